@@ -6,4 +6,4 @@ rule all:
     """Collect, export, tabulate and draw everything that the configuration selects."""
     default_target: True
     input:
-        everything(),
+        TABLES.everything(),

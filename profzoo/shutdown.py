@@ -6,12 +6,8 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
-# Whose modules import each other: only by this one first do they load.
-import snakemake.cli  # noqa: F401
-from snakemake.scheduling.job_scheduler import JobScheduler
-from snakemake.shell import shell
-
 from profzoo.errors import ConfigError
+from profzoo.workflow import snakemake_internals
 
 
 def heed_sigterm(workflow: Any, endless: Collection[str] = ()) -> None:
@@ -51,14 +47,12 @@ def check_alone(rules: Collection[str], endless: Collection[str]) -> None:
 
 
 def _stop(scheduler: Any, endless: Collection[str]) -> None:
-    scheduler.exit_gracefully()
+    snakemake_internals.end_gracefully(scheduler)
     _end(scheduler, endless)
 
 
 def _end(scheduler: Any, endless: Collection[str]) -> None:
-    for job in list(scheduler.running):
-        if job.rule.name in endless:
-            shell.terminate(job.jobid)
+    snakemake_internals.end_running(scheduler, endless)
 
 
 def end_at_once() -> None:
@@ -69,8 +63,8 @@ def end_at_once() -> None:
     """
 
     def later(scheduler: Any, delay: float) -> None:
-        timer = threading.Timer(delay, scheduler._open_jobs.release)
+        timer = threading.Timer(delay, snakemake_internals.look_again, [scheduler])
         timer.daemon = True
         timer.start()
 
-    JobScheduler._schedule_reevalutation = later
+    snakemake_internals.schedule_by(later)

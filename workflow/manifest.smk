@@ -31,9 +31,7 @@ pathvars:
 
 
 include: "rules/config.smk"
-include: "rules/jobs.smk"
-include: "rules/targets.smk"
-include: "rules/resources.smk"
+include: "rules/selection.smk"
 
 
 # A copy of results has other times than those that they were made at, and no record of how: by them all would be made anew.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 
 # What the rules themselves raise once they have found what is wrong, in a line that stands for itself.
-CHECKED = re.compile(r"^  File .*, in checked$", re.MULTILINE)
+CHECKED = re.compile(r"^  File .*, in run_checked$", re.MULTILINE)
 PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
 # The end of a run of which blocks on each failure have been told.

@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profzoo import snakemake_internals
 from profzoo.terminal import job_durations, job_titles, rule_list, unavailable_tools
 from profzoo.terminal.log_handler import LogHandler
 from profzoo.terminal.progress import Progress
 from profzoo.terminal.run_plan import Place
+from profzoo.workflow import snakemake_internals, up_to_date
 
-STREAM = "DefaultStreamHandler"
 # What reasons of Snakemake come to in a word or two.
 REASONS = {
     "missing_output": "not there yet",
@@ -30,15 +29,12 @@ REASONS = {
 
 def take_over(workflow: Any) -> LogHandler | None:
     """Have this workflow's run told so; None where Snakemake is to tell it, by --logger, -q, -p, --verbose or such."""
-    settings, manager = workflow.output_settings, workflow.logger_manager
-    theirs = next((one for one in manager.logger.handlers if one.name == STREAM), None)
-    chosen = settings.quiet or settings.printshellcmds or settings.verbose or settings.debug_dag
-    if theirs is None or chosen or settings.show_failed_logs or settings.log_handler_settings:
+    theirs = snakemake_internals.own_stream_handler(workflow)
+    if theirs is None:
         return None
-    handler = LogHandler(settings, None)
+    handler = LogHandler(workflow.output_settings, None)
     handler.attach(theirs.stream, lambda: plan_jobs(workflow), lambda: typed_rules(workflow))
-    manager.logger.addHandler(handler)
-    manager.logger.removeHandler(theirs)
+    snakemake_internals.replace_stream_handler(workflow, theirs, handler)
     return handler
 
 
@@ -56,7 +52,7 @@ def list_rules(workflow: Any, only_targets: bool = False) -> None:
 def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
     """The jobs of a run with what they should take, where they run, how much is a guess, and why each does."""
     dag, place = workflow.dag, find_place(workflow)
-    jobs = {job.jobid: job for job in dag.needrun_jobs()}
+    jobs = {job.jobid: job for job in snakemake_internals.jobs_to_run(dag)}
     mine = {number: job_titles.describe_job(job) for number, job in jobs.items()}
     if not place.remote:
         chosen = dict.fromkeys(task.what.split()[0] for task in mine.values() if task.measures)
@@ -70,11 +66,10 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
     }
     total = sum(seconds for seconds, _ in expected.values())
     guessed = sum(seconds for seconds, sure in expected.values() if not sure) / total if total else 0.0
-    cores = max(1, _limit(workflow, "_cores") or 1)
+    cores = max(1, snakemake_internals.limit_of(workflow, "_cores") or 1)
     progress = Progress(mine, {number: seconds for number, (seconds, _) in expected.items()})
     progress.followers = {
-        # Which makes an entry for whatever it is asked by index.
-        number: [other.jobid for other in dag.depending.get(job, {}) if other.jobid in jobs]
+        number: [other.jobid for other in snakemake_internals.jobs_just_after(dag, job) if other.jobid in jobs]
         for number, job in jobs.items()
     }
     progress.measured_at_once, progress.at_once = min(cores, max(1, place.gpus)) if place.gpus else 1, cores
@@ -84,8 +79,8 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
 
 def job_reason(dag: Any, job: Any) -> list[str]:
     """Explain why a job would run: from changed content, else from Snakemake's own reasons."""
-    known = snakemake_internals.reason(job)
-    return [known] if known else describe_reason(dag.reason(job))
+    known = up_to_date.reason_of(job)
+    return [known] if known else describe_reason(snakemake_internals.reason_for(dag, job))
 
 
 def describe_reason(reason: Any) -> list[str]:
@@ -100,11 +95,4 @@ def find_place(workflow: Any) -> Place:
     here = unavailable_tools.count_gpus()
     if workflow.config.get("device") == "cpu" or not here:
         return Place(0, False)
-    return Place(min(here, _limit(workflow, "gpu") or here), False)
-
-
-def _limit(workflow: Any, name: str) -> int | None:
-    """How many of a resource there are at a time; None where that is not said."""
-    given = workflow.global_resources.get(name)
-    value = getattr(given, "value", given)
-    return value if isinstance(value, int) else None
+    return Place(min(here, snakemake_internals.limit_of(workflow, "gpu") or here), False)

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,9 @@ LAYERS = (
     ("trials",),
     ("figures",),
     ("report",),
-    ("clean", "collect", "document", "planning", "run", "shutdown"),
-    ("redaction", "replacing", "snakemake_internals"),
+    ("clean", "collect", "document", "run"),
+    ("redaction", "workflow"),
+    ("shutdown",),
     ("doctor", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
@@ -148,6 +150,31 @@ def upwards(importer: str, used: str) -> Iterator[str]:
             return
     if importer not in (used, "__init__") and level[importer] <= level[used]:
         yield f"profzoo.{importer} imports profzoo.{used}, which is not below it in LAYERS of {Path(__file__).name}"
+
+
+def functions_in_rules(root: Path) -> list[str]:
+    """Functions that files of rules define, each with its place; a lambda of one line is let be."""
+    return [
+        f"{path.relative_to(root)}:{number}: {line.strip()} belongs into profzoo/workflow, where it is typed and tested"
+        for path in sorted([*(root / "workflow").rglob("*.smk"), *root.glob("**/Snakefile")])
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.match(r"\s*(async\s+)?(def|class)\s|.*\blambda\b[^:]*:\s*$", line)
+    ]
+
+
+def test_rules_define_no_functions() -> None:
+    assert len(list((import_graph.PROJECT / "workflow").rglob("*.smk"))) > 10
+    assert functions_in_rules(import_graph.PROJECT) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["def f():", "    def f(x):", "async def f():", "class A:", "    runtime=lambda wildcards, attempt:"]
+)
+def test_a_function_in_a_file_of_rules_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "workflow/rules").mkdir(parents=True)
+    (tmp_path / "workflow/rules/a.smk").write_text(f"# def\nrule a:\n    input: lambda w: 1\n{line}\n        1\n")
+    (found,) = functions_in_rules(tmp_path)
+    assert found.startswith(f"workflow/rules/a.smk:4: {line.strip()} belongs into profzoo/workflow")
 
 
 CHECKS: tuple[Check, ...] = (long_functions, long_modules, undescribed, nested_functions, misplaced_imports)

@@ -51,6 +51,26 @@ def test_snakemake_begins_without_them() -> None:
     assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)
 
 
+def test_what_rules_call_begins_without_them() -> None:
+    """A start of Snakemake loads it all; plugins of Snakemake's load what they like before."""
+    files = [
+        *(import_graph.PROJECT / "profzoo/workflow").glob("*.py"),
+        *(import_graph.PROJECT / "profzoo/terminal").glob("*.py"),
+    ]
+    names = [".".join(path.relative_to(import_graph.PROJECT).with_suffix("").parts) for path in files]
+    code = (
+        "import importlib, sys, snakemake.cli, snakemake.scheduling.job_scheduler\n"
+        "for name in [one for one in sys.modules if one.split('.')[0] in ('pandas', 'numpy', 'torch')]:\n"
+        "    sys.modules[name] = None\n"
+        f"sys.modules.update(dict.fromkeys(('pandas', 'numpy', 'torch')))\nfor name in {names}:\n"
+        "    importlib.import_module(name)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=import_graph.PROJECT, check=False, capture_output=True, text=True
+    )
+    assert len(names) > 25 and run.returncode == 0, run.stderr
+
+
 def test_who_tabulates_and_reports_begins_without_what_few_need() -> None:
     """It would take longer to load than most tables take to make."""
     code = "import sys, profzoo.report.page, profzoo.verdicts.verdict_table; print(*sys.modules)"

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from profzoo import run, secret_detection, snakemake_internals
+from profzoo import run, secret_detection
 from profzoo.cell import data_files, secret_values, settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
 from profzoo.import_graph import PROJECT
+from profzoo.workflow import command_line_secrets
 from tests.unit.collected import collected
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
@@ -154,7 +155,7 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
     workflow, lines = SimpleNamespace(config_settings=told, local_exec=local), list[str]()
     monkeypatch.setattr(sys, "argv", ["snakemake", "--config", *told.config_args])
     if local:
-        snakemake_internals.conceal(workflow, secret_values.known_secrets(), lines.append)
+        command_line_secrets.hide_secrets(workflow, secret_values.known_secrets(), lines.append)
         assert told.config_args == ["batch=8", f"data={{arguments: {{token: {place}}}}}"]
         assert sys.argv == ["snakemake", "--config", *told.config_args]
         assert lines == [
@@ -163,7 +164,7 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
         ]
     else:
         with pytest.raises(ConfigError, match=r"data\.arguments\.token is a secret, which --config shows .* each node"):
-            snakemake_internals.conceal(workflow, secret_values.known_secrets(), lines.append)
+            command_line_secrets.hide_secrets(workflow, secret_values.known_secrets(), lines.append)
 
 
 def test_a_damaged_file_of_them_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

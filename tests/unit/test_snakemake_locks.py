@@ -1,4 +1,4 @@
-"""snakemake_internals: locks of Snakemake that name who holds them; those of a killed run go with the next."""
+"""run_locks: locks of Snakemake that name who holds them; those of a killed run go with the next."""
 
 import os
 import signal
@@ -11,17 +11,17 @@ import pytest
 import snakemake.cli
 from snakemake.persistence.file import FilePersistence
 
-from profzoo import snakemake_internals
 from profzoo.machine import lock_owner
+from profzoo.workflow import run_locks, snakemake_attributes
 from tests.faults import family
 from tests.workflow.project import heed_interrupts
 
 PROJECT = Path(__file__).parents[2]
 SNAKEFILE = """
 from pathlib import Path
-from profzoo import snakemake_internals
+from profzoo.workflow import run_locks
 if workflow.is_main_process:
-    snakemake_internals.take_over(True)
+    run_locks.take_over(True)
 rule all:
     input: "one", "two"
 rule make:
@@ -72,16 +72,13 @@ def locks(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".snakemake/locks/*.lock") if path.stat().st_size]
 
 
-def test_this_version_of_snakemake_has_all_that_is_used() -> None:
-    assert snakemake_internals.missing() == []
-
-
 def test_what_a_version_lacks_is_named_and_left_to_snakemake(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(snakemake_internals, "PERSISTENCE", ("lock", "_bolt"))
+    used = {**snakemake_attributes.USED, "snakemake.persistence.file.FilePersistence": {"lock": "", "_bolt": ""}}
+    monkeypatch.setattr(snakemake_attributes, "USED", used)
     before = snakemake.workflow.FilePersistence
-    snakemake_internals.take_over(True)
+    run_locks.take_over(True)
     assert snakemake.workflow.FilePersistence is before
     said = capsys.readouterr().err
     assert "snakemake.persistence.file.FilePersistence._bolt" in said and "--unlock" in said and said.count("\n") == 1
@@ -118,7 +115,7 @@ def test_a_run_that_lives_keeps_its_lock_whoever_else_ends(folder: Path) -> None
 def test_a_lock_of_another_host_stays_until_a_user_removes_it(folder: Path) -> None:
     kill(working(folder))
     (folder / "one.go").touch()
-    owner = lock_owner.parse_owner(locks(folder)[0].read_text().split("\n")[0].removeprefix(snakemake_internals.MARK))
+    owner = lock_owner.parse_owner(locks(folder)[0].read_text().split("\n")[0].removeprefix(run_locks.MARK))
     assert owner
     # As where /proc says so of a shared file system; the line of what is mounted cannot be changed for another process.
     code = f"from profzoo.machine import lock_owner; lock_owner.LOCAL.clear()\n{SNAKEFILE}"
@@ -157,4 +154,4 @@ def test_no_lock_asks_for_none(folder: Path) -> None:
     assert ended(begun(folder, "two", "--nolock"))[0] == 0
     assert locks(folder)
     kill(first)
-    assert issubclass(snakemake_internals.Persistence, FilePersistence)
+    assert issubclass(run_locks.Persistence, FilePersistence)

@@ -26,6 +26,7 @@ from profzoo.terminal import (
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
 from profzoo.terminal.run_plan import Place
+from profzoo.workflow import snakemake_internals
 
 QUIET = SimpleNamespace(nocolor=False, dryrun=False)
 
@@ -128,7 +129,7 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
     flags = dict.fromkeys(("printshellcmds", "verbose", "debug_dag", "show_failed_logs", "nocolor", "dryrun"), False)
     logger = logging.Logger("run")
     theirs = logging.StreamHandler(io.StringIO())
-    theirs.name = logger_takeover.STREAM
+    theirs.name = snakemake_internals.STREAM
     logger.addHandler(theirs)
     run = SimpleNamespace(
         output_settings=SimpleNamespace(**{**flags, **off, **asked}), logger_manager=SimpleNamespace()
@@ -236,7 +237,7 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
         ("MissingRuleException:\nNo rule to produce qwerty (if you use input functions make sure ...).",
          "no rule or file 'qwerty'; `snakemake help` says what can be made"),
         ('WorkflowError in file "/a/config.smk", line 36:\ntool.0 = \'x\': did you mean \'y\'?\n'
-         '  File "/a/config.smk", line 51, in <module>\n  File "/a/config.smk", line 36, in checked',
+         '  File "/a/config.smk", line 51, in <module>\n  File "/a/config.smk", line 36, in run_checked',
          "tool.0 = 'x': did you mean 'y'?"),
         ("WorkflowError:\nAt least one job did not complete successfully.", ""),
         ('RuleException:\nCalledProcessError in file "a.smk", line 3:\nCommand returned non-zero exit status 1.', ""),

@@ -7,7 +7,7 @@ rule cover_ncu:
         code("workflow/scripts/cover_ncu.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
-        census=census,
+        census=SETS.census,
     output:
         csv="<results>/{model}/{phase}.ncu.{set}.coverage.csv",
     log:
@@ -26,8 +26,8 @@ rule join_kernels:
         code("workflow/scripts/join_kernels.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
-        sets=joined_sets,
-        census=joined_census,
+        sets=SETS.joined_sets,
+        census=SETS.joined_census,
     output:
         csv="<results>/{model}/{phase}.kernels.csv",
     log:
@@ -44,7 +44,7 @@ rule add_up_layers:
     """Add up a cell's launches by layer, operator and kernel: owners by torch, times by nsys, counters by ncu."""
     input:
         code("workflow/scripts/add_up_layers.py"),
-        unpack(seen_by_others),
+        unpack(TABLES.layer_inputs),
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
@@ -60,7 +60,7 @@ rule add_up_layers:
     resources:
         **light(),
     params:
-        steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
+        steps=JOBS.window,
     script:
         "../scripts/add_up_layers.py"
 
@@ -71,8 +71,8 @@ rule replay_steps:
         code("workflow/scripts/replay_steps.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
-        time=f"<results>/{{model}}/{tables_patterns()['time']}",
-        time_sidecar=f"<results>/{{model}}/{tables_patterns()['time_sidecar']}",
+        time=TABLES.pattern("time"),
+        time_sidecar=TABLES.pattern("time_sidecar"),
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",
@@ -109,7 +109,7 @@ rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
         code("workflow/scripts/tabulate.py"),
-        **tabulated(),
+        **TABLES.inputs(),
     output:
         cells=table("cells"),
         activity=table("activity"),
@@ -132,8 +132,8 @@ rule tabulate_layers:
     """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
-        layers=cells("<results>/{model}/{phase}.layers.csv", "torch"),
-        coverage=cells("<results>/{model}/{phase}.owners.csv", "torch"),
+        layers=RUN.cell_files("<results>/{model}/{phase}.layers.csv", "torch"),
+        coverage=RUN.cell_files("<results>/{model}/{phase}.owners.csv", "torch"),
     output:
         layers=table("layers"),
         owners=table("owners"),
@@ -151,7 +151,7 @@ rule tabulate_ranks:
     """Compare the processes of every selected cell on several GPUs."""
     input:
         code("workflow/scripts/tabulate_ranks.py"),
-        ranks=ranked(),
+        ranks=TABLES.rank_inputs(),
     output:
         csv=table("ranks"),
     log:
@@ -168,8 +168,8 @@ rule tabulate_replays:
     """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
     input:
         code("workflow/scripts/tabulate_replays.py"),
-        changes=cells("<results>/{model}/{phase}.replay.csv", "nsys"),
-        host=cells("<results>/{model}/{phase}.host.csv", "nsys"),
+        changes=RUN.cell_files("<results>/{model}/{phase}.replay.csv", "nsys"),
+        host=RUN.cell_files("<results>/{model}/{phase}.host.csv", "nsys"),
     output:
         changes=table("replay"),
         host=table("host"),
@@ -207,11 +207,11 @@ rule tabulate_verdicts:
     """Judge what holds every cell, its kernels and layers back, with the evidence, the expected gain and a next step."""
     input:
         code("workflow/scripts/tabulate_verdicts.py"),
-        **judged(),
-        **judged_layers(),
-        **judged_replays(),
-        **judged_operators(),
-        sidecars=baselines(),
+        **TABLES.verdict_inputs(),
+        **TABLES.layer_verdict_inputs(),
+        **TABLES.replay_verdict_inputs(),
+        **TABLES.operator_verdict_inputs(),
+        sidecars=TABLES.timing_sidecars(),
         cells="<results>/tables/cells.csv",
         ranges="<results>/tables/ranges.csv",
         steps="<results>/tables/steps.csv",

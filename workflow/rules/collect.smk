@@ -22,9 +22,9 @@ rule train_weights:
     resources:
         **on_one_gpu(),
     params:
-        job=lambda wildcards: described("train", trained(wildcards)),
+        job=JOBS.describe_training,
         more=[],
-        made=made,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -33,7 +33,7 @@ rule time_training:
     """Time a cell's training without a profiler."""
     input:
         sources,
-        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if JOBS.repeats else [],
     output:
         steps="<results>/{model}/train.time.csv",
         memory="<results>/{model}/train.memory.csv",
@@ -47,9 +47,9 @@ rule time_training:
     resources:
         **on_gpus("train"),
     params:
-        job=job_text("time", phase="train", **REPEATED),
+        job=JOBS.describe_by("time", phase="train", **JOBS.repeats),
         more=[],
-        made=made,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -58,7 +58,7 @@ rule time_inference:
     """Time a cell's inference without a profiler."""
     input:
         sources,
-        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if JOBS.repeats else [],
         weights=weights,
     output:
         steps="<results>/{model}/inference.time.csv",
@@ -73,9 +73,9 @@ rule time_inference:
     resources:
         **on_gpus("inference"),
     params:
-        job=job_text("time", phase="inference", **REPEATED),
-        more=loaded,
-        made=made,
+        job=JOBS.describe_by("time", phase="inference", **JOBS.repeats),
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -85,7 +85,7 @@ rule time_in_turn:
     input:
         sources,
         code("profzoo/experiments/interleaved_runs.py"),
-        weights=weights_of_sides,
+        weights=JOBS.weights_of_sides,
     output:
         steps=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv",
         sidecar=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv.json",
@@ -96,9 +96,9 @@ rule time_in_turn:
     resources:
         **on_gpus(),
     params:
-        job=in_turn,
-        more=loaded_in_turn,
-        made=made,
+        job=JOBS.describe_turns,
+        more=lambda wildcards, input: name_loaded_of_sides(SIDES, input),
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -117,9 +117,9 @@ rule measure_peaks:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, **SURROUNDINGS}),
+        job=JOBS.describe_peaks(),
         more=[],
-        made=made,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -139,9 +139,9 @@ rule probe_ncu:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        job=probe_job,
+        job=JOBS.describe_probe,
         more=[],
-        made=made,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -149,10 +149,10 @@ rule probe_ncu:
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
-        unless_profiled(code("workflow/scripts/plan_ncu.py")),
-        job=settled,
-        launches=unless_profiled(planned_by),
-        probe=unless_profiled(probe),
+        SETS.until_profiled(code("workflow/scripts/plan_ncu.py")),
+        job=SETS.job_file,
+        launches=SETS.until_profiled(SETS.plan_inputs),
+        probe=SETS.until_profiled(SETS.probe),
     output:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:
@@ -162,7 +162,7 @@ rule plan_ncu:
     resources:
         **light(),
     params:
-        ncu=planned_options,
+        ncu=JOBS.plan_options,
     script:
         "../scripts/plan_ncu.py"
 
@@ -181,7 +181,7 @@ rule settle_ncu:
     resources:
         **light(),
     params:
-        job=ncu_job,
+        job=JOBS.describe_section_set,
     script:
         "../scripts/settle_ncu.py"
 
@@ -191,9 +191,9 @@ rule profile_ncu:
     input:
         sources,
         weights=weights,
-        job=settled,
+        job=SETS.job_file,
         # What is planned follows from these settings; a better estimate is no reason to profile again.
-        plan=unless_profiled(plan),
+        plan=SETS.until_profiled(SETS.plan),
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
@@ -206,11 +206,11 @@ rule profile_ncu:
         *modules("ncu"),
     threads: cores()
     resources:
-        **on_gpus(minutes=planned_minutes),
+        **on_gpus(minutes=RESOURCES.planned_minutes),
     params:
-        job=ncu_job,
-        more=loaded,
-        made=made,
+        job=JOBS.describe_section_set,
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -222,7 +222,7 @@ use rule profile_ncu as profile_ncu_sampled with:
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
         more=directory("<results>/{model}/{phase}.{set}.ncu-more"),
     wildcard_constraints:
-        **of_samples(),
+        **constraints.match_sampled_sets(SETS.sampled_sets()),
 
 
 ruleorder: profile_ncu_sampled > profile_ncu
@@ -237,7 +237,7 @@ use rule profile_ncu as profile_ncu_ranks with:
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu-ranks.tsv"
     wildcard_constraints:
-        **of_several_gpus(),
+        **constraints.match_several_gpus(SPREAD),
 
 
 rule profile_nsys:
@@ -261,9 +261,9 @@ rule profile_nsys:
     resources:
         **on_gpus(),
     params:
-        job=job_text("nsys", options=nsys.options(config["nsys"]), capture=config["nsys"]["capture"]),
-        more=loaded,
-        made=made,
+        job=JOBS.describe_by("nsys", options=nsys.options(config["nsys"]), capture=config["nsys"]["capture"]),
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -275,7 +275,7 @@ use rule profile_nsys as profile_nsys_ranks with:
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
         ranks=directory("<results>/{model}/{phase}.nsys-ranks"),
     wildcard_constraints:
-        **of_several_gpus(),
+        **constraints.match_several_gpus(SPREAD),
 
 
 ruleorder: profile_nsys_ranks > profile_nsys
@@ -300,9 +300,9 @@ rule profile_torch:
     resources:
         **on_gpus(),
     params:
-        job=job_text("torch"),
-        more=loaded,
-        made=made,
+        job=JOBS.describe_by("torch"),
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -316,7 +316,7 @@ use rule profile_torch as profile_torch_timed with:
         steps="<results>/{model}/{phase}.torch-time.csv",
         timed="<results>/{model}/{phase}.torch-time.csv.json",
     wildcard_constraints:
-        **of_timed(),
+        **constraints.match_timed_by_torch(config),
 
 
 ruleorder: profile_torch_timed > profile_torch

@@ -5,8 +5,8 @@ rule tabulate_comparison:
     """Hold every cell's candidates against the baseline: ratio with its interval, verdict, what else differs."""
     input:
         code("workflow/scripts/tabulate_comparison.py"),
-        **compared_times(),
-        **compared_energies(),
+        **COMPARISON.times(),
+        **COMPARISON.energies(),
     output:
         csv=table("compare"),
     log:
@@ -26,7 +26,7 @@ rule tabulate_parts:
     """Put every difference down to parts of the step, ranges, classes of kernels, layers, and kernels."""
     input:
         code("workflow/scripts/tabulate_parts.py"),
-        **compared_parts(),
+        **COMPARISON.parts(),
         compared="<results>/tables/compare.csv",
     output:
         csv=table("compare_parts"),
@@ -46,9 +46,9 @@ rule write_comparison:
     """Write the page of a comparison: what differs, verdicts, figures and the largest parts; it opens offline."""
     input:
         code("workflow/scripts/write_comparison.py"),
-        code(*(figures.all_figures()[Path(figure).stem].path for figure in drawn_of_comparison())),
-        **comparison(),
-        figures=drawn_of_comparison(),
+        code(*code_of_figures(PAGES.comparison_figure_files())),
+        **COMPARISON.tables(),
+        figures=PAGES.comparison_figure_files(),
     output:
         report(
             "<results>/compare.html",
@@ -70,14 +70,14 @@ rule compare:
     """Say which of two sides is faster: --config baseline=plain candidate=bf16; a variant or a folder of results each."""
     input:
         csv="<results>/tables/compare.csv",
-        parts=comparison().get("compare_parts", []),
+        parts=COMPARISON.tables().get("compare_parts", []),
         page="<results>/compare.html",
     log:
         "<logs>/compare.log",
     localrule: True
     params:
-        fail=["--fail-on", config["fail_on"]] if config["fail_on"] else [],
-        parts=lambda wildcards, input: ["--parts", input.parts] if input.parts else [],
+        fail=name_failing(config),
+        parts=lambda wildcards, input: name_parts(input),
     shell:
         "python -m profzoo.compare.cli {input.csv:q} --page {input.page:q} {params.parts:q} {params.fail:q} 2>&1"
         " | tee {log:q}"

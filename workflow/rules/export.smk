@@ -16,7 +16,7 @@ rule print_ncu:
     resources:
         **light(),
     params:
-        reports=lambda wildcards, input: shlex.quote(input[0]),
+        reports=lambda wildcards, input: quote_reports(input[0]),
         raw="--page raw --csv --print-units base --print-kernel-base",
     shell:
         "python -m profzoo.io.file_checks --log {log:q} {input:q} && "
@@ -55,7 +55,7 @@ rule export_ncu:
         code("workflow/scripts/export_ncu.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
-        census=census,
+        census=SETS.census,
     output:
         csv="<results>/{model}/{phase}.ncu.{set}.csv",
         sidecar="<results>/{model}/{phase}.ncu.{set}.csv.json",
@@ -66,8 +66,8 @@ rule export_ncu:
     resources:
         **light(),
     params:
-        launches=profiled,
-        metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
+        launches=SETS.profiled_launches,
+        metrics=SETS.metrics,
         each=False,
     script:
         "../scripts/export_ncu.py"
@@ -78,9 +78,9 @@ use rule print_ncu as print_ncu_sampled with:
         "<results>/{model}/{phase}.{set}.ncu-rep",
         "<results>/{model}/{phase}.{set}.ncu-more",
     wildcard_constraints:
-        **of_samples(),
+        **constraints.match_sampled_sets(SETS.sampled_sets()),
     params:
-        reports=lambda wildcards, input: f"{shlex.quote(input[0])} {shlex.quote(input[1])}/*.ncu-rep",
+        reports=lambda wildcards, input: quote_reports(input[0], input[1]),
         raw="--page raw --csv --print-units base --print-kernel-base",
 
 
@@ -96,7 +96,7 @@ use rule print_ncu as print_ncu_ranks with:
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
     params:
-        reports=lambda wildcards, input: f"{shlex.quote(input[0])}/*.ncu-rep",
+        reports=lambda wildcards, input: quote_reports(below=input[0]),
         raw="--page raw --csv --print-units base --print-kernel-base",
 
 
@@ -105,15 +105,15 @@ use rule export_ncu as export_ncu_ranks with:
         code("workflow/scripts/export_ncu.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
-        census=census,
+        census=SETS.census,
     output:
         csv="<results>/{model}/{phase}.ncu-ranks.{set}.csv",
         sidecar="<results>/{model}/{phase}.ncu-ranks.{set}.csv.json",
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.export.log",
     params:
-        launches=profiled,
-        metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
+        launches=SETS.profiled_launches,
+        metrics=SETS.metrics,
         each=True,
 
 
@@ -195,7 +195,7 @@ checkpoint export_launches:
     resources:
         **light(),
     params:
-        steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
+        steps=JOBS.window,
         otherwise=config["ncu"]["census"] == ncu_census.AUTO,
     script:
         "../scripts/export_launches.py"

@@ -5,7 +5,7 @@ rule draw_figure:
     """Draw a figure of the tables that its module declares."""
     input:
         lambda wildcards: code("workflow/scripts/draw_figure.py", figures.all_figures()[wildcards.figure].path),
-        unpack(drawn_from),
+        unpack(PAGES.figure_inputs),
     output:
         report(
             "<results>/figures/{figure}.svg",
@@ -22,7 +22,7 @@ rule draw_figure:
         **light(),
     params:
         caption=lambda wildcards: figures.all_figures()[wildcards.figure].caption,
-        options=lambda wildcards: {key: config["figures"][key] for key in figures.all_figures()[wildcards.figure].options},
+        options=PAGES.figure_options,
     script:
         "../scripts/draw_figure.py"
 
@@ -30,26 +30,26 @@ rule draw_figure:
 rule figures:
     """Draw every figure that the chosen tools have data for."""
     input:
-        drawn(),
+        PAGES.figure_files(),
 
 
 rule write_report:
     """Write the report: one HTML page that opens offline."""
     input:
         code("workflow/scripts/write_report.py"),
-        code(*(figures.all_figures()[Path(figure).stem].path for figure in drawn())),
-        **comparison(),
-        **promised(),
-        **drawn_of_cells(),
-        **told_of_cells(),
+        code(*code_of_figures(PAGES.figure_files())),
+        **COMPARISON.tables(),
+        **PAGES.kernel_inputs(),
+        **PAGES.counter_inputs(),
+        **PAGES.verdict_table(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",
         ranges="<results>/tables/ranges.csv",
         steps="<results>/tables/steps.csv",
-        ranks=compared_ranks(),
-        sidecars=baselines(),
-        figures=drawn(),
+        ranks=TABLES.rank_tables(),
+        sidecars=TABLES.timing_sidecars(),
+        figures=PAGES.figure_files(),
     output:
         report(
             "<results>/report.html",
@@ -66,10 +66,10 @@ rule write_report:
     params:
         models=SELECTED,
         phases=config["phases"],
-        tools=TOOLS,
-        trials=known_trials(),
+        tools=RUN.tools,
+        trials=PAGES.trials_and_digest(),
         lacking=[*configuration.unusable_cells(config), *LACKING],
-        perfetto=handed_over(),
+        perfetto=PAGES.describe_perfetto(),
     script:
         "../scripts/write_report.py"
 

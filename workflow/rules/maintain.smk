@@ -1,20 +1,22 @@
 # Needs: nothing. Says what this machine can profile; packs results for others; keeps results to one run at a time; keeps
 # a record of what the workflow makes, and removes that.
+import json
 import shutil
 import sys
 import time
 
 from snakemake.dag import DAG
 
-from profzoo import clean, replacing, snakemake_internals, shutdown
+from profzoo import clean, shutdown
 from profzoo.collect import batch_system, failure_summary, output_refusals, partial_report
 from profzoo.collect import run_state
 from profzoo.machine import results_lock
 from profzoo.terminal import unavailable_tools
+from profzoo.workflow import overwrite_guard, run_end, run_locks, snakemake_internals
 
 # Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
 if workflow.is_main_process:
-    snakemake_internals.take_over(MAIN)
+    run_locks.take_over(MAIN)
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.inspect_folder(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
@@ -42,8 +44,8 @@ ENDLESS = {"serve"}
 
 
 onstart:
-    RUNNING = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    checked(shutdown.check_alone, RUNNING, ENDLESS)
+    RUNNING = {job.rule.name for job in snakemake_internals.jobs_to_run(workflow.dag)}
+    run_checked(shutdown.check_alone, RUNNING, ENDLESS)
     # What the machine can profile is no part of any results.
     if workflow.execution_settings.lock and RUNNING - {
         "doctor",
@@ -51,22 +53,25 @@ onstart:
         "help",
         *ENDLESS,
     }:
-        if warned := checked(results_lock.lock_results, Path(RESULTS), FOUND):
-            print(f"profzoo: warning: {warned}", file=sys.stderr)
+        if warned := run_checked(results_lock.lock_results, Path(RESULTS), FOUND):
+            say(f"warning: {warned}")
         # Of runs that were killed.
         run_state.forget_run(others=True)
-    checked(replacing.check, workflow.dag.needrun_jobs(), clean.read_recorded_paths(), GPU_MISSING)
+    planned = snakemake_internals.jobs_to_run(workflow.dag)
+    run_checked(overwrite_guard.check, planned, clean.read_recorded_paths(), GPU_MISSING)
     # Before the first job, so that a run that is killed has said what it was making.
-    clean.record_paths(making(workflow.dag.needrun_jobs()))
+    clean.record_paths(run_end.made_files(planned))
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
-    HEARD.heed(workflow.scheduler._executor)
+    HEARD.heed(snakemake_internals.executor_of(workflow))
 
 
 onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
-    lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    told = failure_summary.format_failures(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    lost = list(run_end.failed_jobs(dag, at, TERMINAL, HEARD.said))
+    told = failure_summary.format_failures(
+        lost, run_end.count_unrun(dag, at), sys.argv, workflow.dag_settings.targets
+    )
     print(secret_values.mask_secrets(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
@@ -75,14 +80,16 @@ onerror:
     if completeness.WITHOUT in os.environ:
         # Of a report of what another run has left, that run is told.
         partial_report.note_failures(lost)
-    elif MAIN and salvageable(dag, lost):
+    elif MAIN and run_end.can_report_rest(dag, lost):
         # Before, as whoever is killed meanwhile has made some of it.
         clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is being made of what there is, unless you end that as well")
         run = str(workflow.main_snakefile), workflow.cores or 1
         print(
-            partial_report.make_partial_report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED),
+            partial_report.make_partial_report(
+                PAGE, run_end.report_failures(dag, lost), run_end.unfinished_files(dag), config, run, SALVAGED
+            ),
             file=sys.stderr,
         )
     run_state.forget_run()

@@ -7,7 +7,7 @@ rule profile_sample:
     input:
         sources,
         code("profzoo/tools/sample/sampler.py"),
-        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if JOBS.repeats else [],
         weights=weights,
     output:
         samples="<results>/{model}/{phase}.sample-raw.csv",
@@ -22,9 +22,9 @@ rule profile_sample:
     resources:
         **on_gpus(),
     params:
-        job=job_text("sample", options=sample.options(config["sample"]), **REPEATED),
-        more=loaded,
-        made=made,
+        job=JOBS.describe_by("sample", options=sample.options(config["sample"]), **JOBS.repeats),
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 

@@ -15,7 +15,7 @@ rule expect_gains:
         **light(),
     params:
         config={key: config[key] for key in ("variants", "trials")},
-        batches=batches,
+        batches=JOBS.batches,
     script:
         "../scripts/expect_gains.py"
 
@@ -27,7 +27,7 @@ rule try_settings:
         code("profzoo/experiments/trial_runner.py"),
         weights=weights,
         # By other expectations the same would be measured in another order.
-        expected=ancient(expected_gains()),
+        expected=ancient(JOBS.expected_gains()),
     output:
         steps="<results>/{model}/{phase}.trials.csv",
         sidecar="<results>/{model}/{phase}.trials.csv.json",
@@ -38,9 +38,9 @@ rule try_settings:
     resources:
         **on_gpus(),
     params:
-        job=tried,
-        more=loaded,
-        made=made,
+        job=JOBS.describe_trials,
+        more=name_loaded,
+        made=name_outputs,
     shell:
         COLLECT
 
@@ -49,9 +49,9 @@ rule tabulate_trials:
     """Hold what was measured of settings against what was expected."""
     input:
         code("workflow/scripts/tabulate_trials.py"),
-        steps=cells("<results>/{model}/{phase}.trials.csv"),
-        sidecars=cells("<results>/{model}/{phase}.trials.csv.json"),
-        expected=expected_gains(),
+        steps=RUN.cell_files("<results>/{model}/{phase}.trials.csv"),
+        sidecars=RUN.cell_files("<results>/{model}/{phase}.trials.csv.json"),
+        expected=JOBS.expected_gains(),
     output:
         csv=table("trials"),
     log:

@@ -1,15 +1,15 @@
-"""Keeps a run from replacing files that it does not know, and measurements of a GPU by such of a CPU."""
+"""Keeps a run from overwriting files that it did not make, and measurements of a GPU by measurements of a CPU."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo import planning
 from profzoo.errors import ConfigError, DataError
 from profzoo.io import sidecars
 from profzoo.records import record
 from profzoo.records.record import DamagedRecordError
+from profzoo.workflow import up_to_date
 
 # So many files are named.
 NAMED = 3
@@ -24,12 +24,12 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
     """
     mine = {_place(path) for path in made_here}
     foreign, measured = [], []
-    for job in (one for one in jobs if planning.leaves_record(one)):
+    for job in (one for one in jobs if up_to_date.leaves_record(one)):
         there = [Path(str(path)) for path in job.output if os.path.lexists(path)]
         foreign += [
             path for path in there if os.path.normpath(Path.cwd() / path) not in mine and not _recorded(job, path)
         ]
-        if gpu_missing and (sidecar := planning.sidecar(job)) and (gpu := measured_on(sidecar)):
+        if gpu_missing and (sidecar := up_to_date.sidecar(job)) and (gpu := measured_on(sidecar)):
             measured.append(f"{sidecar.with_suffix('')} was measured on {gpu}")
     if foreign:
         one = len(foreign) == 1
@@ -65,7 +65,7 @@ def _place(path: str | Path) -> str:
 
 def _recorded(job: Any, path: Path) -> bool:
     """Whether a record, whole or not, is there for an output."""
-    sidecar = planning.sidecar(job)
+    sidecar = up_to_date.sidecar(job)
     try:
         return (record.read_sidecar_record(sidecar) if sidecar else record.read_output_record(path)) is not None
     except (DamagedRecordError, OSError):

@@ -1,4 +1,4 @@
-"""Decides by content which jobs of a run are done: what Snakemake goes by are times, and records of its own folder.
+"""Decides by the content of files which jobs of a run are done, where Snakemake goes by times and by its own records.
 
 Snakemake's records are gone with its folder, and know nothing of another checkout that used the same results. So before
 it judges, each job's outputs are held against the record that lies beside them.
@@ -12,8 +12,9 @@ from typing import Any
 
 from profzoo import import_graph
 from profzoo.io import file_checks
-from profzoo.records import derived_outputs, output_status, record
+from profzoo.records import derived_outputs, digests, output_status, record
 from profzoo.records.output_status import OutputState, OutputVerdict, PlannedJob
+from profzoo.workflow import snakemake_internals as internals
 
 # Digests of larger files, kept for the next run.
 DIGESTS = Path(".snakemake/profzoo/digests.json")
@@ -23,6 +24,9 @@ HANDED_OVER = ("weights", "plan")
 RECORDING = ("profzoo.collect ", "profzoo.records.keep ")
 # So many lines at most tell of files that are made again, or cannot be used.
 MOST_LINES = 4
+# Of jobs that are made again because of their content, by their outputs: why.
+Outputs = tuple[str, ...]
+_reasons: dict[Outputs, str] = {}
 
 
 @dataclass
@@ -42,17 +46,21 @@ def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: Fa
     """
     made = Decision()
     # A job may be done only where all that it takes is.
-    for level in dag.toposorted():
+    for level in internals.sort_jobs(dag):
         for job in level:
-            if dag.finished(job) or decided(job) or not leaves_record(job):
+            if internals.has_finished(dag, job) or decided(job) or not leaves_record(job):
                 continue
             verdict = (
                 output_status.judge_outputs(planned(job), root) if _there(job) else OutputVerdict(OutputState.ABSENT)
             )
             if verdict.state is OutputState.ABSENT:
                 continue
-            collects = _collects(job)
-            if verdict.state is OutputState.SAME and not _wanted(dag, job) and _all_done(dag, job, made):
+            collects = internals.measures(job)
+            if (
+                verdict.state is OutputState.SAME
+                and not internals.is_asked_for_again(dag, job)
+                and _all_done(dag, job, made)
+            ):
                 made.done.add(job)
             elif verdict.state is OutputState.DAMAGED and collects:
                 made.damaged[job] = verdict
@@ -66,18 +74,20 @@ def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: Fa
 
 def _keep_makers(dag: Any, made: Decision) -> None:
     """Take for not done whose outputs were removed again, where a job that needs these is not done."""
-    for level in reversed(list(dag.toposorted())):
+    for level in reversed(internals.sort_jobs(dag)):
         for job in level:
             gone = job in made.done and not all(Path(str(path)).exists() for path in job.output)
-            if gone and not all(one in made.done or dag.finished(one) for one in dag.depending[job]):
+            if gone and not all(
+                one in made.done or internals.has_finished(dag, one) for one in internals.jobs_just_after(dag, job)
+            ):
                 made.done.discard(job)
 
 
 def leaves_record(job: Any) -> bool:
     """Whether a job of Snakemake's leaves a record, and what it takes is known by now."""
-    if not job.output or any(file.flags.get("checkpoint_target") for file in job.input):
+    if not job.output or internals.waits_for_checkpoint(job):
         return False
-    if any(getattr(file, "is_storage", False) for file in (*job.output, *job.input)):
+    if any(map(internals.is_stored, (*job.output, *job.input))):
         return False
     shell, script = job.rule.shellcmd or "", job.rule.script
     # A workflow that uses this one may have scripts of its own.
@@ -88,9 +98,9 @@ def leaves_record(job: Any) -> bool:
 def planned(job: Any) -> PlannedJob:
     """A job of Snakemake's, as records know it."""
     outputs = [Path(str(path)) for path in job.output]
-    loose = frozenset(Path(str(path)) for path in job.input if path.is_ancient)
-    passing = frozenset(Path(str(path)) for path in job.output if path.flags.get("temp"))
-    if _collects(job):
+    loose = frozenset(Path(str(path)) for path in job.input if internals.is_ancient(path))
+    passing = frozenset(Path(str(path)) for path in job.output if internals.is_temporary(path))
+    if internals.measures(job):
         named = {str(path) for name in dict(job.input.items()) for path in _listed(job.input[name])}
         sources = [Path(str(path)) for path in job.input if str(path) not in named]
         read = [Path(path) for name in HANDED_OVER for path in _listed(job.input.get(name, []))]
@@ -107,10 +117,10 @@ def planned(job: Any) -> PlannedJob:
 
 def sidecar(job: Any) -> Path | None:
     """Where a collecting job of Snakemake's leaves its record; None of any other job."""
-    return Path(str(job.output.sidecar)) if _collects(job) else None
+    return Path(str(job.output.sidecar)) if internals.measures(job) else None
 
 
-def hidden(job: Any) -> Iterator[Path]:
+def hidden_files(job: Any) -> Iterator[Path]:
     """Where a job of Snakemake's leaves records, and what it has not finished when it is killed."""
     outputs = [Path(str(path)) for path in job.output] if leaves_record(job) else []
     for path in outputs:
@@ -119,7 +129,42 @@ def hidden(job: Any) -> Iterator[Path]:
     yield from derived_outputs.private_folders(outputs).values()
 
 
-def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
+def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
+    """From now on, have Snakemake take for done what records say is done, and run again what they say is not.
+
+    root: the folder that holds the workflow. say: prints a line, once.
+    """
+    said: set[str] = set()
+    again: dict[Outputs, OutputVerdict] = {}
+
+    async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
+        # After a checkpoint all is judged once more, while jobs run whose files and records are half of the old ones.
+        decided = {_outputs(job) for job in internals.decided_jobs(dag)}
+        made = decide(dag, root, lambda job: _outputs(job) in decided)
+        made.redone |= {
+            job: again[_outputs(job)] for job in internals.all_jobs(dag) if _outputs(job) in decided & again.keys()
+        }
+        again.update({_outputs(job): verdict for job, verdict in made.redone.items()})
+        await _update(dag, made, create_inventory)
+        # A job that reads a damaged file says so itself.
+        dry = internals.is_dry_run(dag)
+        read = set() if dry else {str(path) for job in internals.jobs_to_run(dag) for path in job.input}
+        for line in describe_damage(made, read):
+            if line not in said:
+                said.add(line)
+                say(line)
+        if not dry:
+            digests.save_digests(DIGESTS)
+
+    internals.replace_judgement(update_needrun)
+
+
+def reason_of(job: Any) -> str | None:
+    """Why a job's outputs are made again, where their content is the reason."""
+    return _reasons.get(_outputs(job))
+
+
+def describe_damage(made: Decision, read: Collection[str] = ()) -> list[str]:
     """What a user is told of files that are damaged.
 
     read: files that jobs of this run are about to read, and to complain of by themselves.
@@ -137,10 +182,10 @@ def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
     return [*_some(damaged), *_some(again)]
 
 
-def why(verdict: OutputVerdict) -> str:
+def describe_reason(verdict: OutputVerdict) -> str:
     """Why a job's outputs are made again, in a few words.
 
-    >>> why(OutputVerdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
+    >>> describe_reason(OutputVerdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
     'cell.batch was 4 and is 7; seed is 1, and was not given; and 2 more'
     """
     shown = verdict.why[:2]
@@ -155,25 +200,27 @@ def _some(told: list[str]) -> list[str]:
 
 def _there(job: Any) -> bool:
     """Whether any output, or a record of one that has been removed again, is there."""
-    return any(Path(str(path)).exists() or path.flags.get("temp") for path in job.output)
+    return any(Path(str(path)).exists() or internals.is_temporary(path) for path in job.output)
 
 
 def _all_done(dag: Any, job: Any, made: Decision) -> bool:
-    return all(one in made.done or dag.finished(one) for one in dag.dependencies[job])
-
-
-def _collects(job: Any) -> bool:
-    """Whether a job is one that measures."""
-    return "made" in dict(job.params.items())
-
-
-def _wanted(dag: Any, job: Any) -> bool:
-    """Whether a job is to run although it was done: it is forced, or loads other modules of a site's software."""
-    if job.rule in dag.forcerules or not dag.forcefiles.isdisjoint(job.output):
-        return True
-    kept = dag.workflow.persistence
-    return kept.has_metadata(job) and any(kept.software_stack_changed(job))
+    return all(one in made.done or internals.has_finished(dag, one) for one in internals.jobs_just_before(dag, job))
 
 
 def _listed(files: Any) -> list[str]:
     return [str(files)] if isinstance(files, str) else [str(path) for path in files]
+
+
+def _outputs(job: Any) -> Outputs:
+    """What a job makes, by which it is known: it is another object once more is known of its inputs."""
+    return tuple(map(str, job.output))
+
+
+async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
+    """Snakemake's own judgement, with jobs that are done left out, and those that must run forced."""
+    again = [str(path) for job in made.redone for path in job.output]
+    await internals.judge_by_times(dag, create_inventory, made.done, again)
+    for job, verdict in made.redone.items():
+        settings = verdict.why[:2] if verdict.settings or not verdict.others else None
+        internals.explain_run(dag, job, map(str, verdict.others), settings)
+        _reasons[_outputs(job)] = describe_reason(verdict)

@@ -1,0 +1,35 @@
+"""Writes the regular expressions that wildcards of rules have to match."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+
+def match_any(names: Iterable[str]) -> str:
+    """A regular expression that matches exactly these names."""
+    return "|".join(map(re.escape, names))
+
+
+def match_models(names: Iterable[str], variants: Iterable[str]) -> str:
+    """These models, each as it is or with variants, joined by `+`: lstm, lstm@bf16, lstm@bf16+compiled.
+
+    >>> match_models(["lstm"], ["bf16", "two"])
+    '(lstm)(@(bf16|two)([+](bf16|two))*)?'
+    """
+    one_of = f"({match_any(variants)})"
+    return f"({match_any(names)})(@{one_of}([+]{one_of})*)?"
+
+
+def match_several_gpus(models: Collection[str]) -> dict[str, str]:
+    """The cells that take several GPUs: training of these models."""
+    return {"model": match_any(models) or "no_cell", "phase": "train"}
+
+
+def match_timed_by_torch(config: Mapping[str, Any]) -> dict[str, str]:
+    """The cells whose baseline is timed in the process that torch.profiler then looks at."""
+    return {} if config["torch"]["baseline"] else {"model": "no_cell"}
+
+
+def match_sampled_sets(names: Collection[str]) -> dict[str, str]:
+    """The section sets whose launches a plan chooses."""
+    return {"set": match_any(names) or "no_set"}

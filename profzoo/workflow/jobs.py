@@ -1,0 +1,166 @@
+"""Writes the texts that collecting jobs go by: each is all that a job is collected again for, as JSON."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from profzoo.cell import data_files, settings
+from profzoo.cell.process_count import process_count
+from profzoo.collect import environment
+from profzoo.compare import sides
+from profzoo.machine import job_limits
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.workflow.selection import Selection, Wildcards
+from profzoo.workflow.user_errors import run_checked
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The texts of jobs; functions of Snakemake's wildcards are for `params` of rules."""
+
+    selection: Selection
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration."""
+        return self.selection.config
+
+    @cached_property
+    def surroundings(self) -> dict[str, Any]:
+        """What every collecting job goes by: names of variables that its program sees besides those that are known, and
+        the values of those that change what is measured, where there are any."""
+        names = self.config["environment"]
+        found = environment.planned_variables(names)
+        return {"environment": names} | ({"variables": found} if found else {})
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        """Processes of each cell without a profiler, in a job's text where there are several."""
+        return {"repeats": self.config["repeats"]} if (self.config["repeats"] or 1) > 1 else {}
+
+    def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> dict[str, Any]:
+        """The settings of a job's cell under a tool; the phase is that of the wildcards unless it is given."""
+        return run_checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, self.config)
+
+    def window(self, wildcards: Wildcards) -> int:
+        """Steps of the window that profilers look at."""
+        return self.cell_settings(wildcards, "ncu")["window"]
+
+    def job_text(self, tool: str, cell: Mapping[str, Any], **more: Any) -> str:
+        """All that a collecting job goes by, as one JSON text with sorted keys."""
+        job = {"tool": tool, "cell": cell, **self.surroundings}
+        job |= run_checked(data_files.summarise_data_set, cell) | run_checked(data_files.summarise_model_files, cell)
+        return json.dumps(job | more, sort_keys=True)
+
+    def describe_by(self, tool: str, phase: str | None = None, **more: Any) -> Callable[[Wildcards], str]:
+        """A params function: the text of the cell under a tool."""
+        return lambda wildcards: self.job_text(tool, self.cell_settings(wildcards, tool, phase), **more)
+
+    def describe_training(self, wildcards: Wildcards) -> str:
+        """The text of the training whose weights inference loads: on one GPU, and no longer than it has to be."""
+        one = {"gpus": 1, "nodes": 1}
+        alone = {
+            part: {
+                name: {key: changes[key] for key in changes if key not in one}
+                for name, changes in self.config[part].items()
+            }
+            for part in ("settings", "variants")
+        }
+        shortest = {**self.config, **alone, **one, "time": self.config["time"] | {"window": 1}}
+        return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", "time", shortest))
+
+    def describe_turns(self, wildcards: Wildcards) -> str:
+        """The text of a cell of which all sides of a comparison run in turn."""
+        known = self.selection.sides
+        cells = {
+            side.name: run_checked(
+                settings.resolve_cell, side.of(wildcards.model), wildcards.phase, "time", self.config
+            )
+            for side in known
+        }
+        baseline = cells[known[0].name]
+        seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.name_sides(known)}"
+        order = sides.interleave(list(cells), self.config["repeats"] or sides.REPEATS, seed)
+        return self.job_text("time", baseline, sides=cells, order=order, order_seed=seed)
+
+    def describe_trials(self, wildcards: Wildcards) -> str:
+        """The text of a cell on which settings are tried; it names no inputs, for Snakemake to see when it changes."""
+        # It takes tables, which take long to load.
+        from profzoo.trials import candidate_settings
+
+        known, refused = run_checked(candidate_settings.candidate_words, wildcards.model, wildcards.phase, self.config)
+        expected = self.expected_gains()
+        # By sorted keys the panel's order would be lost.
+        job = {
+            "candidates": known,
+            "order": list(known),
+            "refused": refused,
+            "expected": expected.replace("<results>", self.selection.results) if isinstance(expected, str) else "",
+            "budget_s": run_checked(job_limits.parse_seconds, self.config["trials"]["budget"], "trials.budget"),
+        }
+        job |= {key: self.config["trials"][key] for key in ("repeats", "most")}
+        return self.job_text("time", self.cell_settings(wildcards, "time"), trials=job)
+
+    def describe_section_set(self, wildcards: Wildcards) -> str:
+        """The text that a section set is collected by."""
+        options = run_checked(ncu.options, self.section_set_config(wildcards), wildcards.set)
+        cell = self.cell_settings(wildcards, "ncu")
+        planned = self.plan_options(wildcards)
+        return self.job_text("ncu", cell, set=wildcards.set, options=options, planned=planned)
+
+    def describe_probe(self, wildcards: Wildcards) -> str:
+        """The text that a section set's probe goes by."""
+        cell = {"device": self.config["device"]}
+        job = {"tool": "probe", "cell": cell, **self.surroundings, "set": wildcards.set}
+        return json.dumps(job | {"options": ncu_costs.probe_options(self.config["ncu"], wildcards.set)}, sort_keys=True)
+
+    def describe_peaks(self) -> str:
+        """The text of the measurement of what the GPU can do at most."""
+        return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
+
+    def plan_options(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What of the configuration a plan goes by; nothing for a section set that has none."""
+        own, name = self.config["ncu"], wildcards.set
+        if not ncu.needs_plan(own, name):
+            return {}
+        given = self.section_set_config(wildcards)
+        # The words as well, so that another choice of launches by the same settings is collected again.
+        words = run_checked(ncu.selection_options, given, name)
+        found = {key: given[key] for key in ("kernel_name", "launches", "replay", "budget")}
+        found |= {"sets": {name: own["sets"][name]}, "selection": words}
+        if ncu.samples_launches(own, name):
+            # Processes that talk to each other are started once.
+            one_run = process_count(self.cell_settings(wildcards, "ncu")) > 1
+            found |= {"error": given["error"], "one_run": one_run}
+        return found
+
+    def section_set_config(self, wildcards: Wildcards) -> Mapping[str, Any]:
+        """The configuration's `ncu` for one section set of a cell."""
+        return run_checked(ncu.adapt_to_cell, self.config["ncu"], wildcards.set, self.cell_settings(wildcards, "ncu"))
+
+    def batches(self, wildcards: Wildcards) -> dict[str, int]:
+        """Samples in a batch of each cell: advice names twice of them."""
+        known = {cell: run_checked(settings.resolve_cell, *cell, "time", self.config) for cell in self.selection.cells}
+        return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
+
+    def expected_gains(self) -> str | list[str]:
+        """What the advice of verdicts is expected to gain, where there is a trace to judge by, or was elsewhere."""
+        known = self.selection.has("nsys") or self.config["trials"]["verdicts"]
+        return "<results>/tables/trials.expected.json" if known else []
+
+    def weights(self, wildcards: Wildcards) -> str | list[str]:
+        """What inference loads: the weights that a training left, where the model has one."""
+        return self.weights_of(wildcards.model, wildcards.get("phase", "inference"))
+
+    def weights_of(self, model: str, phase: str) -> str | list[str]:
+        """The weights that a cell loads, where it loads any."""
+        trained = run_checked(settings.weights_source, model, phase, self.config)
+        return f"<results>/{trained}/weights.pt" if trained else []
+
+    def weights_of_sides(self, wildcards: Wildcards) -> list[str]:
+        """What inference loads on each side of a comparison, in their order."""
+        found = [self.weights_of(side.of(wildcards.model), wildcards.phase) for side in self.selection.sides]
+        return [path for path in found if isinstance(path, str)]

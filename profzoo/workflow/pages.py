@@ -1,0 +1,87 @@
+"""Names the inputs of figures and of the report, and what the report's page says of the run."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import figures
+from profzoo.workflow.comparison import Comparison
+from profzoo.workflow.selection import Selection, Wildcards
+from profzoo.workflow.tables import Tables
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Inputs of the rules that draw and write pages."""
+
+    selection: Selection
+    tables: Tables
+    comparison: Comparison
+
+    def figure_files(self) -> list[str]:
+        """The figures that the chosen tools and the comparison have data for."""
+        have = {*self.selection.tools, *({"roofline"} & {*self.tables.verdict_inputs()}), *self.comparison.tables()}
+        have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
+        # Parts of the step, which a waterfall is made of, are nsys' to tell.
+        have -= set() if self.selection.has("nsys") else {"compare_parts"}
+        names = [
+            name for name in figures.list_drawable(have) if self.selection.can_make_tables(*tables_of_figure(name))
+        ]
+        return self.selection.makeable(f"<results>/figures/{name}.svg" for name in names)
+
+    def comparison_figure_files(self) -> list[str]:
+        """The figures of the comparison."""
+        return [path for path in self.figure_files() if figures.all_figures()[Path(path).stem].compares]
+
+    def figure_inputs(self, wildcards: Wildcards) -> dict[str, str]:
+        """The tables that a figure is drawn from, by name, with that which says where and when they were measured."""
+        figure = figures.all_figures()[wildcards.figure]
+        peaks = {"peaks": f"<results>/peaks/{self.selection.config['gpu']}.csv"}
+        names = (figure.dated_by, *figure.inputs)
+        return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
+
+    def figure_options(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What of the configuration a figure is drawn by."""
+        return {key: self.selection.config["figures"][key] for key in figures.all_figures()[wildcards.figure].options}
+
+    def kernel_inputs(self) -> dict[str, str | list[str]]:
+        """What the page draws of cells by nsys: kernels, and a typical step."""
+        if not self.selection.has("nsys"):
+            return {}
+        return {"kernels": "<results>/tables/kernels.csv", "timelines": self.tables.traced_files("timeline.json")}
+
+    def counter_inputs(self) -> dict[str, str | list[str]]:
+        """What the page draws of cells by their counters and owners: rooflines, and trees of modules."""
+        layers = self.tables.layer_tables()
+        trees: dict[str, str | list[str]] = {"layers": layers[0]} if layers else {}
+        known = self.tables.verdict_inputs()
+        return trees | {name: path for name, path in known.items() if name in ("roofline", "peaks")}
+
+    def verdict_table(self) -> dict[str, str]:
+        """What the page says of cells by verdicts, where these can be made."""
+        return {"verdicts": "<results>/tables/verdicts.csv"} if self.selection.can_make_tables("verdicts") else {}
+
+    def trials_and_digest(self) -> list[str]:
+        """The table of trials where there is one, with its digest, by which the page is written again: trials are never
+        made for a page."""
+        path = self.selection.path("<results>/tables/trials.csv")
+        return [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] if path.exists() else []
+
+    def describe_perfetto(self) -> dict[str, str]:
+        """What the page says and does of Perfetto: where that is, and what to type so that traces open in it."""
+        config = self.selection.config
+        named = f" --config run={config['run']}" if config["run"] else ""
+        return {"address": config["serve"]["perfetto"], "type": f"snakemake serve{named}"}
+
+
+def tables_of_figure(name: str) -> set[str]:
+    """The tables across the zoo that a figure is drawn from."""
+    one = figures.all_figures()[name]
+    return {one.dated_by, *one.inputs} - {"peaks"}
+
+
+def code_of_figures(files: Iterable[str]) -> list[Path]:
+    """The modules that draw these figures."""
+    return [figures.all_figures()[Path(file).stem].path for file in files]

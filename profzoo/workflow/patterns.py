@@ -1,0 +1,35 @@
+"""Which files each cell has, by tool: what tables are made of, what must be there for them, and what is exported."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo import tools
+
+
+def table_patterns_by_tool(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The files of a cell that tables are made of: by name, the tool and the pattern below the model's folder.
+
+    A tool may have the baseline's in the place of its own. chosen: tools, without the baseline.
+    """
+    patterns: dict[str, tuple[str, str]] = {}
+    for tool in (tools.BASELINE, *chosen):
+        patterns |= {key: (tool, pattern) for key, pattern in tools.files()[tool].tabulated(config[tool]).items()}
+    return patterns
+
+
+def table_patterns(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, str]:
+    """The files of a cell that tables are made of, by name: patterns below the model's folder."""
+    return {key: pattern for key, (_, pattern) in table_patterns_by_tool(config, chosen).items()}
+
+
+def required_files(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Sequence[str]]:
+    """By tool, the baseline among them, the files without which tables have nothing of it from a cell."""
+    patterns = table_patterns(config, chosen)
+    found: dict[str, Sequence[str]] = {tools.BASELINE: [patterns[key] for key in ("time", "time_sidecar")]}
+    return found | {tool: tools.files()[tool].kept(config[tool]) for tool in chosen}
+
+
+def exported_patterns(config: Mapping[str, Any], chosen: Sequence[str]) -> list[tuple[str, str]]:
+    """What `all` exports of each cell: tool and pattern, the baseline's table of steps first."""
+    patterns = [(tool, pattern) for tool in chosen for pattern in tools.files()[tool].exported(config[tool])]
+    return [table_patterns_by_tool(config, chosen)[tools.BASELINE], *patterns]

@@ -1,0 +1,152 @@
+"""Has Snakemake's locks name the run that holds them, so that the lock of a killed run goes with the next run.
+
+Snakemake's own locks name no owner: a lock that a killed run has left has to be removed by hand (9.27). Here each lock
+names its run in its first line, and is removed once that run has ended.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+# Whose modules import each other: only by this one first do they load.
+import snakemake.cli
+from snakemake.exceptions import LockException, WorkflowError
+from snakemake.persistence.file import FilePersistence
+
+from profzoo.machine import file_locks, lock_owner
+from profzoo.machine.lock_owner import Owner
+from profzoo.workflow import snakemake_attributes
+
+# Of a workflow's settings of its DAG: whether files that a killed job was making are made again.
+INCOMPLETE = "force_incomplete"
+# Below Snakemake's own folder: a file of each run that holds locks, and one that is locked while locks change.
+OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
+MARK = "# held by profzoo's run "
+LOCKS = "[0-9]*.*put.lock"
+# The classes of Snakemake without which its own locks are kept.
+OWNED = (
+    "snakemake.persistence.file.FilePersistence",
+    "snakemake.workflow",
+    "snakemake.settings.types.DAGSettings",
+)
+
+
+def take_over(incomplete: bool) -> None:
+    """Have a killed run leave nothing that the next one of this process would ask its user about.
+
+    incomplete: files that a killed job was making are made again, whatever options say.
+    """
+    if lacking := snakemake_attributes.find_missing(OWNED):
+        print(
+            f"profzoo: warning: Snakemake {snakemake.__version__} has no {', '.join(lacking)}: after a run that was "
+            "killed, type `snakemake --unlock`, and --rerun-incomplete with the next run",
+            file=sys.stderr,
+        )
+        return
+    Persistence.again = incomplete
+    snakemake.workflow.FilePersistence = Persistence
+
+
+class Persistence(FilePersistence):
+    """Snakemake's, with locks that name their owner."""
+
+    again: ClassVar[bool] = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._held: tuple[Owner, int] | None = None
+        # Who holds what is asked for, in words, once somebody does.
+        self._holder: Owner | None = None
+        super().__init__(*arguments, **named)
+        if self.again and self.dag is not None:
+            setattr(self.dag.workflow.dag_settings, INCOMPLETE, True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """As Snakemake's, but no other run comes between the look for locks and this run's own.
+
+        Raises:
+            WorkflowError: another run makes the same files; it says which, where the lock names one.
+        """
+        try:
+            with self._changing():
+                self._remove_left()
+                if self.locked:
+                    raise WorkflowError(_refused(self._holder)) if self._holder else LockException()
+                self._write_locks("input", map(str, self.all_inputfiles()))
+                self._write_locks("output", map(str, self.all_outputfiles()))
+            yield
+        finally:
+            self.unlock()
+
+    def cleanup_locks(self) -> None:
+        """Remove all locks, as their user wants it, whoever holds them."""
+        super()._delete_locks()
+
+    def _read_locks(self) -> Iterator[tuple[str, str]]:
+        """Locks of those that live, or may."""
+        for path, owner, files in self._found():
+            if owner is None or not lock_owner.is_gone(owner, self._owners):
+                self._holder = owner
+                yield from ((path.name.split(".")[1], file) for file in files)
+
+    def _remove_left(self) -> None:
+        """Remove the locks of runs that have ended."""
+        removed = set[Owner]()
+        for path, owner, _ in self._found():
+            if owner and lock_owner.is_gone(owner, self._owners):
+                path.unlink()
+                removed.add(owner)
+        for owner in removed:
+            print(f"profzoo: removed the lock of a run that was killed: {owner}", file=sys.stderr)
+        # Last, as these tell whose the locks are.
+        lock_owner.remove_dead_owners(self._owners)
+
+    def _found(self) -> Iterator[tuple[Path, Owner | None, list[str]]]:
+        """Each lock with its owner, as far as it names one, and the files that it is for."""
+        for path in sorted(Path(self.path, "locks").glob(LOCKS)):
+            with contextlib.suppress(FileNotFoundError):
+                first, *files = lines = path.read_text(errors="replace").split("\n")
+                told = first.startswith(MARK)
+                owner = lock_owner.parse_owner(first.removeprefix(MARK)) if told else None
+                yield path, owner, [*map(str.strip, files if told else lines)]
+
+    def _write_locks(self, lock_type: str, keys: Iterable[str]) -> None:
+        if not (files := list(keys)):
+            return
+        self._held = self._held or lock_owner.start_owner(self._owners)
+        # Another run that ends may have removed the folder.
+        Path(self.path, "locks").mkdir(exist_ok=True)
+        super()._write_locks(lock_type, [f"{MARK}{lock_owner.format_owner(self._held[0])}", *files])
+
+    def _delete_locks(self) -> None:
+        """Remove this run's alone, where Snakemake would remove those of other runs in this folder, too."""
+        for path in self._lockfile.values():
+            Path(path).unlink(missing_ok=True)
+        self._lockfile.clear()
+        if self._held:
+            owner, descriptor = self._held
+            Path(self._owners, owner.file).unlink(missing_ok=True)
+            os.close(descriptor)
+            self._held = None
+
+    @property
+    def _owners(self) -> Path:
+        return Path(self.path, OWNERS)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While no other run of this folder looks for locks to remove, or writes some."""
+        path = Path(self.path, CHANGING)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with file_locks.hold_lock(path):
+            yield
+
+
+def _refused(owner: Owner) -> str:
+    advice = "wait until it has ended, or stop it"
+    if not lock_owner.is_on_this_host(owner):
+        advice += "; if it was killed there, start the next run there, or type `snakemake --unlock`"
+    return f"another run makes the same files in this folder, {owner}: {advice}"

@@ -1,0 +1,74 @@
+"""What a run is about: its configuration, the cells and tools that this selects, and what there is of these."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.compare.sides import Side
+
+# A model, perhaps with a variant, and a phase.
+Cell = tuple[str, str]
+# What Snakemake calls input functions and the like with: it has a value by the name of each wildcard of the rule.
+Wildcards = Any
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a run is about.
+
+    Attributes:
+        config: the configuration, checked and complete.
+        cells: (model, phase) of each selected cell.
+        tools: the chosen tools, without the unprofiled baseline.
+        available: by cell, the tools whose part of it is there or will be made, the baseline among them.
+        results: the folder that `<results>` stands for.
+        lost: files that cannot be made, as a run before has found out.
+        sides: the sides of a comparison; none where nothing is compared.
+        compared: the cells that are compared.
+        spread: models that train on several GPUs.
+    """
+
+    config: Mapping[str, Any]
+    cells: Sequence[Cell]
+    tools: Sequence[str]
+    available: Mapping[Cell, Collection[str]]
+    results: str = "results"
+    lost: Collection[str] = field(default=())
+    sides: Sequence[Side] = ()
+    compared: Sequence[Cell] = ()
+    spread: Collection[str] = ()
+
+    def has(self, *names: str) -> bool:
+        """Whether all of these tools were chosen."""
+        return set(names) <= set(self.tools)
+
+    def path(self, file: str) -> Path:
+        """A file of the rules where it is: `<results>` stands for the folder of results."""
+        return Path(file.replace("<results>", self.results))
+
+    def makeable(self, files: Iterable[str]) -> list[str]:
+        """Those of the files that can be made, as far as is known."""
+        return [file for file in files if str(file.replace("<results>", self.results)) not in self.lost]
+
+    def can_make_tables(self, *names: str) -> bool:
+        """Whether the tables across the zoo of these names can be made."""
+        return len(self.makeable(f"<results>/tables/{name}.csv" for name in names)) == len(names)
+
+    def cell_files(self, pattern: str, *needed: str) -> list[str]:
+        """The files that a pattern names for all selected cells that there are, with the parts of the needed tools.
+
+        pattern: with {model} and {phase} in it.
+        """
+        found = [cell for cell in self.cells if {*self.available[cell]} >= {tools.BASELINE, *needed}]
+        return self.makeable(pattern.format(model=model, phase=phase) for model, phase in found)
+
+    def tools_of(self, model: str, phase: str) -> Collection[str]:
+        """The tools whose part of a cell is there, or will be."""
+        return self.available.get((model, phase), self.tools)
+
+
+def file_of_cell(wildcards: Wildcards, ending: str) -> str:
+    """The file of a job's cell that ends so."""
+    return f"<results>/{wildcards.model}/{wildcards.phase}{ending}"

@@ -1,0 +1,196 @@
+"""profzoo.workflow: the files that tables, figures and pages take, per configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from profzoo.workflow import available, patterns
+from profzoo.workflow import tables as tables_module
+from profzoo.workflow.comparison import Comparison
+from profzoo.workflow.pages import Pages, code_of_figures, tables_of_figure
+from tests.unit.workflow_runs import lacking, select, tables, wildcards
+
+TRAIN, INFERENCE = "results/lstm/train", "results/lstm/inference"
+
+
+def shown(files: list[str]) -> list[str]:
+    return [file.replace("<results>", "results") for file in files]
+
+
+def pages(run) -> Pages:
+    return Pages(run, tables(run), Comparison(run))
+
+
+def test_all_tools_of_a_cell_go_into_tables() -> None:
+    found = tables(select()).inputs()
+    assert shown(found["time"]) == [f"{TRAIN}.time.csv", f"{INFERENCE}.time.csv"]
+    assert shown(found["ncu"]) == [f"{TRAIN}.ncu.launch.csv", f"{INFERENCE}.ncu.launch.csv"]
+    assert shown(found["kernels"]) == [f"{TRAIN}.kernels.csv", f"{INFERENCE}.kernels.csv"]
+    assert shown(found["coverage"]) == [f"{TRAIN}.ncu.launch.coverage.csv", f"{INFERENCE}.ncu.launch.coverage.csv"]
+    assert found["ranks"] == []
+
+
+def test_without_nsys_nothing_is_covered_or_replayed() -> None:
+    mine = tables(select(tool=["ncu"]))
+    assert "coverage" not in mine.inputs() and mine.replay_tables() == [] and mine.layer_tables() == []
+    assert mine.layer_verdict_inputs() == {} and mine.replay_verdict_inputs() == {}
+    assert {*mine.verdict_inputs()} == {"details", "launches"}
+
+
+def test_cells_of_which_a_part_is_missing_are_left_out_of_its_tables() -> None:
+    run = select()
+    train, inference = run.cells
+    part = type(run)(**{**vars(run), "available": {train: {"time", "nsys"}, inference: {"time", "ncu", "nsys"}}})
+    mine = tables(part)
+    assert shown(mine.inputs()["nsys"]) == [f"{TRAIN}.nsys.csv", f"{INFERENCE}.nsys.csv"]
+    assert shown(mine.inputs()["ncu"]) == [f"{INFERENCE}.ncu.launch.csv"]
+    assert part.tools_of(*train) == {"time", "nsys"} and part.tools_of("unet", "train") == part.tools
+
+
+def test_files_that_cannot_be_made_are_left_out() -> None:
+    run = lacking(select(), "lstm/train.time.csv.json", "tables/layers.csv")
+    mine = tables(run)
+    assert shown(mine.timing_sidecars()) == [f"{INFERENCE}.time.csv.json"]
+    assert mine.layer_tables() == [] and mine.replay_tables() != []
+    assert "layers" not in pages(run).counter_inputs()
+
+
+def test_verdicts_go_by_counters_where_the_default_set_has_some() -> None:
+    assert {*tables(select()).verdict_inputs()} == {"details", "launches"}
+    known = tables(select(ncu={"set": "roofline"})).verdict_inputs()
+    assert known["roofline"] == "<results>/tables/roofline.csv" and known["peaks"] == "<results>/peaks/gpu.csv"
+    # A set of ranges has nothing of kernels.
+    assert tables(select(ncu={"set": "ranges"})).verdict_inputs() == {}
+
+
+def test_copied_results_without_peaks_are_judged_without_them(tmp_path: Path) -> None:
+    run = select(tmp_path, ncu={"set": "roofline"}, collect=False)
+    assert "peaks" not in tables(run).verdict_inputs()
+    (tmp_path / "peaks").mkdir()
+    for name in ("gpu.csv", "gpu.csv.json"):
+        (tmp_path / "peaks" / name).touch()
+    assert "peaks" in tables(run).verdict_inputs()
+
+
+def test_processes_are_compared_of_trainings_on_several_gpus() -> None:
+    assert tables(select()).rank_inputs() == []
+    mine = tables(select(gpus=2))
+    assert shown(mine.rank_inputs()) == [f"{TRAIN}.ranks.csv"]
+    assert mine.rank_tables() == ["<results>/tables/ranks.csv"]
+    assert tables(select(gpus=2, tool=["torch"])).rank_tables() == []
+
+
+def test_all_makes_the_exports_of_chosen_tools_and_the_report() -> None:
+    made = shown(tables(select(tool=["torch"])).everything())
+    assert made[:2] == ["results/tables/layers.csv", "results/tables/owners.csv"]
+    assert made[-1] == "results/report.html"
+    assert f"{TRAIN}.torch.launches.csv" in made and f"{TRAIN}.time.csv" in made
+    assert not [path for path in made if "nsys" in path or "ncu" in path]
+
+
+def test_layers_are_told_by_what_other_tools_saw() -> None:
+    every = tables(select(ncu={"set": "roofline"})).layer_inputs(wildcards())
+    assert every["nsys"] == "<results>/lstm/train.nsys.sqlite" and every["peaks"] == "<results>/peaks/gpu.csv"
+    assert every["sets"][0] == "<results>/lstm/train.ncu.roofline.csv"
+    assert tables(select(tool=["torch"])).layer_inputs(wildcards()) == {}
+
+
+def test_a_table_of_every_name_has_a_label() -> None:
+    path, kinds = tables_module.label_table(lambda path, **kinds: (path, kinds), "ranks")
+    assert path == "<results>/tables/ranks.csv"
+    assert kinds["labels"] == {"table": "ranks", "a row": "a cell on several GPUs and process"}
+
+
+def test_required_files_are_of_every_chosen_tool_and_the_baseline() -> None:
+    run = select(tool=["nsys"])
+    found = patterns.required_files(run.config, run.tools)
+    assert found["time"] == ["{phase}.time.csv", "{phase}.time.csv.json"]
+    assert "{phase}.nsys-steps.csv" in found["nsys"] and {*found} == {"time", "nsys"}
+
+
+def test_figures_are_those_that_there_is_data_for() -> None:
+    of_all, of_torch = (pages(select(tool=tool)).figure_files() for tool in (["ncu", "nsys", "torch"], ["torch"]))
+    assert {*of_torch} < {*of_all} and "<results>/figures/step_time.svg" in of_torch
+    without = pages(lacking(select(), "figures/step_time.svg")).figure_files()
+    assert {*of_all} - {*without} == {"<results>/figures/step_time.svg"}
+    assert not pages(select()).comparison_figure_files()
+    assert all(path.suffix == ".py" and path.exists() for path in code_of_figures(of_all))
+
+
+def test_a_figure_is_drawn_from_its_tables_and_what_dates_them() -> None:
+    found = pages(select()).figure_inputs(wildcards(figure="roofline"))
+    assert found["cells"] == "<results>/tables/cells.csv" and found["peaks"] == "<results>/peaks/gpu.csv"
+    assert {*found} - {"peaks"} == tables_of_figure("roofline")
+
+
+def test_the_page_has_trials_where_there_are_some(tmp_path: Path) -> None:
+    mine = pages(select(tmp_path))
+    assert mine.trials_and_digest() == []
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/trials.csv").write_text("a\n")
+    path, digest = mine.trials_and_digest()
+    assert path == str(tmp_path / "tables/trials.csv") and len(digest) == 64
+
+
+def test_the_page_says_how_traces_are_opened_of_a_named_run() -> None:
+    assert pages(select(run="night")).describe_perfetto()["type"] == "snakemake serve --config run=night"
+    assert pages(select()).describe_perfetto()["type"] == "snakemake serve"
+
+
+def test_where_nothing_is_there_the_selection_stays_as_it_is(tmp_path: Path) -> None:
+    run = select(tmp_path, collect=False)
+    found, missing = available.find_available(run, tmp_path / "logs", None)
+    assert found.tools == run.tools and found.available == run.available
+    assert [(one["model"], one["phase"], one["tool"]) for one in missing] == [(*cell, "") for cell in run.cells]
+    assert available.find_available(select(tmp_path), tmp_path, None)[1] == []
+
+
+def test_of_copied_results_what_is_there_is_taken(tmp_path: Path) -> None:
+    run = select(tmp_path, collect=False)
+    (tmp_path / "lstm").mkdir()
+    for name in ("train.time.csv", "train.time.csv.json", "train.nsys.csv", "train.nsys.csv.json",
+                 "train.nsys-steps.csv"):  # fmt: skip
+        (tmp_path / "lstm" / name).touch()
+    found, missing = available.find_available(run, tmp_path / "logs", None)
+    assert found.tools == ["nsys"] and found.available["lstm", "train"] == {"time", "nsys"}
+    assert {one["tool"] for one in missing if one["phase"] == "train"} == {"ncu", "torch"}
+    assert shown(tables(found).inputs()["nsys"]) == [f"{TRAIN}.nsys.csv"]
+    # No program came along, and no trace to make one of.
+    assert tables(found).traced_files("program.npz") == []
+    (tmp_path / "lstm/train.nsys.sqlite").touch()
+    assert tables(found).traced_files("program.npz") == ["<results>/lstm/train.program.npz"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "parts"),
+    [
+        (["nsys"], {"kernels_0", "kernels_1", "steps_0", "steps_1"}),
+        (["torch"], {"layers_0", "layers_1"}),
+        (["sample"], set()),
+    ],
+)
+def test_sides_are_compared_by_what_tools_saw(tools: list[str], parts: set[str]) -> None:
+    mine = Comparison(select(tool=tools, baseline="plain", candidate=["bf16"]))
+    assert {*mine.parts()} == parts
+    assert ("compare_parts" in mine.tables()) == bool(parts) and "compare" in mine.tables()
+    assert ({*mine.energies()} == {"sampled_0", "sampled_1"}) == (tools == ["sample"])
+    (turns,) = mine.times().values()
+    assert turns == [f"<results>/lstm/{phase}.plain-vs-bf16.rounds.csv" for phase in ("train", "inference")]
+
+
+def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> None:
+    run = select(tmp_path / "here", tool=["torch"], baseline=str(tmp_path), candidate=["plain"])
+    mine = Comparison(run)
+    assert mine.times()["side_0"][0] == f"{tmp_path}/lstm/train.time.csv"
+    assert mine.times()["side_1"][0] == "<results>/lstm/train.time.csv"
+    # A folder may lack layers; those of this run are made.
+    assert mine.parts()["layers_0"] == [] and len(mine.parts()["layers_1"]) == 2
+    assert mine.measured_cells() == []
+    for home in (tmp_path / "lstm", tmp_path / "here/lstm"):
+        home.mkdir(parents=True)
+        (home / "train.time.csv").touch()
+    assert mine.measured_cells() == [("lstm", "train")]
+
+
+def test_nothing_is_compared_where_nothing_was_asked_for() -> None:
+    assert Comparison(select()).tables() == {}

@@ -1,0 +1,78 @@
+# Needs: the configuration, and what it selects. Makes: what the rules call: functions for inputs, params and resources.
+from functools import partial
+
+from snakemake.settings.types import DeploymentMethod
+
+from profzoo.workflow import available, tables
+from profzoo.workflow.command_lines import (
+    COLLECT,
+    KEEP,
+    name_failing,
+    name_loaded,
+    name_loaded_of_sides,
+    name_outputs,
+    name_parts,
+    quote_reports,
+)
+from profzoo.workflow.comparison import Comparison
+from profzoo.workflow.jobs import Jobs
+from profzoo.workflow.pages import Pages, code_of_figures
+from profzoo.workflow.resources import JobResources
+from profzoo.workflow.section_sets import SectionSets
+from profzoo.workflow.selection import Selection
+from profzoo.workflow.source_files import SourceFiles
+from profzoo.workflow.tables import Tables
+
+ASKED = Selection(
+    config=config,
+    cells=CELLS,
+    tools=TOOLS,
+    available=dict.fromkeys(CELLS, frozenset((tools.BASELINE, *TOOLS))),
+    results=RESULTS,
+    lost=missing_parts.read_missing(os.environ.get(completeness.WITHOUT)),
+    sides=SIDES,
+    compared=COMPARED,
+    spread=SPREAD,
+)
+# All that is selected is made where anything is collected; elsewhere it is there or not.
+RUN, LACKING = available.find_available(ASKED, Path(LOGS), os.environ.get(completeness.WITHOUT))
+# A run that makes the report of what another left says what failed by itself.
+if workflow.is_main_process and completeness.WITHOUT not in os.environ:
+    for line in missing_cells.list_missing(LACKING):
+        say(f"warning: {line}")
+LACKING = [*LACKING, *missing_parts.missing_rows(RUN.lost)]
+
+# Results that are taken as they are may be of other machines.
+if MAIN and workflow.is_main_process and config["collect"]:
+    for line in version_changes.version_messages(
+        RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]
+    ):
+        say(secret_values.mask_secrets(line))
+
+SOURCES = SourceFiles(config, MAIN, local)
+JOBS = Jobs(RUN)
+SETS = SectionSets(
+    RUN,
+    lambda **cell: checkpoints.export_launches.get(**cell),
+    ancient,
+    lambda: workflow.dryrun,
+)
+TABLES = Tables(RUN, SETS)
+COMPARISON = Comparison(RUN)
+PAGES = Pages(RUN, TABLES, COMPARISON)
+RESOURCES = JobResources(
+    JOBS,
+    "gpu" in workflow.global_resources,
+    DeploymentMethod.ENV_MODULES in workflow.deployment_settings.deployment_method,
+)
+
+# What most rules call.
+code, sources, weights = SOURCES.of_code, SOURCES.of_model, JOBS.weights
+light, on_gpus, on_one_gpu = RESOURCES.light, RESOURCES.on_gpus, RESOURCES.on_one_gpu
+cores, cores_of_one, modules = RESOURCES.cores, RESOURCES.cores_of_one, RESOURCES.modules
+table = partial(tables.label_table, report)
+
+
+resource_scopes:
+    # How many jobs of a group run side by side, which says nothing about other jobs.
+    side_by_side="local",
