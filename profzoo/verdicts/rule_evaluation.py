@@ -5,42 +5,19 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.statistics.process_repeats import TAKEN
 from profzoo.tables import step_shares
 from profzoo.verdicts import advice_gain, advice_scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
+from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
 
 UNDECIDED = "undecided"
-STRETCH = "step under nsys / unprofiled"
-QUIETER = "raise nsys.window, or stop other programs"
 KERNEL_KEYS = ["class", "function"]
 # Share of a kernel's time that must have a trait for the kernel to have it.
 KERNEL_TRAIT_SHARE = 0.5
 CELL_LEVEL, LAYER_LEVEL = "cell", "layer"
 # Suffixes of columns: launches that have a trait at both ends of a counter's interval, and at one end at least.
 INTERVAL_SUFFIXES = ("_least", "_most")
-
-
-def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
-    """Return the largest gain by shorter kernels, at which the step waits for the CPU all the time; at least 1.
-
-    Args:
-        step: the cell's row of the table of steps.
-        most: slowdown under nsys beyond which the limit is unknown.
-        removed: share of the launches that the CPU no longer makes; all launches count as equally long.
-
-    The limit is from times under nsys, which slows the CPU down, so it is rather too low. It is infinite where it is
-    not known: where nsys slows the step down by more than `most`, or where `host_ns` is empty.
-    """
-    if not step["host_ns"] > 0 or removed >= 1 or _stretch(step) > most:
-        return float("inf")
-    return float(max(step["wall_ns"] / (step["host_ns"] * (1 - removed)), 1.0))
-
-
-def _stretch(step: Mapping[str, Any]) -> float:
-    """Return the time of a step under nsys over the unprofiled time."""
-    return float(step["wall_ns"] / step["step_ns"])
 
 
 class CellRules:
@@ -65,7 +42,7 @@ class CellRules:
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
         self.floors = given["floors"]
-        self.doubt, self.disturbed = _find_doubt(step, self.floors), _disturbed_share(step, self.floors)
+        self.doubt, self.disturbed = find_doubt(step, self.floors), disturbed_share(step, self.floors)
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
         self.shares = {
             **table.iloc[0],
@@ -256,40 +233,6 @@ class CellRules:
         if limit < found.get("gain", row["gain"]):
             found |= {"gain": limit, "limit": limit}
         return found
-
-
-def _cpu_taken_share(step: Mapping[str, Any]) -> float:
-    """Return the share of the unprofiled time in which other programs used the CPU; 0 where it is unknown."""
-    taken = step.get("cpu_taken_share")
-    return float(taken) if taken is not None and taken > 0 else 0.0
-
-
-def _disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
-    """Return the share of the mean unprofiled step that other programs, or a few long steps, may have added.
-
-    >>> round(_disturbed_share({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
-    0.6
-    """
-    taken, unsteady = _cpu_taken_share(step), step["step_ns"] / step["step_median_ns"]
-    left = (1 - taken if taken > TAKEN else 1.0) / (unsteady if unsteady > floors["steady"] else 1.0)
-    return float(1 - left)
-
-
-def _find_doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
-    """Return why a step's idle time may have an outside cause: measured columns, the reason, advice; None if not."""
-    stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _cpu_taken_share(step)
-    if stretch > floors["stretch"]:
-        measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
-        return measured, f"the step takes {stretch:.1f} times as long under nsys", QUIETER
-    if taken > TAKEN:
-        measured = {"metric": "CPU time that others took", "value": taken, "threshold": TAKEN}
-        said = f"other programs used the CPU for up to {taken:.0%} of the time of the unprofiled run"
-        return measured, said, "stop other programs and measure again"
-    if unsteady > floors["steady"]:
-        measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}
-        advice = "stop other programs and measure again; data that arrives in bursts looks the same"
-        return measured, f"the mean of the unprofiled steps is {unsteady:.1f} times their median", advice
-    return None
 
 
 def _undecided_row(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:

@@ -37,14 +37,12 @@ def tabulate_verdicts(
     Args:
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
-        ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of
-        layers, by cell. programs: traced steps of each cell, by process. scored: records of advice.
+        ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
+        programs: traced steps of each cell, by process. scored: records of advice.
 
-    `share` is the share of the unprofiled step that a row is about, empty if there is none. A cell to which no rule
-    applies gets the verdict NOTHING; one with too little evidence gets UNDECIDED with the reason. `limit` is the
-    gain at which the CPU limits the step. `method`: by what-if simulation or by Amdahl's law.
-    `score` and the columns before it say how right such advice was on models that no rule was fitted to. `settings`
-    are arguments of models.run that put the advice into practice.
+    `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
+    NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
+    what-if simulation or Amdahl's law; `score` says how right such advice was; `settings` are words of models.run.
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):

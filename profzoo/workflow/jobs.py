@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from profzoo.cell import data_files, settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.collect import environment
 from profzoo.compare import sides
@@ -41,7 +42,7 @@ class Jobs:
         """Processes of each cell without a profiler, in a job's text where there are several."""
         return {"repeats": self.config["repeats"]} if (self.config["repeats"] or 1) > 1 else {}
 
-    def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> dict[str, Any]:
+    def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> CellSettings:
         """The settings of a job's cell under a tool; the phase is that of the wildcards unless it is given."""
         return run_checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, self.config)
 
@@ -49,7 +50,7 @@ class Jobs:
         """Steps of the window that profilers look at."""
         return self.cell_settings(wildcards, "ncu")["window"]
 
-    def job_text(self, tool: str, cell: Mapping[str, Any], **more: Any) -> str:
+    def job_text(self, tool: str, cell: CellSettings, **more: Any) -> str:
         """All that a collecting job goes by, as one JSON text with sorted keys."""
         job = {"tool": tool, "cell": cell, **self.surroundings}
         job |= run_checked(data_files.summarise_data_set, cell) | run_checked(data_files.summarise_model_files, cell)

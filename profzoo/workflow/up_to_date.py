@@ -185,7 +185,8 @@ def describe_damage(made: Decision, read: Collection[str] = ()) -> list[str]:
 def describe_reason(verdict: OutputVerdict) -> str:
     """Why a job's outputs are made again, in a few words.
 
-    >>> describe_reason(OutputVerdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
+    >>> why = ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")
+    >>> describe_reason(OutputVerdict(OutputState.OTHER, why))
     'cell.batch was 4 and is 7; seed is 1, and was not given; and 2 more'
     """
     shown = verdict.why[:2]

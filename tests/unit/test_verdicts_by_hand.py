@@ -17,7 +17,7 @@ from profzoo.verdicts import (
     layer_verdicts,
     ncu_advice,
     reduced_precision,
-    rule_evaluation,
+    step_quality,
     verdicts,
 )
 from profzoo.verdicts import rules as verdict_rules
@@ -56,7 +56,7 @@ def table(step: pd.DataFrame, rows: pd.DataFrame, roofs: pd.DataFrame | None = N
 )
 def test_what_the_cpu_lets_through(wall: float, host: float, step: float, removed: float, right: float) -> None:
     row = {"wall_ns": wall, "host_ns": host, "step_ns": step}
-    assert rule_evaluation.cpu_limited_gain(row, 2.0, removed) == pytest.approx(right)
+    assert step_quality.cpu_limited_gain(row, 2.0, removed) == pytest.approx(right)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
         ({}, 0.0, None),
         # Twice, and 1.3 times, are as much as floors allow; and 5 in 100 of the CPU.
         ({"wall_ns": 20.0}, 0.0, None),
-        ({"wall_ns": 20.1}, 0.0, rule_evaluation.STRETCH),
+        ({"wall_ns": 20.1}, 0.0, step_quality.STRETCH),
         ({"step_ns": 13.0}, 0.0, None),
         ({"step_ns": 16.0}, 1 - 1 / 1.6, "unprofiled step, mean / median"),
         ({"cpu_taken_share": 0.05}, 0.0, None),
@@ -79,8 +79,8 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
 )
 def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: str | None) -> None:
     step = pd.Series({"wall_ns": 10.0, "step_ns": 10.0, "step_median_ns": 10.0} | row, dtype="object")
-    assert rule_evaluation._disturbed_share(step, FLOORS) == pytest.approx(right)
-    doubt = rule_evaluation._find_doubt(step, FLOORS)
+    assert step_quality.disturbed_share(step, FLOORS) == pytest.approx(right)
+    doubt = step_quality.find_doubt(step, FLOORS)
     assert (doubt[0]["metric"] if doubt else None) == metric
 
 
