@@ -11,6 +11,7 @@ from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.torch import doctor as torch_doctor
 
 FILES = ("tools/*/doctor.py",)
+EXTENDED = ("tools/*/doctor.py",)
 
 
 def check_gpu() -> Finding:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from profzoo import extensions
 from profzoo.errors import UnusableError
 
 # Itself, also where a job imports it through links.
@@ -48,25 +49,44 @@ def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path])
         if path.suffix != ".py":
             continue
         for name in (module, *_imported(path, module)):
-            if root := roots.get(name.partition(".")[0]):
+            if own := extensions.split(name):
+                waiting += [(extensions.module(file), file) for _, file in _modules(*own)]
+            elif root := roots.get(name.partition(".")[0]):
                 waiting += _modules(root, name)
         waiting += [(_named(file, roots.values()), file) for file in declared_files(path, module)]
     return sorted(found)
 
 
-@functools.cache
 def files_of(*paths: str) -> tuple[Path, ...]:
     """Project files that scripts or modules depend on, by path from the project's root.
 
     Their own, all that they import of the project, and what any of these loads beside that: files next to a module,
-    which it names in a literal FILES, as patterns. Of Python among those, what it imports counts too.
+    which it names in a literal FILES, as patterns, and files of extensions, which it names in EXTENDED, as patterns
+    from an extension's folder. Of Python among those, what it imports counts too. Paths are absolute.
 
     Raises:
         UnusableError: one of them cannot be read or is no Python.
     """
-    return tuple(
-        import_closure([(path.removesuffix(".py").replace("/", "."), PROJECT / path) for path in paths], PACKAGES)
-    )
+    return _made_of(paths, extensions.folders())
+
+
+@functools.cache
+def _made_of(paths: tuple[str, ...], extended: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(import_closure([(_dotted(path), PROJECT / path) for path in paths], PACKAGES))
+
+
+def _dotted(path: str) -> str:
+    return extensions.module(Path(path)) or path.removesuffix(".py").replace("/", ".")
+
+
+def place(path: str | Path) -> str:
+    """A file as `files_of` takes it: by its path from the project's root, or whole where the project does not hold it.
+
+    >>> place(PROJECT / "profzoo" / "formatting.py"), place("/home/me/lab/figures/mine.py")
+    ('profzoo/formatting.py', '/home/me/lab/figures/mine.py')
+    """
+    whole = PROJECT / path
+    return whole.relative_to(PROJECT).as_posix() if whole.is_relative_to(PROJECT) else str(whole)
 
 
 def read_literals(path: Path) -> dict[str, Any]:
@@ -108,15 +128,15 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...]]:
-    """Import statements of a file, and its FILES."""
+def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...], tuple[str, ...]]:
+    """A file's import statements, its FILES, and its EXTENDED."""
     tree = parse_file(path, f"module '{module}'")
     found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    files = _literals(tree).get("FILES", ())
+    files, extended = (_literals(tree).get(name, ()) for name in ("FILES", "EXTENDED"))
     listed = files if isinstance(files, tuple | list) else [None]
     if not all(isinstance(one, str) and one and not one.startswith("/") for one in listed):
         raise UnusableError(f"{path}: FILES = {files!r} of module '{module}' holds no patterns of files beside it")
-    return found, tuple(files)
+    return found, tuple(files), tuple(extended)
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
@@ -128,9 +148,13 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from _executed(node)
 
 
-@functools.cache
 def declared_files(path: Path, module: str = "") -> tuple[Path, ...]:
-    """Files that a module lists in FILES; module: its dotted name, for error messages."""
+    """The files that a module names in FILES and EXTENDED; module: its dotted name, for what is wrong with it."""
+    return (*_files_beside(path, module), *extensions.files(*_read(path, module or path.stem)[2]))
+
+
+@functools.cache
+def _files_beside(path: Path, module: str) -> tuple[Path, ...]:
     return tuple(
         file.resolve() for pattern in _read(path, module or path.stem)[1] for file in sorted(path.parent.glob(pattern))
     )
@@ -138,6 +162,8 @@ def declared_files(path: Path, module: str = "") -> tuple[Path, ...]:
 
 def _named(path: Path, roots: Iterable[Path]) -> str:
     """Dotted name by which a file is imported from one of the folders; its bare name if none contains it."""
+    if own := extensions.module(path):
+        return own
     for root in roots:
         if path.is_relative_to(root):
             return ".".join(path.relative_to(root).with_suffix("").parts)

@@ -1,7 +1,6 @@
 """Reads the configuration schema, converts strings to its types, fills defaults, and explains invalid values."""
 
 import functools
-import json
 import re
 from collections.abc import Mapping
 from math import inf
@@ -10,34 +9,71 @@ from typing import Any
 
 import yaml
 
-from profzoo import secret_detection
-from profzoo.errors import ConfigError, suggest_nearest
+from profzoo import extensions, schema_errors
+from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 
+format_choice = schema_errors.written
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
 # words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
-TOOLS = "tools/*/schema.yaml"
+TOOLS, SETS = "tools/*/schema.yaml", "sets.yaml"
+# What profzoo takes for granted of every tool's schema.
+OF_TOOL = {
+    "type": "object",
+    "required": ["order", "properties"],
+    "properties": {
+        "order": {"type": "number"},
+        "properties": {"type": "object", "required": ["window", "time_limit"]},
+    },
+}
 # What a name is made of, for where the rest of the definition has no place.
 PATTERN = "[A-Za-z_][A-Za-z0-9_-]{0,63}"
-# Characters of a value in a line about it.
-LONGEST = 120
+
+
+def load_schema() -> dict[str, Any]:
+    """Load the configuration schema (JSON Schema 2020-12): the general part, and one under each tool's name."""
+    return _loaded(extensions.folders())
 
 
 @functools.cache
-def load_schema() -> dict[str, Any]:
-    """Load the configuration schema (JSON Schema 2020-12): the general part, and one under each tool's name."""
+def _loaded(extended: tuple[Path, ...]) -> dict[str, Any]:
     schema = _inlined(_general(), _definitions())
     schema["properties"] |= tool_schemas()
     schema["properties"]["tool"]["items"]["enum"] = sorted(tool_schemas())
     return schema
 
 
-@functools.cache
 def tool_schemas() -> dict[str, dict[str, Any]]:
-    """Load each tool's part of the schema, by tool name, in tool order."""
-    found = {path.parent.name: _inlined(_read(path), _definitions()) for path in SCHEMA_FILE.parent.glob(TOOLS)}
+    """Each tool's part of the schema, by the tool's name, in their order; those of extensions among them.
+
+    Raises:
+        ConfigError: an extension's tool or section set has a name that is taken, or is none.
+    """
+    return _of_tools(extensions.folders())
+
+
+@functools.cache
+def _of_tools(extended: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
+    shipped, own = list(SCHEMA_FILE.parent.glob(TOOLS)), extensions.files(TOOLS)
+    taken = [*_general()["properties"], *(path.parent.name for path in shipped)]
+    extensions.refuse_clashes("tool", [(path.parent.name, path) for path in own], taken)
+    for path in own:
+        check_value(strict_yaml.load_yaml(path), OF_TOOL, str(path))
+    found = {path.parent.name: _inlined(_read(path), _definitions()) for path in (*shipped, *own)}
+    for part in (one for one in found.values() if "sets" in one["properties"]):
+        _add_sets(part["properties"]["sets"])
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
+
+
+def _add_sets(part: dict[str, Any]) -> None:
+    """Add the section sets of extensions to those that are there without a word of the configuration."""
+    files = {path: strict_yaml.load_yaml(path) for path in extensions.files(SETS)}
+    for path, content in files.items():
+        check_value(content, part, str(path))
+    named = [(name, path) for path, content in files.items() for name in content]
+    extensions.refuse_clashes("section set", named, part["default"])
+    part["default"] = {**part["default"], **{name: one for content in files.values() for name, one in content.items()}}
 
 
 def _read(path: Path) -> Any:
@@ -97,7 +133,7 @@ def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any
     told: of the value, what the command line gave, where Snakemake leaves strings of all that is nested. Where the
     schema leaves the type open, these too become what they mean in a file.
     """
-    kinds = _types(schema)
+    kinds = schema_errors.types(schema)
     if isinstance(value, str) and not isinstance(value, bool):
         if "array" in kinds and not value.lstrip().startswith(("[", "{")):
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -146,7 +182,7 @@ def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
         return
     error = errors[0]
     key = ".".join(filter(None, [where, *map(str, error.absolute_path)]))
-    raise ConfigError(_explain(key, error))
+    raise ConfigError(schema_errors.explain(key, error))
 
 
 @functools.cache
@@ -162,72 +198,6 @@ def _validator() -> Any:
         "number": lambda _, value: number(value),
     })  # fmt: skip
     return validators.extend(Draft202012Validator, type_checker=types)
-
-
-def _explain(key: str, error: Any) -> str:
-    rule, limit, value = error.validator, error.validator_value, error.instance
-    value = secret_detection.hidden(key.rpartition(".")[2], value)
-    shown = f"{key} = {_shown(value)}"
-    numeric = isinstance(value, str) and {"integer", "number"} & _types(error.schema)
-    if numeric and (wrong := strict_yaml.explain_surprising_value(value)):
-        return f"{shown}: {wrong}"
-    if "propertyNames" in error.absolute_schema_path:
-        key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
-    if "form" in error.schema:
-        return f"{shown}, which is no name: {error.schema['form']}"
-    match rule:
-        case "additionalProperties":
-            known = error.schema.get("properties", {})
-            unknown = min(set(value) - set(known), key=str)
-            name = f"{key}.{unknown}" if key else unknown
-            told = _shown(secret_detection.hidden(unknown, value[unknown]))
-            return f"unknown key '{name}' (value {told}): {suggest_nearest(unknown, known)}"
-        case "enum":
-            return f"{shown}: {suggest_nearest(value, map(format_choice, limit))}"
-        case "type":
-            kinds = [limit] if isinstance(limit, str) else limit
-            return f"{shown} is {_kind(value)}, not {' or '.join(kinds)}"
-        case "pattern" if re.fullmatch(r"\^\(?[\w|]+\)?\$", limit):
-            choices = limit.strip("^()$").split("|")
-            number = " or a whole number" if "integer" in _types(error.schema) else ""
-            return f"{shown}: {suggest_nearest(value, choices)}{number}"
-        case "minimum" | "exclusiveMinimum":
-            return f"{shown} is too small: {'more than' if rule == 'exclusiveMinimum' else 'at least'} {limit}"
-        case "maximum":
-            return f"{shown} is too large: at most {limit}"
-        case "minItems" | "minProperties":
-            return f"{key} is empty: name at least {limit}"
-        case "uniqueItems":
-            return f"{shown} names something twice"
-        case _:
-            return f"{shown}: {error.message.replace(repr(error.instance), repr(value))}"
-
-
-def format_choice(value: object) -> str:
-    """Format a value of a list of choices as in a configuration file.
-
-    >>> format_choice("graph"), format_choice(True), format_choice(None)
-    ('graph', 'true', 'null')
-    """
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    kinds = schema.get("type", [])
-    return {kinds} if isinstance(kinds, str) else set(kinds)
-
-
-def _shown(value: object) -> str:
-    """Format a value for a message, with the middle of long values left out."""
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}...{text[-LONGEST // 4 :]}"
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, float) and not -inf < value < inf:
-        return "not finite"
-    names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "a list"}
-    return "null" if value is None else names.get(type(value), "a mapping")
 
 
 def _plain(text: str) -> Any:

@@ -11,7 +11,8 @@ UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(2)]
 def built(folder: Path) -> Path:
     """The folder, with the library in it under the name that it is loaded by."""
     folder.mkdir(exist_ok=True)
-    words = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-O1", str(SOURCE), "-lm"]
+    # By its own name, the binding takes it for the one that it would load.
+    words = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wall", "-Werror", "-O1", str(SOURCE), "-lm"]
     subprocess.run([*words, "-o", str(folder / "libnvidia-ml.so.1")], check=True)
     return folder
 

@@ -42,6 +42,11 @@ if config["collect"]:
     include: "rules/sample.smk"
     include: "rules/trials.smk"
 
+    # Those of tools from outside, by what the files above define.
+    for path in extensions.files("tools/*/*.smk"):
+
+        include: str(path)
+
 
 include: "rules/analyze.smk"
 include: "rules/compare.smk"

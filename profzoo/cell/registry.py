@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import import_graph, schema
+from profzoo import extensions, import_graph, schema
 from profzoo.errors import ConfigError, UnusableError, suggest_nearest
 from profzoo.import_graph import parse_file
 
 ZOO = import_graph.PROJECT / "models"
+# Models of extensions, from an extension's folder.
+OWN = "models/*.py"
 NOT_MODELS = {"__init__", "run"}
 # What a file declares, with what stands in for it; there is no stand-in for the workloads.
 DECLARED: dict[str, Any] = {
@@ -148,20 +150,25 @@ def _plain(value: Any) -> bool:
 
 
 def shipped_models() -> dict[str, Model]:
-    """Models declared by files in models/, by name."""
-    return _scanned()[0]
+    """The models of models/ and of extensions, by name: the files there that declare one."""
+    return _scanned(extensions.folders())[0]
 
 
 def unusable_models() -> dict[str, str]:
-    """One-line errors of unusable model files in models/, by model name."""
-    return _scanned()[1]
+    """What is wrong with files there that would be models, in a line each, by name."""
+    return _scanned(extensions.folders())[1]
 
 
 @functools.cache
-def _scanned() -> tuple[dict[str, Model], dict[str, str]]:
+def _scanned(extended: tuple[Path, ...]) -> tuple[dict[str, Model], dict[str, str]]:
     models, wrong = {}, {}
     # Hidden ones are an editor's.
-    for path in sorted(path for path in ZOO.glob("*.py") if not path.name.startswith(".")):
+    shipped = sorted(path for path in ZOO.glob("*.py") if not path.name.startswith("."))
+    own = extensions.files(OWN)
+    extensions.refuse_clashes(
+        "model", [(path.stem, path) for path in own if path.stem not in NOT_MODELS], [path.stem for path in shipped]
+    )
+    for path in (*shipped, *own):
         try:
             if model := _of_zoo(path):
                 models[path.stem] = model
@@ -184,7 +191,7 @@ def _of_zoo(path: Path) -> Model | None:
         raise UnusableError(
             f"{shown}: {name!a} is no name of a model, {schema.describe_form('model')}: rename the file"
         )
-    return read_model(path, name, f"models.{name}")
+    return read_model(path, name, extensions.module(path) or f"models.{name}")
 
 
 def forget_models() -> None:
@@ -202,9 +209,9 @@ def find_model(name: str, module: str | None = None) -> Model:
     """
     if module is None:
         # That file alone: whatever happens to others meanwhile, no job of this model looks at them.
-        path = ZOO / f"{name}.py"
-        if schema.is_name(name, "model") and os.path.lexists(path) and (model := _of_zoo(path)):
-            return model
+        for path in (ZOO / f"{name}.py", *(one for one in extensions.files(OWN) if one.stem == name)):
+            if schema.is_name(name, "model") and os.path.lexists(path) and (model := _of_zoo(path)):
+                return model
         if name in unusable_models():
             raise UnusableError(unusable_models()[name])
         raise ConfigError(f"unknown model {_quoted(name)}: {suggest_nearest(name, shipped_models())}")

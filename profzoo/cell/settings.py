@@ -70,11 +70,11 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
     if cell["fit"] and (several := process_count(cast(CellSettings, cell))) > 1:
         raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {several}: set batch, that of one GPU")
     cell["window"] = cell["window"] or config[tool]["window"]
-    if tool == "torch":
-        options = ("wait", "warmup", "repeat", "modules", "shapes", "memory", "flops", "stacks")
+    declared_by_tool = schema.tool_schemas().get(tool, {})
+    if inside := declared_by_tool.get("inside"):
         # No key where there is none, so that what was collected before there was one is what is collected now.
-        timed = ("baseline",) if config["torch"]["baseline"] else ()
-        cell["profiler"] = {key: config["torch"][key] for key in sorted((*options, *timed))}
+        later = [key for key in declared_by_tool.get("inside_if_set", ()) if config[tool][key]]
+        cell["profiler"] = {key: config[tool][key] for key in sorted((*inside, *later))}
     return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
 
 

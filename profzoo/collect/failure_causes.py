@@ -20,6 +20,7 @@ CURES: Mapping[int, str] = {
     errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EACCES: CLOSED, errno.EPERM: CLOSED, errno.EROFS: CLOSED
 }  # fmt: skip
 FILES = ("../tools/*/failures.py",)
+EXTENDED = ("tools/*/failures.py",)
 # Of no tool alone; looked for first.
 CAUSES: Sequence[tuple[str, str]] = (
     (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profzoo import tools
+from profzoo import extensions, tools
 from profzoo.cell import secret_values
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Job
@@ -150,6 +150,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
         # The scratch is on the first of several nodes alone.
+        environment |= extensions.handed()
         environment |= secret_values.hand_over_secrets(
             job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
         )

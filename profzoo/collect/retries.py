@@ -8,6 +8,7 @@ from profzoo import tools
 from profzoo.collect.command_line import Command
 
 FILES = ("../tools/*/losses.py",)
+EXTENDED = ("tools/*/losses.py",)
 
 
 def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:

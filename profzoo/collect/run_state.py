@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from profzoo import tools
 from profzoo.cell.job_types import Job
 from profzoo.machine import orphan_guard
 
@@ -19,7 +20,7 @@ OF_MODEL = re.compile(r"^\S+ (?:train|inference)(?: failed with \w+: |: .*; try 
 OF_GPU = re.compile(r"CUDA|cu[A-Z]\w+|NCCL|out of memory|Accelerator")
 # How the line begins that tells of it.
 NOT_RUN = "not run under"
-UNPROFILED = ("time", "train")
+UNPROFILED = (tools.BASELINE, "train")
 
 
 def is_first_time(line: str) -> bool:

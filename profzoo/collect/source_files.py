@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from profzoo import import_graph
+from profzoo import import_graph, tools
 from profzoo.cell import registry
 from profzoo.cell.job_types import Job
 from profzoo.errors import ConfigError
@@ -13,7 +13,6 @@ from profzoo.records import digests, record
 OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py"}
 SURROUNDINGS = "profzoo/collect/job_environment.py"
 IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiments/trial_runner.py"
-SAMPLER = "profzoo/tools/sample/sampler.py"
 
 
 def job_sources(job: Job) -> list[Path]:
@@ -30,8 +29,8 @@ def job_sources(job: Job) -> list[Path]:
     found = {*registry.source_files(registry.find_model(cell["model"], cell.get("module")))}
     if {"order", "repeats"} & set(job):
         found |= {*import_graph.files_of(IN_TURN)}
-    if job["tool"] == "sample":
-        found |= {*import_graph.files_of(SAMPLER)}
+    if own_tool := tools.commands().get(job["tool"]):
+        found |= {*import_graph.files_of(*own_tool.BESIDE)}
     if "trials" in job:
         found |= {*import_graph.files_of(TRIALS)}
     return sorted(found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
+from profzoo import schema, tools
 from profzoo.cell import settings, variant_settings
 from profzoo.errors import ConfigError, suggest_nearest
 
@@ -95,7 +95,7 @@ def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], co
             raise ConfigError(f"models = '{model}' is a side itself: name the model, and its variant as candidate")
         for side in sides:
             if not side.folder:
-                settings.resolve_cell(side.of(model), phase, "time", config)
+                settings.resolve_cell(side.of(model), phase, tools.BASELINE, config)
             elif not (side.folder / model / f"{phase}.time.csv").exists():
                 files = side.folder.glob("*/*.time.csv")
                 there = [f"{path.parent.name} {path.name.partition('.')[0]}" for path in files]

@@ -114,7 +114,7 @@ def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -
 
 def _uses_several_gpus(name: str, config: Mapping[str, Any]) -> bool:
     try:
-        return process_count(settings.resolve_cell(name, "train", "time", config)) > 1
+        return process_count(settings.resolve_cell(name, "train", tools.BASELINE, config)) > 1
     except ConfigError:
         # Said where the cell is asked for: not every variant fits every model.
         return False
@@ -164,7 +164,7 @@ def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple
     for name in select_models({**config, "models": kept}):
         found = _cells_of(name, config)
         if not found and name in config["models"]:
-            settings.resolve_cell(name, config["phases"][0], "time", config)
+            settings.resolve_cell(name, config["phases"][0], tools.BASELINE, config)
         chosen += found
     if not chosen:
         raise ConfigError(

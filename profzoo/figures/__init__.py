@@ -1,16 +1,25 @@
 """The figures, a module each, which declares in literals what it is drawn from; read without importing what draws."""
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import import_graph
+from profzoo import extensions, import_graph
+from profzoo.errors import ConfigError, UnusableError
 
 HERE = Path(__file__).parent
 # What a comparison has data for: its verdicts, and where differences lie.
 COMPARISON, PARTS = "compare", "compare_parts"
+# What every figure declares.
+KINDS: dict[str, tuple[type, ...]] = {
+    "ORDER": (int, float),
+    "TITLE": (str,),
+    "INPUTS": (tuple, list),
+    "NEEDS": (tuple, list),
+    "CAPTION": (str,),
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,8 @@ class Figure:
     order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
     needs: tools, what is made of several (`roofline`, `layer_counters`), or tables of a comparison, of which one must
     have data, empty for none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what
-    readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU.
+    readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU. path, module: the file and the
+    dotted name of its module.
     """
 
     name: str
@@ -32,15 +42,12 @@ class Figure:
     caption: str
     cpu_title: str
     cpu_caption: str
+    path: Path
+    module: str
 
     def said(self, on_cpu: bool) -> tuple[str, str]:
         """Title and caption; on_cpu: whether all cells ran on a CPU."""
         return (self.cpu_title, self.cpu_caption) if on_cpu else (self.title, self.caption)
-
-    @property
-    def path(self) -> Path:
-        """The file of its module."""
-        return HERE / f"{self.name}.py"
 
     @property
     def compares(self) -> bool:
@@ -53,12 +60,29 @@ class Figure:
         return COMPARISON if self.compares else "cells"
 
 
-@functools.cache
 def all_figures() -> dict[str, Figure]:
-    """All figures by name, in their order: the modules here that declare an order."""
-    declared = {path.stem: import_graph.read_literals(path) for path in HERE.glob("*.py")}
-    found = [_make_figure(name, values) for name, values in declared.items() if "ORDER" in values]
+    """All figures by name, in their order: the modules here, and in extensions, that declare an order.
+
+    Raises:
+        ConfigError: an extension's module is no Python, has the name of another figure, or does not declare all.
+    """
+    return _known(extensions.folders())
+
+
+@functools.cache
+def _known(extended: tuple[Path, ...]) -> dict[str, Figure]:
+    shipped, own = _declared(HERE.glob("*.py")), _declared(extensions.files("figures/*.py"))
+    extensions.refuse_clashes("figure", [(path.stem, path) for path in own], [path.stem for path in shipped])
+    found = [_make_figure(path, values) for path, values in (shipped | own).items()]
     return {figure.name: figure for figure in sorted(found, key=lambda figure: (figure.order, figure.name))}
+
+
+def _declared(paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
+    try:
+        declared = {path: import_graph.read_literals(path) for path in paths}
+    except UnusableError as error:
+        raise ConfigError(str(error)) from error
+    return {path: values for path, values in declared.items() if "ORDER" in values}
 
 
 def list_drawable(have: Collection[str]) -> list[str]:
@@ -69,7 +93,10 @@ def list_drawable(have: Collection[str]) -> list[str]:
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 
 
-def _make_figure(name: str, values: dict[str, Any]) -> Figure:
-    given = {key.lower(): values[key] for key in ("ORDER", "TITLE", "INPUTS", "NEEDS", "CAPTION")}
+def _make_figure(path: Path, values: dict[str, Any]) -> Figure:
+    if missing := [key for key, kind in KINDS.items() if not isinstance(values.get(key), kind)]:
+        raise ConfigError(f"{path}: a figure declares {', '.join(KINDS)} as literals, and {missing[0]} is none here")
+    given = {key.lower(): values[key] for key in KINDS}
     own = {f"cpu_{key}": values.get(f"CPU_{key.upper()}", given[key]) for key in ("title", "caption")}
-    return Figure(name, options=values.get("OPTIONS", ()), **given, **own)
+    module = extensions.module(path) or f"{__name__}.{path.stem}"
+    return Figure(path.stem, path=path, module=module, options=values.get("OPTIONS", ()), **given, **own)

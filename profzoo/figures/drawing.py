@@ -20,5 +20,5 @@ def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outpu
 
 def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
     """Draw the figure of that name from the tables that its module declares, in their order."""
-    made: Figure = importlib.import_module(f"profzoo.figures.{name}").draw(*tables, **options)
+    made: Figure = importlib.import_module(all_figures()[name].module).draw(*tables, **options)
     return made

@@ -17,6 +17,7 @@ NEEDS = ("nsys", "torch")
 CAPTION = "Time per step under each profiler over the unprofiled time."
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 # In the order of the tools.
 MARKERS = tuple(zip("oD^s", TOOL_COLOURS, strict=True))
 

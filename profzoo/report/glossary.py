@@ -2,24 +2,73 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from profzoo import extensions, schema
+from profzoo.io import strict_yaml
+
 FILES = ("words.yaml",)
+EXTENDED = ("words.yaml",)
 HERE = Path(__file__).parent
+# What an extension's file holds.
+FORM = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["word", "means"],
+            "additionalProperties": False,
+            "properties": {
+                "word": {"type": "string"},
+                "means": {"type": "string"},
+                "cpu": {"type": "string"},
+                "also": {"type": "array", "items": {"type": "string"}},
+            },
+        },
+    },
+}
 
 
-@functools.cache
 def load_groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Return the words by group, each with `word`, `means`, `also`, and `anchor` (its HTML id).
 
     on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
+
+    Raises:
+        ConfigError: an extension's words are of another form, or explain a word that is explained already.
     """
-    content = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
+    return _groups(on_cpu, extensions.folders())
+
+
+@functools.cache
+def _groups(on_cpu: bool, extended: tuple[Path, ...]) -> dict[str, list[dict[str, Any]]]:
+    content = _content()
     found = {group: [_make_entry(entry, on_cpu) for entry in entries] for group, entries in content.items()}
     return {group: [entry for entry in entries if entry["means"]] for group, entries in found.items()}
+
+
+def _content() -> dict[str, list[dict[str, Any]]]:
+    """The entries by group: profzoo's own, and behind them those of extensions."""
+    content: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
+    own = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
+    for path, groups in own.items():
+        schema.check_value(groups, FORM, str(path))
+    entries = [(entry, path) for path, groups in own.items() for group in groups.values() for entry in group]
+    named = [(form, path) for entry, path in entries for form in _forms(entry)]
+    shipped = [form for group in content.values() for entry in group for form in _forms(entry)]
+    extensions.refuse_clashes("word", named, shipped)
+    for groups in own.values():
+        content |= {group: [*content.get(group, []), *entries] for group, entries in groups.items()}
+    return content
+
+
+def _forms(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (entry["word"], *entry.get("also", ()))
 
 
 def _make_entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
@@ -27,7 +76,6 @@ def _make_entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
     return {"also": [], **entry, "means": means, "anchor": _make_anchor(entry["word"])}
 
 
-@functools.cache
 def load_meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:
     """Return `means` and `anchor` for every form of each word; on_cpu: whether all cells ran on a CPU.
 

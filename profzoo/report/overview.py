@@ -23,6 +23,7 @@ from profzoo.tables.schemas import CELL, TABLES
 from profzoo.verdicts.verdicts import BY_PROFZOO
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
 # Columns with more than a plain value, in order; they stand before those of CELL_COLUMNS.
 LEADING_COLUMNS = ("model", "phase", "step by part", "bottleneck", "could save", "next step", "step")

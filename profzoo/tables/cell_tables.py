@@ -16,6 +16,7 @@ from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.steps_per_export import count_profiled_steps
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 
 
 def cell_of(path: str | Path) -> dict[str, str]:

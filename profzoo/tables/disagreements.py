@@ -6,6 +6,7 @@ from profzoo import tools
 from profzoo.tables.schemas import CELL
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 # The least spread, (largest - smallest) / largest, that is flagged.
 LAUNCHES, TIME = 0.02, 0.10
 # ns that a launch takes longer under ncu, alone on a GPU that is idle before and after it: the middle half of 42 cells

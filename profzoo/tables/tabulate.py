@@ -23,6 +23,7 @@ from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import steps as nsys_steps
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 # Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}

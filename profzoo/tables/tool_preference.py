@@ -5,6 +5,7 @@ import pandas as pd
 from profzoo import tools
 
 FILES = ("../tools/*/activity.py",)
+EXTENDED = ("tools/*/activity.py",)
 
 
 def prefer_tool(table: pd.DataFrame) -> pd.DataFrame:

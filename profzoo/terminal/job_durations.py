@@ -1,11 +1,13 @@
 """Estimates the duration of jobs from their last run, or else from other jobs of the same kind."""
 
 import json
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from profzoo import schema
 from profzoo.io import strict_yaml
 from profzoo.terminal.job_titles import Task
 
@@ -27,8 +29,12 @@ class EarlierTimes:
 
 @cache
 def shipped_durations() -> dict[str, dict[str, float]]:
-    """The figures of other machines: seconds by `gpu`, `cpu` and `light`."""
-    return strict_yaml.load_yaml(SHIPPED)
+    """Seconds that jobs took on other machines, by kind, under `gpu`, `cpu` and `light`: these, and those of tools."""
+    found = strict_yaml.load_yaml(SHIPPED)
+    own = [part.get("costs", {}) for part in schema.tool_schemas().values()]
+    return {
+        where: dict(ChainMap(figures, *(costs.get(where, {}) for costs in own))) for where, figures in found.items()
+    }
 
 
 def read_benchmark(benchmark: Path) -> float | None:

@@ -5,12 +5,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from profzoo import formatting
+from profzoo import formatting, tools
 from profzoo.terminal import phrases
 from profzoo.terminal.job_titles import Task, cell_folder
 
-# Under these a step takes as long as without.
-UNDISTURBED = ("time", "torch", "nsys", "sample")
 WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 # A trace that takes longer to read than a look at it is worth.
 LARGEST_BYTES = 200 << 20
@@ -22,14 +20,19 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
     tool = task.what.split()[0]
     found = []
     step = sidecar.get("step_ns")
-    if tool in UNDISTURBED and isinstance(step, int | float) and step > 0:
+    # Where counters are collected, launches run alone, and a step takes many times as long.
+    counting = tools.that(tools.COUNT)
+    if tool in tools.names() and tool not in counting and isinstance(step, int | float) and step > 0:
         found.append(f"{formatting.duration(step)}/step")
-        if tool == "nsys" and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.nsys.sqlite")) is not None:
+        if (
+            tool in tools.that(tools.TRACE)
+            and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.{tool}.sqlite")) is not None
+        ):
             found.append(f"{busy:.0%} busy".replace("%", " %"))
-        elif tool == "time" and sidecar.get("steps") and sidecar.get("items"):
+        elif tool in tools.that(tools.TIME) and sidecar.get("steps") and sidecar.get("items"):
             rate = sidecar["items"] / sidecar["steps"] / step * 1e9
             found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
-    elif tool == "ncu" and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
+    elif tool in counting and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
         found.append(f"{launches:,} launches")
     return found or [f"in {phrases.format_duration(took_s)}"]
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from profzoo import tools
 from profzoo.terminal import job_titles, phrases
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
 
 # What is measured besides what was asked for.
-BESIDES = ("weights", "time", "peaks", "probe")
+BESIDES = ("weights", tools.BASELINE, "peaks", "probe")
 # Runs of so few jobs that measure nothing go without a word.
 FEW = 3
 MODELS_SHOWN = 24
@@ -84,7 +85,7 @@ def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], wid
             numbers.setdefault((not task.measures, task.what), []).append(number)
     order = {
         "weights": 0,
-        "time": 1,
+        tools.BASELINE: 1,
         job_titles.EXPORTS: 3,
         **{kind: 4 + at for at, kind in enumerate(job_titles.KINDS.values())},
     }

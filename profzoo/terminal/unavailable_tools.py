@@ -7,6 +7,7 @@ from pathlib import Path
 from profzoo import tools
 
 FILES = ("../tools/*/doctor.py",)
+EXTENDED = ("tools/*/doctor.py",)
 NO_GPU = frozenset({"GPU"})
 # Where the kernel shows GPUs; asking nvidia-smi takes longer than all else that is done before a run.
 DEVICES = Path("/dev")

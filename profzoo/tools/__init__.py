@@ -1,7 +1,8 @@
 """The tools, a package each, and the registry that finds them: whatever asks which tool, asks here.
 
-A tool is a folder with a `schema.yaml`: its part of the configuration, and its place among the tools. Beside that it
-has those of these modules that concern it, under these names:
+A tool is a folder with a `schema.yaml`: its part of the configuration, its place among the tools (`order`), what it
+does (`does`, of DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that it has
+those of these modules that concern it, under these names:
 
 command: its command line from the configuration;
 files: what it leaves under results/, and what tables are made of;
@@ -10,6 +11,9 @@ activity: what its exported CSV says of kernels, parts of the step, and cells;
 failures: what its program prints when it fails, and what to do;
 losses: what it lost of what it was to record, for which a job is repeated;
 doctor: what it takes to run here.
+
+A module defines what differs from profzoo/tools/defaults.py, which says what holds otherwise; an `activity` has to
+define its TABLE.
 
 A module that goes through all tools declares so in a literal FILES, such as `("../tools/*/activity.py",)`, so that what
 it is made of is known.
@@ -22,7 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from profzoo import schema
+from profzoo import extensions, schema
+from profzoo.tools import defaults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,18 +39,24 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 # The unprofiled baseline, which comes along with every tool.
 BASELINE = "time"
+# What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
+# launches to layers; sample the GPU from outside.
+TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = ("time", "trace", "count", "attribute", "sample")
 
 
 class Command(Protocol):
     """A tool's module `command`.
 
     PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. SEES_OTHERS: whether
-    it records what other processes run on the machine. `made` is the files to make, by the names of the rule's outputs.
+    it records what other processes run on the machine. BESIDE: files that run beside the measured program, by paths
+    from the project's root; a change of one makes the tool's jobs run again. `made` is the files to make, by the names
+    of the rule's outputs.
     """
 
     PROGRAM: str | None
     SEES_OTHERS: bool
     INSTALL: str
+    BESIDE: Sequence[str]
 
     def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
@@ -144,19 +155,28 @@ def names() -> list[str]:
     return list(schema.tool_schemas())
 
 
+def that(does: str) -> list[str]:
+    """Names of the tools that do one of DOES, in their order.
+
+    >>> that(TRACE), that(COUNT)
+    (['torch', 'nsys'], ['ncu'])
+    """
+    return [name for name, part in schema.tool_schemas().items() if does in part.get("does", ())]
+
+
 def commands() -> dict[str, Command]:
     """The modules `command` of all tools, by name."""
-    return cast(dict[str, Command], _parts("command"))
+    return cast(dict[str, Command], _filled("command", defaults.Command, names()))
 
 
 def files() -> dict[str, Files]:
     """The modules `files` of all tools, by name."""
-    return cast(dict[str, Files], _parts("files"))
+    return cast(dict[str, Files], _filled("files", defaults.Files, names()))
 
 
 def activities() -> dict[str, Activity]:
     """The modules `activity` of the tools that have one, the tool to go by first."""
-    found = cast(dict[str, Activity], _parts("activity"))
+    found = cast(dict[str, Activity], _filled("activity", defaults.Activity, [*_parts("activity")]))
     return dict(sorted(found.items(), key=lambda item: math.inf if item[1].PLACE is None else item[1].PLACE))
 
 
@@ -180,7 +200,17 @@ def doctors() -> dict[str, Doctor]:
     return cast(dict[str, Doctor], _parts("doctor"))
 
 
-@functools.cache
+def _filled(part: str, default: Any, of: Sequence[str]) -> dict[str, defaults.Filled]:
+    return {name: defaults.Filled(name, _parts(part).get(name), default) for name in of}
+
+
 def _parts(part: str) -> dict[str, Any]:
-    there = [name for name in names() if (HERE / name / f"{part}.py").exists()]
-    return {name: importlib.import_module(f"{__name__}.{name}.{part}") for name in there}
+    return _imported(part, extensions.folders())
+
+
+@functools.cache
+def _imported(part: str, extended: tuple[Path, ...]) -> dict[str, Any]:
+    shipped = {name: f"{__name__}.{name}.{part}" for name in names() if (HERE / name / f"{part}.py").exists()}
+    own = {path.parent.name: extensions.module(path) for path in extensions.files(f"tools/*/{part}.py")}
+    found = {name: (shipped | own)[name] for name in names() if name in shipped | own}
+    return {name: importlib.import_module(module) for name, module in found.items()}

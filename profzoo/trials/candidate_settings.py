@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 import pandas as pd
 
+from profzoo import tools
 from profzoo.cell import settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError, suggest_nearest
@@ -45,7 +46,7 @@ def candidate_words(
     Raises:
         ConfigError: the panel names an unknown variant.
     """
-    resolved = settings.resolve_cell(cell_model, phase, "time", config)
+    resolved = settings.resolve_cell(cell_model, phase, tools.BASELINE, config)
     base = settings.setting_words(resolved)
     found: dict[str, SettingWords] = {}
     refused: dict[str, str] = {}
@@ -55,7 +56,9 @@ def candidate_words(
         changed = {**variant_settings.combine_changes(variant_settings.split_names(own), config["variants"]), **given}
         variants = {**config["variants"], TRIAL_VARIANT: changed}
         try:
-            cell = settings.resolve_cell(f"{model}@{TRIAL_VARIANT}", phase, "time", {**config, "variants": variants})
+            cell = settings.resolve_cell(
+                f"{model}@{TRIAL_VARIANT}", phase, tools.BASELINE, {**config, "variants": variants}
+            )
         except ConfigError as error:
             refused[name] = str(error)
             continue

@@ -1,14 +1,14 @@
-"""Read the rules of rules.yaml, report errors in them, and choose the advice that fits a cell."""
+"""Reads the rules of rules.yaml and of extensions, checks them by rules.schema.yaml, picks the advice for a cell."""
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
+from profzoo import extensions, schema
 from profzoo.cell import settings
-from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.kernels import kernel_classes
 from profzoo.tables.step_shares import PARTS
@@ -16,8 +16,10 @@ from profzoo.tools.nsys.steps import COLUMNS
 from profzoo.verdicts import launch_causes
 from profzoo.verdicts.launch_traits import CAUSES
 
-FILES = ("rules.yaml",)
-RULES_FILE = Path(__file__).with_name(FILES[0])
+FILES = ("rules.yaml", "rules.schema.yaml")
+# Of extensions.
+EXTENDED = ("rules.yaml",)
+RULES_FILE, SCHEMA_FILE = (Path(__file__).with_name(name) for name in FILES)
 # What rules are about: shares of the step, those of launches with a trait, and which parts of these a cure saves.
 LAUNCH_IDLE_SHARE = "idle_launching"
 SHARES = {
@@ -40,50 +42,54 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
 }  # fmt: skip
-LAUNCH_EFFECTS = ("kept", "changed", "removed")
-FLOOR_KEYS = ("stretch", "steady", "counted", "kernel", "layer")
-TRAIT_KEYS = {
-    "short": ("mean_ns_below", "classes"),
-    "small_grid": ("blocks_below",),
-    "at_the_roof": ("efficiency_at_least",),
-    "far_from_the_roof": ("efficiency_below",),
-    "padded": ("flop_at_least",),
-    "at_the_floor": ("times_below", "operators"),
-}
-BOUND_KEYS = ("below", "at_least")
-RULE_KEYS = ("verdict", "of", "share", "at_least", "cured", "replay", "launches", "advice", "source")
-ADVICE_KEYS = ("when", "next", "settings", "doubled", "cured", "replay")
-# Keys that a rule may lack.
-OPTIONAL_RULE_KEYS = ("replay", "launches")
+# Rules of these name what becomes of the launches.
+OF_LAUNCHES = ("kernels", "layers")
+
+
+def load_rules() -> Mapping[str, Any]:
+    """The checked rules with their floors and traits: profzoo's own, and behind them those of extensions.
+
+    Raises:
+        ConfigError: as `checked`; an extension's verdict or cause has the name of another.
+    """
+    return _loaded(extensions.folders())
 
 
 @functools.cache
-def load_rules() -> Mapping[str, Any]:
-    """Read and check the rules with their floors and traits."""
-    return check_rules(strict_yaml.load_yaml(RULES_FILE))
+def _loaded(extended: tuple[Path, ...]) -> Mapping[str, Any]:
+    content = check_rules(strict_yaml.load_yaml(RULES_FILE))
+    files = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
+    for path, own in files.items():
+        schema.check_value(own, _schema()["extension"], str(path))
+    traits, rules = content["traits"], content["rules"]
+    causes = [(name, path) for path, own in files.items() for name in own.get("causes", {})]
+    extensions.refuse_clashes("cause", causes, {*traits[CAUSES], *SHARES["kernels"]})
+    # A file's own rules may share a verdict.
+    named = [(name, path) for path, own in files.items() for name in dict.fromkeys(_verdicts(own["rules"], str(path)))]
+    extensions.refuse_clashes("verdict", named, dict.fromkeys(_verdicts(rules, RULES_FILE.name)))
+    for path, own in files.items():
+        traits = {**traits, CAUSES: {**traits[CAUSES], **own.get("causes", {})}}
+        _check_parts(own.get("causes", {}), own["rules"], traits[CAUSES], f"{path}: ")
+        rules = [*rules, *own["rules"]]
+    return {**content, "traits": traits, "rules": rules}
 
 
 def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """The content of a file of rules, as it is.
 
     Raises:
-        ConfigError: a key, share, cure, class, setting or column that there is not, a value of another kind, a rule
-            that lacks something or whose advice fits no cell that the advice before it leaves.
+        ConfigError: it does not fit the schema; an expression of a cause is none; a setting that advice names does not
+            exist; advice fits no cell that the advice before it leaves.
     """
-    _check_keys("rules.yaml", content, ("floors", "traits", "rules"))
-    _check_keys("floors", content["floors"], FLOOR_KEYS)
-    _check_keys("traits", content["traits"], (*TRAIT_KEYS, CAUSES))
-    for name, keys in TRAIT_KEYS.items():
-        _check_keys(f"traits.{name}", content["traits"][name], keys)
-    for name, cause in content["traits"][CAUSES].items():
-        _check_cause(f"causes.{name}", cause)
-    for name in content["traits"]["short"]["classes"]:
-        _check_choice("traits.short.classes", name, kernel_classes.content()["classes"])
-    for name, value in content["floors"].items():
-        _check_number(f"floors.{name}", value)
-    for rule in content["rules"]:
-        _check_rule(rule, tuple(content["traits"][CAUSES]))
+    schema.check_value(content, _schema()["file"], RULES_FILE.name)
+    _check_parts(content["traits"][CAUSES], content["rules"], content["traits"][CAUSES])
     return content
+
+
+def _verdicts(rules: list[Mapping[str, Any]], where: str) -> Iterator[str]:
+    for rule in rules:
+        schema.check_value(rule.get("verdict"), {"type": "string"}, f"{where}: the verdict of a rule")
+        yield rule["verdict"]
 
 
 def choose_advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,102 +133,60 @@ def _parse_settings(words: str) -> dict[str, Any]:
     return {key: schema.coerce_value(value, known.get(key, {})) for key, value in given.items()}
 
 
-def _check_cause(where: str, cause: Mapping[str, Any]) -> None:
-    _check_keys(where, cause, launch_causes.CAUSE_KEYS, needed=())
-    if not set(cause) & {"when", "match"}:
-        raise ConfigError(f"{where} would hold of every launch: give it a `when` or a `match`")
-    for name, bounds in cause.get("when", {}).items():
-        _check_choice(f"{where}.when", name, launch_causes.CONDITIONS)
-        _check_bounds(f"{where}.when.{name}", bounds)
-    for name in cause.get("classes", ()):
-        _check_choice(f"{where}.classes", name, kernel_classes.content()["classes"])
-    try:
-        re.compile(cause.get("match", ""))
-    except re.error as error:
-        raise ConfigError(f"{where}.match = '{cause['match']}' is no regular expression: {error}") from None
+@functools.cache
+def _schema() -> dict[str, Any]:
+    """The schema's parts by name, with the names of classes and of conditions of causes."""
+    parts: dict[str, Any] = strict_yaml.load_yaml(SCHEMA_FILE)
+    parts["classes"]["items"]["enum"] = list(kernel_classes.content()["classes"])
+    conditions = dict.fromkeys(launch_causes.CONDITIONS, parts["bounds"])
+    parts["causes"]["additionalProperties"]["properties"]["when"]["properties"] = conditions
+    return parts
 
 
-def _check_bounds(where: str, given: Any) -> None:
-    _check_keys(where, given, BOUND_KEYS, needed=())
-    for value in given.values():
-        _check_number(where, value)
-    if len(given) != 1:
-        raise ConfigError(f"{where}: give one of {' and '.join(BOUND_KEYS)}")
-
-
-def _check_rule(rule: Mapping[str, Any], own: Sequence[str] = ()) -> None:
-    where = f"rule '{rule.get('verdict', '?')}'"
-    _check_keys(where, rule, RULE_KEYS, needed=[key for key in RULE_KEYS if key not in OPTIONAL_RULE_KEYS])
-    _check_choice(f"{where}.of", rule["of"], SHARES)
-    known = [key for key in RULE_KEYS if key != "launches" or rule["of"] in ("kernels", "layers")]
-    _check_keys(where, rule, known, needed=[key for key in known if key != "replay"])
-    _check_choice(f"{where}.share", rule["share"], (*SHARES[rule["of"]], *(own if rule["of"] == "kernels" else ())))
-    _check_number(f"{where}.at_least", rule["at_least"])
-    _check_cure(f"{where}.cured", rule["cured"])
-    if rule["of"] in ("kernels", "layers"):
-        _check_choice(f"{where}.launches", rule["launches"], LAUNCH_EFFECTS)
-    for one in (rule, *rule["advice"]):
-        if "replay" in one:
-            _check_choice(f"{where}.replay", one["replay"], SIMULATED_CHANGES[rule["of"]])
-    if not isinstance(rule["advice"], Sequence) or not rule["advice"]:
-        raise ConfigError(f"{where}.advice is empty: say what to do")
-    for index, one in enumerate(rule["advice"]):
-        _check_advice(f"{where}.advice", one)
-        if not one.get("when") and index < len(rule["advice"]) - 1 and "settings" not in one:
-            raise ConfigError(f"{where}.advice: what follows '{one['next']}' is never reached: give it a `when`")
-    if rule["advice"][-1].get("when"):
-        raise ConfigError(f"{where}.advice: the last one has a `when`, so that none may fit: add one without")
-
-
-def _check_advice(where: str, one: Mapping[str, Any]) -> None:
-    _check_keys(where, one, ADVICE_KEYS, needed=("next",))
-    if "cured" in one:
-        _check_cure(f"{where}.cured", one["cured"])
-    known = schema.cell_properties()
-    for name, wanted in one.get("when", {}).items():
-        if isinstance(wanted, Mapping):
-            _check_choice(f"{where}.when", name, COLUMNS)
-            _check_bounds(f"{where}.when.{name}", wanted)
-        else:
-            _check_choice(f"{where}.when", name, known)
-            for value in wanted if isinstance(wanted, list) else [wanted]:
-                schema.check_value(value, known[name], f"{where}.when.{name}")
-            if not isinstance(wanted, list):
-                raise ConfigError(f"{where}.when.{name} = {wanted!r} is no list of values")
-    if "doubled" in one:
-        _check_choice(
-            f"{where}.doubled", one["doubled"], [name for name in known if "integer" in known[name].get("type", "")]
-        )
-    for name, value in _parse_settings(one.get("settings") or "").items():
-        _check_choice(f"{where}.settings", name, known)
-        schema.check_value(value, known[name], f"{where}.settings: {name}")
-
-
-def _check_keys(where: str, given: Any, known: Sequence[str], needed: Sequence[str] | None = None) -> None:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is no mapping: it takes {', '.join(known)}")
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"{where}: unknown key '{key}'; {suggest_nearest(key, known)}")
-    for key in known if needed is None else needed:
-        if key not in given:
-            raise ConfigError(f"{where}: '{key}' is missing")
-
-
-def _check_choice(where: str, value: Any, choices: Any) -> None:
-    if value not in choices:
-        raise ConfigError(f"{where} = '{value}': {suggest_nearest(value, choices)}")
-
-
-def _check_number(where: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{where} = {value!r} is no number")
-
-
-def _check_cure(where: str, value: Any) -> None:
-    if isinstance(value, str):
-        _check_choice(where, value, CURES)
+def _schema_of_rule(of: str, own: Collection[str]) -> dict[str, Any]:
+    """The schema of a rule about one of SHARES; own: causes, which rules of kernels may be about."""
+    parts, settings_of_cells = strict_yaml.load_yaml(SCHEMA_FILE), schema.cell_properties()
+    rule, bounds = parts["rule"], parts["bounds"]
+    known, advice = rule["properties"], rule["properties"]["advice"]["items"]["properties"]
+    known["share"]["enum"] = [*SHARES[of], *(own if of == "kernels" else ())]
+    known["cured"]["pattern"] = f"^({'|'.join(CURES)})$"
+    known["replay"]["enum"] = list(SIMULATED_CHANGES[of])
+    if of in OF_LAUNCHES:
+        rule["required"].append("launches")
     else:
-        _check_number(where, value)
-        if not 0 <= value <= 1:
-            raise ConfigError(f"{where} = {value} is no part of a share: give 0 to 1")
+        del known["launches"]
+    values = {name: {"type": "array", "items": part} for name, part in settings_of_cells.items()}
+    advice["when"]["properties"] = values | dict.fromkeys(COLUMNS, bounds)
+    advice["doubled"]["enum"] = [name for name, part in settings_of_cells.items() if "integer" in part.get("type", "")]
+    return {**rule, "properties": {**known, "of": {"enum": list(SHARES)}}}
+
+
+def _check_parts(
+    own: Mapping[str, Any], rules: list[Mapping[str, Any]], known: Collection[str], where: str = ""
+) -> None:
+    """Check causes, and rules that may be about these and others; where: what lines about them begin with."""
+    for name, cause in own.items():
+        if not set(cause) & {"when", "match"}:
+            raise ConfigError(f"{where}causes.{name} would hold of every launch: give it a `when` or a `match`")
+        try:
+            re.compile(cause.get("match", ""))
+        except re.error as error:
+            what = f"{where}causes.{name}.match = '{cause['match']}'"
+            raise ConfigError(f"{what} is no regular expression: {error}") from None
+    schemas = {of: _schema_of_rule(of, known) for of in SHARES}
+    for rule in rules:
+        place = f"{where}rule '{rule.get('verdict', '?')}'"
+        schema.check_value(rule.get("of"), {"enum": list(SHARES)}, f"{place}.of")
+        schema.check_value(rule, schemas[rule["of"]], place)
+        _check_advice(f"{place}.advice", rule["advice"])
+
+
+def _check_advice(where: str, advice: list[Mapping[str, Any]]) -> None:
+    """Check what no schema tells: settings in words, and whether each advice can be reached."""
+    known = {"type": "object", "additionalProperties": False, "properties": schema.cell_properties()}
+    for index, one in enumerate(advice):
+        schema.check_value(_parse_settings(one.get("settings", "")), known, f"{where}.{index}.settings")
+        if not one.get("when") and index < len(advice) - 1 and "settings" not in one:
+            raise ConfigError(f"{where}: what follows '{one['next']}' is never reached: give it a `when`")
+    if advice[-1].get("when"):
+        raise ConfigError(f"{where}: the last one has a `when`, so that none may fit: add one without")

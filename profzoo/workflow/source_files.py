@@ -26,9 +26,7 @@ class SourceFiles:
 
     def of_code(self, *paths: str | Path) -> list[Any]:
         """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
-        root = import_graph.PROJECT
-        relative = (str(Path(root, path).relative_to(root)) for path in paths)
-        return self.name_inputs(import_graph.files_of(*relative))
+        return self.name_inputs(import_graph.files_of(*map(import_graph.place, paths)))
 
     def of_model(self, wildcards: Wildcards) -> list[Any]:
         """The files of a model whose change means that its cells have to be collected again."""

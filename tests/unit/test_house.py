@@ -17,8 +17,10 @@ FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
     ("errors", "formatting", "range_names", "secret_detection", "statistics"),
-    ("import_graph", "records"),
+    ("extensions", "records"),
+    ("import_graph",),
     ("io",),
+    ("schema_errors",),
     ("schema", "machine"),
     ("cell", "op_costs"),
     ("harness", "tools"),
@@ -29,7 +31,7 @@ LAYERS = (
     ("trials",),
     ("figures",),
     ("report",),
-    ("clean", "collect", "document", "run"),
+    ("clean", "collect", "document", "extended", "run"),
     ("redaction", "workflow"),
     ("shutdown",),
     ("doctor", "serve", "share", "terminal", "verify"),

@@ -20,6 +20,7 @@ OWN = {"models", "profiles", "profzoo", "tests", "workflow"}
 # Under what name a package is imported, where it is another.
 NAMES = {
     "yaml": "pyyaml",
+    "pynvml": "nvidia-ml-py",
     "PIL": "pillow",
     "xdist": "pytest-xdist",
     "snakemake_executor_plugin_slurm": "snakemake-executor-plugin-slurm",

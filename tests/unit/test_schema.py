@@ -3,7 +3,7 @@
 import pytest
 
 from profzoo import schema
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, suggest_nearest
 
 INTEGER_OR_NULL = {"type": ["integer", "null"]}
 LIST = {"type": "array", "items": {"type": "integer"}}
@@ -78,4 +78,4 @@ def test_check_takes_what_fits() -> None:
     [("MOBILENETv2", "did you mean 'mobilenetv2'?"), ("xyz", "valid are: mobilenetv2, unet"), (3, "valid are")],
 )
 def test_suggest(value: object, words: str) -> None:
-    assert schema.suggest_nearest(value, ["unet", "mobilenetv2"]).startswith(words)
+    assert suggest_nearest(value, ["unet", "mobilenetv2"]).startswith(words)

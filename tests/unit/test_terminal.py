@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from profzoo import import_graph
+from profzoo import import_graph, tools
 from profzoo.terminal import (
     error_lines,
     job_durations,
@@ -88,8 +88,23 @@ def test_every_rule_that_measures_is_known() -> None:
             elif derived and base.startswith("profile_"):
                 found.add(derived)
     assert found > set(job_titles.MEASURING) and all(job_titles.rule_kind(rule)[2] for rule in found)
-    assert {job_titles.rule_kind(rule)[0] for rule in found} <= set(job_durations.shipped_durations()["gpu"]) & set(
-        job_durations.shipped_durations()["cpu"]
+    for where in ("gpu", "cpu"):
+        # A tool may leave to the first run what its jobs take.
+        assert {job_titles.rule_kind(rule)[0] for rule in found} - set(tools.names()) <= set(
+            job_durations.shipped_durations()[where]
+        )
+
+
+def test_costs_of_shipped_tools_stand_with_the_tools() -> None:
+    assert all(set(tools.names()) <= set(job_durations.shipped_durations()[where]) for where in ("gpu", "cpu"))
+    assert (
+        job_durations.shipped_durations()["gpu"]["ncu launch"] == 13
+        and job_durations.shipped_durations()["cpu"]["sample"] == 10
+    )
+    new = task("perf")
+    assert job_durations.expect_duration(new, job_durations.EarlierTimes({}, gpu=True)) == (
+        job_durations.UNKNOWN_S,
+        False,
     )
 
 

@@ -1,6 +1,8 @@
 """tools: every package has what the registry asks of it, and the registry asks every package."""
 
 import inspect
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -11,6 +13,7 @@ from profzoo.cell import settings
 from profzoo.config import configuration, unknown_targets
 from profzoo.errors import ConfigError
 from profzoo.tables import cell_tables
+from profzoo.tools import defaults
 from profzoo.tools.nsys import activity
 
 PARTS = {
@@ -36,6 +39,48 @@ def test_a_module_has_all_that_is_asked_of_it(part: str) -> None:
             asked, given = getattr(protocol, member, None), getattr(module, member)
             if callable(asked):
                 assert len(inspect.signature(given).parameters) == len(inspect.signature(asked).parameters) - 1
+
+
+def test_what_a_module_leaves_out_is_filled_in() -> None:
+    lean = ModuleType("lean")
+    lean.parts = lambda own: ["lean", "lean-raw"]
+    made = {"samples": Path("a.csv"), "sidecar": Path("a.csv.json"), "timed": Path("b.json")}
+    command = defaults.Filled("lean", None, defaults.Command)
+    assert command.PROGRAM is None and command.around([], made, 1) == command.inside(made) == []
+    assert command.prepared(["python"], gpu=False) == ["python"] and command.checked({"window": 1}) == {"window": 1}
+    assert command.leaves(made) == [Path("a.csv")] and command.settle(made) is None
+    files = defaults.Filled("lean", lean, defaults.Files)
+    assert files.parts({}) == ["lean", "lean-raw"] and files.exported({}) == ["{phase}.lean.csv"]
+    assert files.kept({}) == [*files.tabulated({}).values()] == ["{phase}.lean.csv", "{phase}.lean.csv.json"]
+    lean.tabulated = lambda own: {"lean": "{phase}.other.csv"}
+    assert files.kept({}) == ["{phase}.other.csv"]
+    activity = defaults.Filled("lean", lean, defaults.Activity)
+    assert activity.PLACE is None and activity.of_kernels(None, {}) is None and activity.of_cell(None, {}) == {}
+    with pytest.raises(AttributeError, match="TABLE"):
+        _ = activity.TABLE
+
+
+@pytest.mark.parametrize("tool", tools.names())
+def test_no_module_repeats_a_default(tool: str) -> None:
+    """A function whose body is its default's is boilerplate."""
+    made = {"report": Path("a"), "sidecar": Path("b"), "steps": Path("c")}
+    for part, default in (("command", defaults.Command), ("files", defaults.Files), ("activity", defaults.Activity)):
+        if (module := tools._parts(part).get(tool)) is None:
+            continue
+        filled = default(tool, defaults.Filled(tool, module, default))
+        for name in members(PARTS[part][0]) & set(vars(module)):
+            if not callable(getattr(filled, name, None)):
+                assert getattr(filled, name, "none") != getattr(module, name), f"{tool}.{part}.{name}"
+            elif name in ("exported", "tabulated", "kept", "parts"):
+                own = configuration.normalise_config({})[tool]
+                assert getattr(filled, name)(own) != getattr(module, name)(own), f"{tool}.{part}.{name}"
+            elif name in ("inside", "leaves") and tool in (tools.BASELINE, "ncu"):
+                assert getattr(filled, name)(made) != getattr(module, name)(made), f"{tool}.{part}.{name}"
+
+
+def test_every_tool_says_what_it_does() -> None:
+    assert {does for tool in tools.names() for does in schema.tool_schemas()[tool]["does"]} == set(tools.DOES)
+    assert tools.that(tools.TIME) == [tools.BASELINE] and tools.that(tools.ATTRIBUTE) == ["torch"]
 
 
 def test_every_tool_says_what_it_leaves() -> None:
@@ -65,7 +110,7 @@ def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
 
 
 def test_columns_that_a_tool_adds_to_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(activity, "of_cell", lambda table, facts: {"kernels": len(table)})
+    monkeypatch.setattr(activity, "of_cell", lambda table, facts: {"kernels": len(table)}, raising=False)
     baseline = pd.DataFrame({"model": ["a", "b"], "phase": ["train", "train"], "step_ns": [1, 2]})
     rows = pd.DataFrame({"kernel": ["x", "y"]})
     added = cell_tables.add_tool_columns(baseline, [("nsys", {"model": "b", "phase": "train"}, rows, {})])

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from profzoo import tools
 from profzoo.tools.torch import activity, autograd_links, graph_replays, host_calls, nesting, owners, tables
 from profzoo.tools.torch import trace as torch_trace
 
@@ -452,7 +453,7 @@ def test_what_the_table_says_of_kernels_and_parts() -> None:
     # The own time, not that with what is called, which would count the product twice.
     assert dict(zip(own["name"], own["ns"], strict=True)) == {"aten::relu": 80, "aten::mm": 70, "cudnn_rnn": 2}
     assert activity.of_ranges(on_cpu, facts) == ("cpu", {"forward": (150, None)})
-    assert not activity.of_cell(on_gpu, facts)
+    assert not tools.activities()["torch"].of_cell(on_gpu, facts)
 
 
 def test_many_events_are_read_as_few(tmp_path: Path) -> None:

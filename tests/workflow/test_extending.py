@@ -53,19 +53,32 @@ class Written:
             assert before.count(f"{self.after}\n") == 1, f"{self.path}: not one line {self.after!r}"
             path.write_text(before.replace(f"{self.after}\n", f"{self.after}\n{self.text}"))
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(before + self.text)
 
 
 def files(page: str) -> Iterator[Written]:
     """The files on the page."""
     for block in BLOCK.finditer(page):
-        if block["language"] != "sh":
+        # How a package that is installed names its extension is no file here.
+        if block["language"] not in ("sh", "toml"):
             assert block["named"], f"no file is named for:\n{block['text']}"
             if inserted := INSERTED.match(block["named"]):
                 yield Written(inserted["path"], block["text"], after=inserted["line"])
             else:
                 path = re.findall(r"`([^`]+)`", block["named"])[0]
                 yield Written(path, block["text"], block["named"].startswith(APPENDED))
+
+
+def counted(page: str) -> list[str]:
+    """A row per section of the page that writes files: how many, and how many lines."""
+    rows = []
+    for section in page.split("\n## ")[1:]:
+        written = list(files(section))
+        if written:
+            lines = sum(one.text.count("\n") for one in written)
+            rows.append(f"| {section.splitlines()[0]} | {len({one.path for one in written})} | {lines} |")
+    return rows
 
 
 def commands(page: str) -> list[str]:
@@ -108,6 +121,10 @@ PRINTED = {
     "python -m pytest -q tests/unit/test_tools.py": "passed",
     "snakemake -n results/lstm/train.sample.csv": "  sample   1 job ",
     "snakemake -n report --config models=lstm tool=sample": "2 cells, sample: about ",
+    "snakemake -n results/figures/parameter_count.svg --config models=lstm extensions=lab": "  figures       1 job ",
+    "snakemake -n results/lstm/train.ncu.lab_pipes.csv --config extensions=lab": "  ncu lab_pipes   1 job ",
+    "snakemake -n results/lstm/train.clock.csv --config extensions=lab": "  clock    1 job ",
+    "snakemake -n report --config models=lstm tool=clock extensions=lab": "2 cells, clock: about ",
 }
 
 
@@ -115,6 +132,34 @@ def run_by_the_page() -> set[str]:
     """The files of unit tests, by their names, that commands on the page run from end to end in the same copy."""
     whole = [line for line in PRINTED if "pytest" in line and " -k " not in line]
     return {name for line in whole for name in re.findall(r"tests/unit/test_(\w+)\.py\b", line)}
+
+
+def test_the_page_says_what_each_task_takes() -> None:
+    page = PAGE.read_text()
+    rows = counted(page)
+    assert len(rows) >= 8 and "\n".join(["|---|---|---|", *rows, ""]) in page, "\n".join(rows)
+
+
+def test_a_tool_from_outside_measures(extended: Project) -> None:
+    """Also a column of the page's table of cells is its own."""
+    (extended.root / "outside.yaml").write_text(f"extensions: [lab]\n{TINY}clock: {{window: 1}}\n")
+    run(extended, "snakemake", "results/lstm/train.clock.csv", "-c1", "--configfile", "outside.yaml")
+    (row,) = pd.read_csv(extended.root / "results/lstm/train.clock.csv").to_dict("records")
+    assert row["cpu_s"] > 0
+    again = run(extended, "snakemake", "-n", "results/lstm/train.clock.csv", "--configfile", "outside.yaml")
+    assert "Nothing to be done" in again
+    (extended.root / "lab/tools/clock/clock.py").write_text("# Another.\n" + extended.read("lab/tools/clock/clock.py"))
+    again = run(extended, "snakemake", "-n", "results/lstm/train.clock.csv", "--configfile", "outside.yaml")
+    assert "  clock    1 job" in again
+
+
+def test_a_figure_and_a_rule_from_outside_are_known(extended: Project) -> None:
+    code = (
+        "from profzoo.figures import all_figures; from profzoo.verdicts import rules; from profzoo import extensions; "
+    )
+    code += "extensions.use('lab'); from profzoo.report import glossary; print('parameter_count' in known(), "
+    code += "rules.load_rules()['rules'][-1]['verdict'], 'Python-bound' in glossary.load_meanings())"
+    assert run(extended, sys.executable, "-c", code) == "True Python-bound True\n"
 
 
 def test_all_commands_are_known() -> None:

@@ -9,7 +9,7 @@ from profzoo.cell import settings
 from profzoo.config import configuration, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
-from profzoo import figures, import_graph, schema, tools
+from profzoo import extended, extensions, figures, import_graph, schema, tools
 from profzoo.workflow import command_line_secrets, snakemake_attributes, up_to_date
 from profzoo.collect import environment, completeness, missing_parts, version_changes
 from profzoo.tools.ncu import census as ncu_census
@@ -31,6 +31,11 @@ orphan_guard.export_owner()
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
     inherited_paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
+
+# Before anything asks what there is. Jobs inherit it from the process that plans them.
+if workflow.is_main_process or extensions.PASSED not in os.environ:
+    run_checked(extensions.use, config.get("extensions"))
+    run_checked(extended.check)
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
@@ -81,6 +86,7 @@ if MAIN and (SIDES or "compare" in sys.argv[1:]):
 # What a job is measured with was decided where it was planned; nodes of a cluster may have other variables.
 envvars:
     environment.PASSED,
+    extensions.PASSED,
 
 
 wildcard_constraints:

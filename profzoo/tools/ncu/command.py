@@ -15,7 +15,6 @@ from profzoo.tools.ncu import metric_names
 from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
 
 PROGRAM = "ncu"
-SEES_OTHERS = False
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
 # Runs it in the first of several processes, or in each.
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
@@ -194,11 +193,6 @@ def run_options(options: Sequence[str]) -> list[list[str]]:
     own = list(options)[: list(options).index(IN_ALL)] if IN_ALL in options else list(options)
     ends = [place for place, word in enumerate(own) if word == THEN]
     return [own[start + 1 : end] for start, end in zip([-1, *ends], [*ends, len(own)], strict=True)]
-
-
-def inside(made: Mapping[str, Path]) -> list[str]:
-    """Return no options: the program marks the window by itself."""
-    return []
 
 
 def leaves(made: Mapping[str, Path]) -> list[Path]:

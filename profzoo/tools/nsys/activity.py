@@ -1,6 +1,6 @@
 """Summarizes kernels and ranges from an exported nsys trace."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -9,10 +9,8 @@ from profzoo.io import sidecars as fact
 from profzoo.tools.nsys import tables
 
 PLACE = 10
-ALONE = False
 TABLE = tables.TABLE
 FACTS: fact.Needs = {"capture": fact.TEXT, "traced_steps?": fact.COUNT}
-COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -26,8 +24,3 @@ def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mappi
     kept = tables.launches_in_steps(table)
     grouped = kept.assign(range=kept["range"].fillna("")).groupby("range")[["total_ns", "launches"]].sum()
     return "gpu", {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
-
-
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return nothing: the table of steps already has the values of a cell."""
-    return {}

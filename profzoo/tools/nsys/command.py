@@ -117,11 +117,6 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
     return [PROGRAM, "profile", *options, "--output", str(target)]
 
 
-def inside(made: Mapping[str, Path]) -> list[str]:
-    """Return no options: the program marks the window by itself."""
-    return []
-
-
 def leaves(made: Mapping[str, Path]) -> list[Path]:
     """The report and its export; of several processes, what there is of each is known when they are read."""
     return [] if "ranks" in made else [made["report"], _exported(made)]

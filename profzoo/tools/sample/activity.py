@@ -8,8 +8,6 @@ import pandas as pd
 from profzoo.io import sidecars as fact
 from profzoo.tools.sample import tables
 
-PLACE = None
-ALONE = False
 TABLE = tables.TABLE
 FACTS: fact.Needs = {
     "power_is": fact.TEXT,
@@ -28,16 +26,6 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "hottest": ("temperature_max_c", "{:.0f} °C".format),
     "clocks": ("clocks", str),
 }
-
-
-def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """Return None: NVML has no values for kernels."""
-    return
-
-
-def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """Return None: NVML has no values for ranges."""
-    return
 
 
 def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:

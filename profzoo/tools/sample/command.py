@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROGRAM = None
-SEES_OTHERS = False
-INSTALL = ""
+# Runs around the measured program.
+BESIDE = ("profzoo/tools/sample/sampler.py",)
 SAMPLER = ["python", "-m", "profzoo.tools.sample.sampler"]
 # What the counter of energy may leave open, and how long a window lasts for that: it moves every 100 ms, and a window
 # begins and ends between two moves.
@@ -14,11 +13,6 @@ ERROR = 0.02
 WINDOW_S = 0.1 / ERROR + 0.3
 # Of several processes the first one's sampler sees all GPUs of its node.
 FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
-
-
-def checked(own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings unchanged: the schema already rejects all invalid settings."""
-    return own
 
 
 def options(own: Mapping[str, Any]) -> list[str]:
@@ -54,12 +48,3 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     words = list(command)
     place = words.index(SAMPLER[-1]) + 1
     return words if gpu else [*words[:place], "--nothing", *words[place:]]
-
-
-def leaves(made: Mapping[str, Path]) -> list[Path]:
-    """The samples and the steps."""
-    return [made["samples"], made["steps"]]
-
-
-def settle(made: Mapping[str, Path]) -> None:
-    """Do nothing: all outputs already have their final names."""

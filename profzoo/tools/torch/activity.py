@@ -1,6 +1,6 @@
 """Summarizes kernels, operators and ranges from torch.profiler's exported table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,10 +10,8 @@ from profzoo.range_names import REST, STEP
 from profzoo.tools.torch import tables
 
 PLACE = 20
-ALONE = False
 TABLE = tables.TABLE
 FACTS: fact.Needs = {"device_type": fact.TEXT}
-COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -36,8 +34,3 @@ def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mappi
     kept = table[table["kind"] == "kernel"]
     grouped = kept.assign(range=kept["range"].fillna("")).groupby("range")[["device_ns", "count"]].sum()
     return "gpu", {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
-
-
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
-    """Nothing."""
-    return {}

@@ -43,7 +43,10 @@ static int throttled(void) { return is("throttled") && seconds() - floor(seconds
 
 static double watts(double at) { return 100 + 200 * (at - floor(at)); }
 
-int nvmlInit_v2(void) { return is("mismatched") ? MISMATCH : SUCCESS; }
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    return is("mismatched") ? MISMATCH : SUCCESS;
+}
 int nvmlShutdown(void) { return SUCCESS; }
 
 const char *nvmlErrorString(int code) {

@@ -1,0 +1,64 @@
+"""Checks what extensions bring, all of it, before a run starts: what is wrong is named in one line."""
+
+import importlib
+
+from profzoo import extensions, figures, schema, tools
+from profzoo.cell import registry
+from profzoo.errors import ConfigError, first_error_line, suggest_nearest
+from profzoo.report import glossary
+
+MODULES = ("command", "files", "activity", "failures", "losses", "doctor")
+RULES = "rules.yaml"
+# What figures may need besides tools.
+NEEDED = {"roofline", "layer_counters", figures.COMPARISON, figures.PARTS}
+
+
+def check() -> None:
+    """Read what extensions bring as the run will read it.
+
+    A model whose file cannot be used is no mistake of the run: it is named where it is asked for.
+
+    Raises:
+        ConfigError: a name is taken, a file is of another form, or a tool's module cannot be imported.
+    """
+    if not extensions.folders():
+        return
+    schema.load_schema()
+    registry.shipped_models()
+    for path in extensions.files(*(f"tools/*/{name}.py" for name in MODULES)):
+        try:
+            importlib.import_module(extensions.module(path))
+        except Exception as error:
+            raise ConfigError(f"{path}: {type(error).__name__}: {first_error_line(error)}") from error
+    _check_figures()
+    glossary.load_groups()
+    if extensions.files(RULES):
+        _check_rules()
+
+
+def _check_figures() -> None:
+    own = [figure for figure in figures.all_figures().values() if extensions.holder(figure.path)]
+    if not own:
+        return
+    # What tables hold is declared with what reads them, which takes pandas.
+    from profzoo.figures import table_inputs
+
+    settings = schema.load_schema()["properties"]["figures"]["properties"]
+    choices = {"INPUTS": {*table_inputs.TABLES, "peaks"}, "NEEDS": {*tools.names(), *NEEDED}, "OPTIONS": set(settings)}
+    for figure in own:
+        for key, valid in choices.items():
+            if wrong := sorted(set(getattr(figure, key.lower())) - valid):
+                raise ConfigError(f"{figure.path}: {key} holds '{wrong[0]}': {suggest_nearest(wrong[0], valid)}")
+
+
+def _check_rules() -> None:
+    # Rules name columns of tables, which takes pandas.
+    from profzoo.verdicts import rules
+
+    explained = glossary.load_meanings()
+    for rule in rules.load_rules()["rules"]:
+        if rule["verdict"] not in explained:
+            paths = ", ".join(map(str, extensions.files(RULES)))
+            raise ConfigError(
+                f"{paths}: nothing explains the verdict '{rule['verdict']}': add it to words.yaml beside the rules"
+            )
