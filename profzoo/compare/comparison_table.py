@@ -10,7 +10,7 @@ import pandas as pd
 
 from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
-from profzoo.compare import differences, energy
+from profzoo.compare import dictionary, differences, energy
 from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
@@ -45,6 +45,7 @@ COMPARISON_TABLE = reading.Table(
     columns=COLUMNS,
     key=["model", "phase", "baseline", "candidate"],
     ranges={"energy_ratio": ("energy_low", "energy_high")},
+    about=dictionary.COMPARED,
 )
 STEP, SAMPLE = "step", "sample"
 # Of a sidecar of processes that ran in turn, what is of all of them.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from profzoo.compare import dictionary
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import REST
@@ -25,7 +26,11 @@ APPEARED, VANISHED = "appeared", "vanished"
 CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", "other type"
 # Of a step, less are rounding of sums.
 LEAST_LAUNCHES = 1e-6
-PARTS_TABLE = Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate", "level", "range", "name"])
+PARTS_TABLE = Table(
+    columns=COLUMNS,
+    key=["model", "phase", "baseline", "candidate", "level", "range", "name"],
+    about=dictionary.PARTS,
+)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.io import column_types, text_files
+from profzoo.io import column_types, columns, fast_csv, text_files
 from profzoo.io.column_types import Kind
+from profzoo.io.columns import Column
+from profzoo.io.common_columns import COMMON
 from profzoo.io.text_files import SAME
 
 AGAIN = "delete it, and the next run makes it again"
@@ -28,7 +30,8 @@ class Table:
     columns: the kind of each that it has; optional: of those that it may have; others: of any further, by name, None
     for one that it may not have. key: columns by which no two rows are alike. holds: what is wrong with the rows, in
     words, None where nothing is. again: what to do about one that is damaged. ranges: by number the two columns between
-    which it lies, where their names do not say it (io/number_intervals.py).
+    which it lies, where their names do not say it (io/number_intervals.py). about: the meaning of columns, by name or by a
+    pattern of names, where the shared dictionary (io/common_columns.py) lacks it or another one holds here.
     """
 
     columns: Mapping[str, Kind]
@@ -38,10 +41,15 @@ class Table:
     holds: Callable[[pd.DataFrame], str | None] = _nothing
     again: str = AGAIN
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    about: Mapping[str, Column] = field(default_factory=dict)
 
     def kind(self, name: str) -> Kind | None:
         """The kind of a column; None for one that the table may not have."""
         return self.columns.get(name) or self.optional.get(name) or self.others(name)
+
+    def describe(self, name: str) -> Column | None:
+        """Return what a column means; None for one that neither the table nor the shared dictionary describes."""
+        return columns.find(name, self.about, COMMON)
 
     def empty(self) -> pd.DataFrame:
         """The table without rows."""
@@ -56,7 +64,7 @@ def read(path: str | Path, table: Table) -> pd.DataFrame:
     Raises:
         DataError: it cannot be read, is cut off, or is not what is declared.
     """
-    frame = _frame(rows(path, table.again), path, table)
+    frame = _frame(text_files.read_text(path, table.again), path, table)
     twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
     if twice.any():
         raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}{SAME}")
@@ -84,26 +92,35 @@ def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.Da
             if taken or not done:
                 where = f"{path}, after row {done}" if done else path
                 content = text_files.decode(heading + b"".join(taken), where, table.again)
-                yield _frame(rows_of_text(content, where, table.again), where, table)
+                yield _frame(content, where, table)
             done += len(taken)
 
 
-def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFrame:
-    """The columns of rows, the heading first, by their kinds."""
-    heading, *body = cells
+def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
+    """The columns of a text by their kinds; path: that errors name."""
+    if len(content) >= fast_csv.LEAST and (frame := _parsed(content, table)) is not None:
+        return frame
+    heading, *body = rows_of_text(content, path, table.again)
     missing = [name for name in table.columns if name not in heading]
     if missing:
         raise DataError(f"{path} has no column {missing[0]}: {table.again}")
-    columns = {}
+    found = {}
     for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
         kind = table.kind(name)
         if kind is None:
             raise DataError(f"{path} has a column {text_files.quote(name)}, of which nothing is known: {table.again}")
         try:
-            columns[name] = column_types.parse_column(column, kind)
+            found[name] = column_types.parse_column(column, kind)
         except column_types.CellError as error:
             raise DataError(f"{path}: column {name}, {error}: {table.again}{SAME}") from None
-    return pd.DataFrame(columns)
+    return pd.DataFrame(found)
+
+
+def _parsed(content: str, table: Table) -> pd.DataFrame | None:
+    """The same by pandas' own parser; None where it is not certain that the table is as declared."""
+    names = fast_csv.heading(content)
+    declared = {name: kind for name in names if (kind := table.kind(name)) is not None}
+    return fast_csv.parse(content, declared) if set(table.columns) <= set(names) else None
 
 
 def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:

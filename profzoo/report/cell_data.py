@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,18 @@ TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bo
 CLASS, LEVEL = "class", "level"
 
 
-def page_data(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
-    """Return the data that all cells share: colours by meaning, measured peaks, and the address of Perfetto's page."""
+def page_data(
+    peaks: pd.DataFrame | None, perfetto: Mapping[str, str], titles: Mapping[str, str] = MappingProxyType({})
+) -> Markup:
+    """Return the data that all cells share: colours by meaning, measured peaks, and the address of Perfetto's page.
+
+    titles: meanings of the headings of lists.
+    """
     rates = {} if peaks is None else dict(zip(peaks["peak"], peaks["rate"], strict=True))
     causes = [f"idle: {cause}" for cause in CAUSES]
     return pack_json({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
                    "peaks": {name: _round_number(rate) for name, rate in rates.items()},
-                   "perfetto": perfetto.get("address")})  # fmt: skip
+                   "perfetto": perfetto.get("address"), "titles": dict(titles)})  # fmt: skip
 
 
 def cell_block(

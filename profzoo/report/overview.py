@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo import tools as registry
 from profzoo.formatting import duration
-from profzoo.report import mixed_versions, savings_section, step_bars, value_formats
+from profzoo.report import mixed_versions, savings_section, step_bars, titles, value_formats
 from profzoo.report.cell_section import make_anchor
 from profzoo.report.savings import Saving, unsteady_reason
 from profzoo.report.value_formats import (
@@ -138,10 +138,12 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str
     rows = [
         [make_field(row[column], choose_agreement_format(column)) for column in known] for _, row in known.iterrows()
     ]
+    headings = {column: column.replace("_", " ").removesuffix(" ns") for column in known}
     return {
         "agreement": rows if tools else [],
         "agreement_texts": [index for index, name in enumerate(known) if name in AGREEMENT_TEXTS],
-        "agreement_columns": [column.replace("_", " ").removesuffix(" ns") for column in known],
+        "agreement_columns": list(headings.values()),
+        "agreement_titles": {heading: titles.said(column, "agreement") for column, heading in headings.items()},
     }
 
 

@@ -16,7 +16,16 @@ from profzoo.figures import all_figures as known_figures
 from profzoo.figures import table_inputs
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
-from profzoo.report import cell_data, comparison_section, glossary, inline_svg, overview, savings, savings_section
+from profzoo.report import (
+    cell_data,
+    comparison_section,
+    glossary,
+    inline_svg,
+    overview,
+    savings,
+    savings_section,
+    titles,
+)
 from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
@@ -97,7 +106,9 @@ def render_page(
         figures=[one for one in figures if not one["compares"]],
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
-        page_data=cell_data.page_data(tables.get("peaks"), perfetto),
+        page_data=cell_data.page_data(
+            tables.get("peaks"), perfetto, titles.of_page(overview.all_on_cpu(cells))["grid"]
+        ),
         perfetto=perfetto,
         details=[describe_cell(row, tables, timelines, results) for _, row in cells.iterrows()],
     )
@@ -127,7 +138,7 @@ def _render_template(all_on_cpu: bool, **given: Any) -> str:
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),
     }
-    words["all_on_cpu"] = all_on_cpu
+    words |= {"all_on_cpu": all_on_cpu, "titles": titles.of_page(all_on_cpu)}
     files = {"style": _read_assets("css"), "script": _read_assets("js")}
     words["policy"] = POLICY.format(base64.b64encode(hashlib.sha256(files["script"].encode()).digest()).decode())
     return environment.get_template(TEMPLATE).render(given | words | files)

@@ -8,9 +8,11 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.kernels import counters, kernel_classes
+from profzoo.tables import dictionary
 from profzoo.tables.ncu_coverage import KEYS, shares_whole
 from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
 from profzoo.tools.ncu import derived_metrics, export_schema
+from profzoo.tools.ncu.dictionary import DERIVED
 from profzoo.tools.ncu.raw_page import SHARED_MEMORY
 from profzoo.tools.ncu.strata import Window
 from profzoo.tools.nsys import tables as nsys_tables
@@ -32,6 +34,7 @@ TABLE = reading.Table(
     optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
     key=["range", *KEYS],
     holds=shares_whole,
+    about={**DERIVED, **dictionary.KERNELS},
 )
 
 

@@ -8,8 +8,9 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.kernels import counters, kernel_classes
 from profzoo.launches.joined_step import GROUPS, OWNER
-from profzoo.tables import roofline
+from profzoo.tables import dictionary, roofline
 from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu.dictionary import DERIVED
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 
 HELD = ["bound", "efficiency", "efficiency_low", "efficiency_high"]
@@ -27,6 +28,7 @@ TABLE = Table(
     | dict.fromkeys(MEASURED, column_types.AMOUNT),
     optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
     key=GROUPS,
+    about={**DERIVED, **dictionary.LAYER_KERNELS},
 )
 
 

@@ -11,7 +11,7 @@ from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER, Joined
 from profzoo.op_costs.operators import COLUMNS as NEEDS
 from profzoo.range_names import COMPILED, ROOT
-from profzoo.tables import roofline
+from profzoo.tables import dictionary, roofline
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 
 # The root of the tree: below it are the network, other networks, and what is of none.
@@ -54,12 +54,14 @@ TABLE = Table(
     | _AMOUNTS,
     key=NODE,
     holds=_adds_up,
+    about=dictionary.LAYERS,
 )
 OPERATORS_TABLE = Table(
     columns=dict.fromkeys(OWNER, column_types.TEXT)
     | dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
     | _AMOUNTS,
     key=OWNER,
+    about=dictionary.OPERATORS,
 )
 
 

@@ -6,7 +6,7 @@ from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.tools.ncu import export_schema
+from profzoo.tools.ncu import dictionary, export_schema
 from profzoo.tools.ncu.raw_page import CONFIGURATION, SHARED_MEMORY, UNEVEN
 from profzoo.tools.nsys import tables as nsys_tables
 
@@ -41,6 +41,7 @@ TABLE = reading.Table(
     | dict.fromkeys(["total_ns", "share", "time_spread"], column_types.or_missing(column_types.AMOUNT)),
     key=KEYS,
     holds=shares_whole,
+    about=dictionary.COVERAGE,
 )
 
 

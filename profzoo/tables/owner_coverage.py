@@ -7,6 +7,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.launches.cross_tool import coverage
 from profzoo.launches.joined_step import UNALIGNED, Joined
 from profzoo.launches.step_joining import BY
+from profzoo.tables import dictionary
 
 # What is of no module, and of no part of the step that has a name.
 UNNAMED = ("(graph)", "(outside)", "(step)", UNALIGNED)
@@ -15,7 +16,8 @@ COLUMNS = ["launches", "total_ns", *SHARES, "unowned"]
 TABLE = Table(
     columns=dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
     | dict.fromkeys(SHARES, column_types.or_missing(column_types.AMOUNT))
-    | {"unowned": column_types.TEXT}
+    | {"unowned": column_types.TEXT},
+    about=dictionary.OWNERS,
 )
 
 

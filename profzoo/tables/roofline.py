@@ -18,6 +18,7 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.kernels import counters
 from profzoo.kernels.counters import FREEDOM, HIGH, LOW
+from profzoo.tables import dictionary
 from profzoo.tools.ncu.estimates import interval_half_width
 
 # The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
@@ -57,6 +58,7 @@ PEAKS = reading.Table(
     },
     key=["peak"],
     holds=_positive,
+    about=dictionary.PEAKS,
 )
 
 

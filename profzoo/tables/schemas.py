@@ -1,20 +1,23 @@
 """Declares the tables across cells, for those who write them and those who read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
+from profzoo import tools
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
+from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import kernel_table, layers, owner_coverage, roofline
+from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, roofline
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
 
+FILES = ("../tools/*/activity.py",)
 CELL = ["model", "phase"]
 QUARTILES = ("step_lower_quartile_ns", "step_upper_quartile_ns")
 NUMBER = column_types.or_missing(column_types.NUMBER)
@@ -29,6 +32,19 @@ def _texts(*names: str) -> dict[str, Kind]:
 
 def _numbers(names: Sequence[str], kind: Kind = column_types.NUMBER) -> dict[str, Kind]:
     return dict.fromkeys(names, kind)
+
+
+def _across(
+    table: Table, key: Sequence[str] = (), holds: Callable[[pd.DataFrame], str | None] = lambda table: None
+) -> Table:
+    """What is declared of the tables of all cells in one."""
+    return Table(columns=_texts() | dict(table.columns), key=[*CELL, *key], holds=holds, about=table.about)
+
+
+def _added() -> dict[str, Column]:
+    """The meaning of columns that tools add to the table of cells."""
+    found = [getattr(activity, "OF_CELL", {}) for activity in tools.activities().values()]
+    return {name: column for columns in found for name, column in columns.items()}
 
 
 def _of_tools(name: str) -> Kind | None:
@@ -77,10 +93,12 @@ TABLES: Mapping[str, Table] = {
         others=_of_tools,
         key=CELL,
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
+        about={**dictionary.CELLS, **_added()},
     ),
     "activity": Table(
         columns=_texts("tool", "kind", "range", "name") | _numbers(["launches_per_step", "ns_per_step", "share"]),
         key=[*CELL, "tool", "kind", "range", "name"],
+        about=dictionary.ACTIVITY,
     ),
     "kernels": replace(
         kernel_table.TABLE,
@@ -91,6 +109,7 @@ TABLES: Mapping[str, Table] = {
     "ranges": Table(
         columns=_texts("tool", "clock", "range") | _numbers(["ns_per_step", "launches_per_step"], NUMBER),
         key=[*CELL, "tool", "range"],
+        about=dictionary.RANGES,
     ),
     "steps": Table(
         columns=_texts()
@@ -100,26 +119,36 @@ TABLES: Mapping[str, Table] = {
         optional=STEPS_OF_TRACES | {"waiting_ns": column_types.NUMBER, "cpu_taken_share": NUMBER},
         key=[*CELL, "process"],
         holds=_traced,
+        about={**nsys_steps.TABLE.about, **dictionary.STEPS},
     ),
-    "agreement": Table(columns=_texts("flag", "cause") | {"step_ns": column_types.AMOUNT}, others=_compared, key=CELL),
+    "agreement": Table(
+        columns=_texts("flag", "cause") | {"step_ns": column_types.AMOUNT},
+        others=_compared,
+        key=CELL,
+        about=dictionary.AGREEMENT,
+    ),
     "coverage": Table(
         columns=_texts("set", "missing")
         | _numbers(["configurations", "covered", "extra"], column_types.COUNT)
         | _numbers(["coverage", "time_coverage", "uneven_time", "other_launches"], NUMBER)
         | {"other_choice": column_types.FLAG},
         key=[*CELL, "set"],
+        about=dictionary.COVERAGE,
     ),
     "ranks": Table(
-        columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER), key=[*CELL, "rank"]
+        columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER),
+        key=[*CELL, "rank"],
+        about={**nsys_ranks.TABLE.about, **dictionary.RANKS},
     ),
-    "layers": Table(columns=_texts() | dict(layers.TABLE.columns), key=[*CELL, *layers.NODE]),
-    "owners": Table(columns=_texts() | dict(owner_coverage.TABLE.columns), key=CELL),
+    "layers": _across(layers.TABLE, layers.NODE),
+    "owners": _across(owner_coverage.TABLE),
     "replay": replace(replay.GAINS, columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
-    "host": Table(columns=_texts() | dict(replay.TAX.columns), key=[*CELL, *replay.TAX.key], holds=replay.TAX.holds),
+    "host": _across(replay.TAX, replay.TAX.key, replay.TAX.holds),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")
         | _numbers(LAUNCH[4:], column_types.or_missing(column_types.COUNT))
         | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
+        about=dictionary.ROOFLINE,
     ),
     "peaks": roofline.PEAKS,
 }

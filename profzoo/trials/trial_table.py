@@ -15,6 +15,7 @@ from profzoo.io.scripts import read_json, write_csv
 from profzoo.statistics import process_repeats, speedup
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
+from profzoo.trials import dictionary
 
 NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
@@ -27,7 +28,7 @@ COLUMNS = {
     **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
     "why": column_types.TEXT,
 }
-TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
+TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
 # An expectation is a hit this far from what was measured, or within the interval of that.

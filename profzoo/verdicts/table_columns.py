@@ -3,6 +3,7 @@
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.tables.schemas import CELL
+from profzoo.verdicts import dictionary
 
 COLUMNS = [
     *CELL, "level", "class", "function", "module", "direction", "rank", "verdict", "metric", "value", "threshold",
@@ -18,4 +19,5 @@ VERDICTS_TABLE = Table(
         name: column_types.or_missing(column_types.NUMBER) if name in NUMBERS else column_types.TEXT for name in COLUMNS
     }
     | {"rank": column_types.COUNT},
+    about=dictionary.VERDICTS,
 )

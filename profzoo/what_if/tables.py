@@ -16,7 +16,7 @@ from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys.trace import explain_no_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
-from profzoo.what_if import host_time, predicted_gains, program, simulator, storage, trace_events
+from profzoo.what_if import dictionary, host_time, predicted_gains, program, simulator, storage, trace_events
 
 MAYBE = column_types.or_missing(column_types.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
@@ -44,6 +44,7 @@ GAINS = Table(
     | dict.fromkeys(["low", "high"], MAYBE),
     key=["process", "change"],
     ranges={"gain": ("low", "high")},
+    about=dictionary.GAINS,
 )
 TAX = Table(
     columns=dict.fromkeys(HOST, column_types.AMOUNT)
@@ -52,6 +53,7 @@ TAX = Table(
     | {"ahead_ns": column_types.NUMBER, "helps": column_types.TEXT},
     key=["process"],
     holds=_closes,
+    about=dictionary.HOST,
 )
 
 

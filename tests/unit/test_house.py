@@ -29,12 +29,13 @@ LAYERS = (
     ("config", "tables"),
     ("compare", "verdicts"),
     ("trials",),
+    ("data_dictionary",),
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "extended", "run"),
     ("redaction", "workflow"),
     ("shutdown",),
-    ("doctor", "serve", "share", "terminal", "verify"),
+    ("doctor", "results", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")

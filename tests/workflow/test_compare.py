@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from tests.columns import undescribed
 from tests.workflow.project import STANDINS, Project, models, rules
 
 
@@ -31,7 +32,7 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     rows = [line.split(",")[:3] for line in pretending.read(TURNS).splitlines()]
     assert rows[0] == ["side", "process", "step"] and [row[0] for row in rows[1::2]] == order
     assert pretending.files() >= {"compare.html", "figures/comparison.svg", "tables/compare.csv"}
-    assert "report.html" not in pretending.files()
+    assert "report.html" not in pretending.files() and undescribed(pretending.root / "results") == []
     # What was measured is not measured again; it is said again.
     assert rules(pretending.dry(*BF16)) == {"compare"}
     made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}

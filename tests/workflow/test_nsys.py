@@ -20,6 +20,7 @@ from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_n
 from profzoo.tools.nsys import stats
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
+from tests.columns import undescribed
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
 CELL = "results/lstm/train"
@@ -124,6 +125,7 @@ def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Projec
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:
+    assert undescribed(nsys_built.root / "results") == []
     reports = {f"lstm/train.nsys/{report}.csv" for report in REPORTS}
     traces = {f"lstm/train.{end}" for end in ("nsys-rep", "nsys-rep.json", "nsys.sqlite")}
     exports = {f"lstm/train.{end}" for end in ("nsys.csv", "nsys.csv.json", "nsys-steps.csv")}

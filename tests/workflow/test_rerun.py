@@ -103,8 +103,8 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
         ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
         ("profzoo/report/page.py", {"write_report"}),
         ("profzoo/tables/tabulate.py", AFTER_EXPORT),
-        ("profzoo/tables/cell_tables.py", {"tabulate_layers", *AFTER_EXPORT}),
-        ("profzoo/tools/torch/tables.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
+        ("profzoo/tables/cell_tables.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
+        ("profzoo/tools/torch/tables.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
     ],
 )
 def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
@@ -210,8 +210,8 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
     ("path", "expected"),
     [
         ("profzoo/formatting.py", {"tabulate_verdicts", "draw_ranges", "draw_layers", "write_report"}),
-        ("profzoo/tables/kernel_table.py", {"tabulate_layers", *AFTER_EXPORT}),
-        ("profzoo/io/scripts.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
+        ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
+        ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
     ],
 )
 def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import nvml
+from tests.columns import undescribed
 from tests.workflow.project import ONE_MODEL, STANDINS, Built, Project, copy, rules, said
 
 SAMPLED = ONE_MODEL.replace("tool: torch", "tool: sample").replace("device: cpu", "device: auto") + (
@@ -52,6 +53,7 @@ def test_samples_of_the_window_and_how_they_came_about(sampled: Project) -> None
 
 
 def test_tables_and_the_page_show_it_by_themselves(sampled: Project) -> None:
+    assert undescribed(sampled.root / "results") == []
     (cell,) = rows(sampled, "results/tables/cells.csv")
     assert 100 <= float(cell["power_w"]) <= 300 and float(cell["sm_clock_hz"]) == 1.98e9
     sidecar = json.loads(sampled.read(f"{CELL}.sample.csv.json"))

@@ -7,6 +7,7 @@ import json
 import pandas as pd
 
 from profzoo.verdicts import table_columns
+from tests.columns import undescribed
 from tests.workflow.project import Project, rules
 
 TRIALS = ["trials", "--config", "models=lstm", "phases=train", "tool=time"]
@@ -27,6 +28,7 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
         ("bf16", "not tried"),
         ("graph=true", "refused"),
     }
+    assert undescribed(fresh.root / "results") == []
     assert rules(fresh.dry(*TRIALS, small)) == {"trials"}
     # A longer budget tries more.
     assert "try_settings" in rules(fresh.dry(*TRIALS, small.replace("1s", "2s")))

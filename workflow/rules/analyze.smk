@@ -226,3 +226,24 @@ rule tabulate_verdicts:
         **light(),
     script:
         "../scripts/tabulate_verdicts.py"
+
+
+rule tabulate_columns:
+    """Write what every column of every table means: unit, meaning, tool and clock."""
+    input:
+        code("workflow/scripts/tabulate_columns.py"),
+    output:
+        csv=report(
+            "<results>/tables/columns.csv",
+            category="Tables",
+            caption="../report/table.rst",
+            labels={"table": "columns", "a row": "a table and column"},
+        ),
+    log:
+        "<logs>/tables/columns.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_columns.py"

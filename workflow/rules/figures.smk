@@ -50,6 +50,7 @@ rule write_report:
         ranks=TABLES.rank_tables(),
         sidecars=TABLES.timing_sidecars(),
         figures=PAGES.figure_files(),
+        columns=TABLES.selection.makeable(["<results>/tables/columns.csv"]),
     output:
         report(
             "<results>/report.html",

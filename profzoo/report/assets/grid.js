@@ -78,7 +78,7 @@ page.grid = (home, label, rows, columns, chosen) => {
     sort(); view.scrollTop = 0; draw();
   };
   for (const name of kept) {
-    const button = page.make("button", {type: "button"}, page.heads[name] || name), cell = page.make("span", {role: "columnheader", class: texts.includes(name) ? "text" : null, "aria-sort": name === by ? "descending" : "none"}, button);
+    const button = page.make("button", {type: "button", title: (page.data.titles || {})[name] ?? null}, page.heads[name] || name), cell = page.make("span", {role: "columnheader", class: texts.includes(name) ? "text" : null, "aria-sort": name === by ? "descending" : "none"}, button);
     button.addEventListener("click", () => {
       down = by === name ? !down : !texts.includes(name); by = name;
       for (const other of head.children) other.setAttribute("aria-sort", "none");

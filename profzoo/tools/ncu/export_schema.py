@@ -9,6 +9,7 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.csv_tables import Table
+from profzoo.tools.ncu import dictionary
 from profzoo.tools.ncu.census import OF_NSYS
 from profzoo.tools.ncu.derived_metrics import GPU_TIME, NUMBERS
 from profzoo.tools.ncu.raw_page import CONFIGURATION, LEADING, SHARED_MEMORY, count_configurations
@@ -31,6 +32,7 @@ TABLE = Table(
     | {"as_planned": column_types.FLAG},
     others=_metric,
     key=["id"],
+    about=dictionary.LAUNCHES,
 )
 
 

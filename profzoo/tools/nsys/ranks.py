@@ -10,6 +10,7 @@ from profzoo.io import column_types
 from profzoo.io import sidecars as fact
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
+from profzoo.tools.nsys import dictionary
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import trace as nsys_trace
 from profzoo.tools.rank_files import files_by_rank
@@ -20,6 +21,7 @@ TABLE = Table(
     columns=dict.fromkeys(COLUMNS, column_types.NUMBER)
     | {"host": column_types.TEXT, "rank": column_types.COUNT, "steps": column_types.COUNT},
     key=["rank"],
+    about=dictionary.RANKS,
 )
 
 

@@ -4,6 +4,7 @@ import pandas as pd
 
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
+from profzoo.tools.nsys import dictionary
 from profzoo.tools.nsys.configuration_packing import PACKED
 
 # In the order in which nsys' configurations are packed, without registers, which follow from the kernel.
@@ -25,4 +26,5 @@ TABLE = Table(
     key=["id"],
     holds=_numbered,
     ranges={"ns": ("min_ns", "max_ns")},
+    about=dictionary.SEQUENCE,
 )

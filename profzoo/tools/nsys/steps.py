@@ -25,7 +25,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import PARTS, STEP
-from profzoo.tools.nsys import intervals, timeline
+from profzoo.tools.nsys import dictionary, intervals, timeline
 from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
@@ -54,6 +54,7 @@ TABLE = Table(
     | dict.fromkeys(["process", "steps"], column_types.COUNT),
     key=["process"],
     holds=_adds_up,
+    about=dictionary.STEPS,
 )
 INPUT = ("data", "transfer")
 # A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.

@@ -8,6 +8,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import LAUNCHING
+from profzoo.tools.nsys import dictionary
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
 from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
@@ -41,6 +42,7 @@ TABLE = Table(
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,
     ranges=dict.fromkeys(["mean_ns", "median_ns"], ("min_ns", "max_ns")),
+    about=dictionary.LAUNCHES,
 )
 
 

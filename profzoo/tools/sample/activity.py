@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.io import sidecars as fact
-from profzoo.tools.sample import tables
+from profzoo.tools.sample import dictionary, tables
 
 TABLE = tables.TABLE
 FACTS: fact.Needs = {
@@ -17,6 +17,8 @@ FACTS: fact.Needs = {
     "items": fact.SEVERAL,
     "processes?": fact.PROCESSES,
 }
+# What the columns of `of_cell` mean.
+OF_CELL = dictionary.OF_CELL
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),
     "energy a step (power)": ("step_energy_power_j", "{:,.3g} J".format),

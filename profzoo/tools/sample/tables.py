@@ -8,6 +8,7 @@ import pandas as pd
 
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
+from profzoo.tools.sample import dictionary
 from profzoo.tools.sample.command import ERROR
 from profzoo.tools.sample.nvml import MEAN, REASONS
 
@@ -33,6 +34,7 @@ TABLE = Table(
     columns=dict.fromkeys(COLUMNS, column_types.or_missing(column_types.NUMBER))
     | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
     key=["process", "t_ns", "gpu_uuid"],
+    about=dictionary.SAMPLES,
 )
 # A clock whose middle nine tenths of samples are farther apart than this has moved; a reason is named from this share
 # of the samples on.
@@ -48,6 +50,7 @@ SAMPLES = Table(
         ),
     },
     key=["time_ns", "gpu_uuid"],
+    about=dictionary.RAW,
 )
 
 

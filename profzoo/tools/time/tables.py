@@ -7,6 +7,7 @@ import pandas as pd
 
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
+from profzoo.tools.time import dictionary
 
 
 def _in_order(table: pd.DataFrame) -> str | None:
@@ -33,6 +34,7 @@ TABLE = Table(
     optional={"peak_memory_bytes": column_types.or_missing(column_types.COUNT)},
     key=["step"],
     holds=_in_order,
+    about=dictionary.STEPS,
 )
 # What memory is held for, as harness/memory_blocks.py tells it apart.
 HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
@@ -53,6 +55,7 @@ MEMORY = Table(
     | {f"{held}_bytes": column_types.WHOLE for held in HELD},
     key=["order"],
     holds=_adds_up,
+    about=dictionary.MEMORY,
 )
 # Of several processes, one after the other; side: of which of what is compared, empty where nothing is.
 REPEATED = replace(

@@ -11,7 +11,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operators import COLUMNS as NEEDED
 from profzoo.range_names import DOMAIN, LAUNCHING, original_name, parse_module_range
 from profzoo.tools.communication_kernels import communicates
-from profzoo.tools.torch import graph_replays, launch_costs
+from profzoo.tools.torch import dictionary, graph_replays, launch_costs
 from profzoo.tools.torch.autograd_links import find_forward_operators
 from profzoo.tools.torch.host_calls import find_ranges, find_steps, launch_times, launching_calls, look_up
 from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest_operators
@@ -32,11 +32,13 @@ TABLE = Table(
     | {"order": column_types.COUNT, "ns": column_types.COUNT, "start_ns": column_types.WHOLE}
     | dict.fromkeys(NEEDED, column_types.or_missing(column_types.AMOUNT)),
     key=("step", "order"),
+    about=dictionary.LAUNCHES,
 )
 MODULES = Table(
     columns=dict.fromkeys(["module", "type", "inputs"], column_types.TEXT)
     | dict.fromkeys(["calls", "repeated"], column_types.COUNT),
     key=("module", "type"),
+    about=dictionary.MODULES,
 )
 # Of shapes, so many, and what is between them.
 SHOWN, MANY = 4, "; "

@@ -10,6 +10,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
+from profzoo.tools.torch import dictionary
 from profzoo.tools.torch.host_calls import find_ranges, launch_times
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
 
@@ -22,7 +23,8 @@ TABLE = Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.WHOLE) for name in COLUMNS
     }
-    | {"count": column_types.COUNT}
+    | {"count": column_types.COUNT},
+    about=dictionary.ACTIVITIES,
 )
 # The recorder's own, which harness/recorders.py writes.
 OPERATORS = Table(
@@ -31,6 +33,7 @@ OPERATORS = Table(
         "count": column_types.COUNT,
         **dict.fromkeys([*TIMES, *MEMORY, "flops"], column_types.WHOLE),
     },
+    about=dictionary.ACTIVITIES,
     again="another version made it, or it is damaged: delete it and the trace, and the next run collects both again",
 )
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")

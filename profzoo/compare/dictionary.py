@@ -1,0 +1,57 @@
+"""What the columns of the tables of a comparison mean."""
+
+from collections.abc import Mapping
+
+from profzoo.io.columns import COUNT, FRACTION, GPU, NINETEEN_OF_TWENTY, RATIO, Column
+
+_SIDES: Mapping[str, Column] = {
+    "model": Column("Model, without its variant."),
+    "baseline": Column("Name of the reference side."),
+    "candidate": Column("Name of the side that is compared with it."),
+}
+_PER = "per step, or per sample where the sides have batches of different sizes"
+COMPARED: Mapping[str, Column] = {
+    **_SIDES,
+    "baseline_ns": Column(f"Median time of the reference side: {_PER} (see `per`).", "ns", "time", GPU),
+    "candidate_ns": Column("The same of the candidate.", "ns", "time", GPU),
+    "ratio": Column(
+        "Time of the candidate over that of the reference side: below 1 the candidate is faster.",
+        RATIO,
+        "time",
+        GPU,
+        NINETEEN_OF_TWENTY,
+    ),
+    "verdict": Column("`faster`, `slower`, `equivalent` (within `margin`) or `undecided`."),
+    "p_different": Column("p-value of a ratio as far from 1, if there is no difference.", FRACTION),
+    "p_equivalent": Column(
+        "p-value of a ratio as near to 1, if the difference is as large as `margin` (two one-sided tests).", FRACTION
+    ),
+    "processes": Column("Processes per side; of unlike numbers the smaller one.", COUNT),
+    "steps": Column("Settled steps of both sides together.", COUNT, "time"),
+    "in_turn": Column("Whether processes of the sides ran in turn (interleaved)."),
+    "per": Column("What times are of: a `step`, or a `sample` of the data."),
+    "baseline_items": Column("Samples of the data in a step of the reference side.", COUNT),
+    "candidate_items": Column("The same of the candidate.", COUNT),
+    "differs": Column("Versions and settings in which the sides differ."),
+    "margin": Column("Relative difference that counts as none.", FRACTION),
+    "baseline_item_j": Column("Energy per sample of the data of the reference side.", "J", "sample"),
+    "candidate_item_j": Column("The same of the candidate.", "J", "sample"),
+    "energy_ratio": Column("Energy of the candidate over that of the reference side.", RATIO, "sample"),
+    "energy_low": Column("Lower end of the 95 % interval of `energy_ratio`.", RATIO, "sample"),
+    "energy_high": Column("Upper end of the 95 % interval of `energy_ratio`.", RATIO, "sample"),
+}
+PARTS: Mapping[str, Column] = {
+    **_SIDES,
+    "level": Column("`part` (of the step), `range`, `class` (of kernels), `layer` or `kernel`."),
+    "range": Column("Part of the step, or direction of the layer."),
+    "name": Column("Name of the part, range, class, layer or kernel."),
+    "baseline_ns": Column(f"Time on the reference side: {_PER}.", "ns", clock=GPU),
+    "candidate_ns": Column("The same of the candidate.", "ns", clock=GPU),
+    "delta_ns": Column("`candidate_ns` less `baseline_ns`.", "ns", clock=GPU),
+    "delta_share": Column("`delta_ns` over the step of the reference side.", RATIO, clock=GPU),
+    "baseline_launches": Column("Launches on the reference side, per step or sample.", COUNT),
+    "candidate_launches": Column("The same of the candidate.", COUNT),
+    "change": Column(
+        "What else differs: one side alone has it, or the launch configuration or module type is another."
+    ),
+}

@@ -1,0 +1,70 @@
+"""What the headings of the page's tables mean, by the data dictionary, as hints."""
+
+from collections.abc import Mapping
+
+from profzoo import data_dictionary, tools
+from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
+
+FILES = ("../tools/*/activity.py",)
+# Headings, each with the column that it shows, where that has another name.
+CELLS = {"step": "step_ns", "next step": "next_step", "held back by": "verdict"}
+COMPARED = {
+    "95 % interval": "ratio_low",
+    "time, baseline": "baseline_ns",
+    "time, candidate": "candidate_ns",
+    "times of": "per",
+    "energy ratio": "energy_ratio",
+    "its interval": "energy_low",
+    "J a sample, baseline": "baseline_item_j",
+    "J a sample, candidate": "candidate_item_j",
+}
+PARTS = {"change": "delta_ns", "of the step": "delta_share", "launches": "change"}
+GRID = {
+    "ns": "total_ns",
+    "occupancy": "occupancy_pct",
+    "occupancy_limit": "occupancy_limit_pct",
+    "l2_hit": "l2_hit_pct",
+}
+# Those that have the same name.
+SAME = {
+    "comparison": ("verdict", "ratio", "processes", "unsteady"),
+    "parts": ("level", "range", "name"),
+    "grid": ("range", "class", "launches", "share", "bound", "efficiency", "registers", "type", "direction"),
+}
+
+
+def said(column: str, *tables: str) -> str:
+    """Return what a column means in the first of these tables that has it, and where it is; empty where none has it.
+
+    >>> said("items_per_s", "cells")
+    'Throughput: samples of the data per second, by the mean step. (items_per_s in cells.csv)'
+    """
+    for name in tables:
+        table = data_dictionary.CSV_FILES[f"tables/{name}.csv"].table
+        if table.kind(column) and (found := table.describe(column)):
+            return f"{found.means.replace('`', '')} ({column} in {name}.csv)"
+    return ""
+
+
+def of_page(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
+    """Return the hints by table of the page and heading; `grid` is of the lists of kernels and layers.
+
+    all_on_cpu: whether all cells of the page ran on a CPU: hints that speak of GPUs are then left out.
+    """
+    ours = {name: column for one in tools.activities().values() for name, (column, _) in one.COLUMNS.items()}
+    ours |= {name: column for name, (column, _) in CELL_COLUMNS.items()} | CELLS
+    found = {
+        "cells": _hints(ours, "cells", "steps", "verdicts"),
+        "processes": _hints({name: column for name, (column, _) in PROCESS_COLUMNS.items()}, "ranks"),
+        "comparison": _hints({**COMPARED, **{name: name for name in SAME["comparison"]}}, "compare"),
+        "parts": _hints({**PARTS, **{name: name for name in SAME["parts"]}}, "compare_parts"),
+        "grid": _hints({**GRID, **{name: name for name in SAME["grid"]}}, "kernels", "layers", "roofline"),
+    }
+    return {
+        table: {name: text for name, text in hints.items() if text and not (all_on_cpu and "GPU" in text)}
+        for table, hints in found.items()
+    }
+
+
+def _hints(columns: Mapping[str, str], *tables: str) -> dict[str, str]:
+    return {heading: said(column, *tables) for heading, column in columns.items()}

@@ -1,0 +1,300 @@
+"""What a folder of results holds, for notebooks: tables as typed frames with units, cells, verdicts, and sidecars.
+
+import profzoo
+
+results = profzoo.load("results")
+results.kernels                        # a table across the zoo, also results.tables["kernels"]
+results.units("kernels")["total_ns"]   # 'ns'
+results.cell("bert", "train").steps    # the unprofiled steps of a cell
+results.verdicts("bert", "train")      # what holds it back, and what to do
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from profzoo import data_dictionary
+from profzoo.data_dictionary import CSV_FILES
+from profzoo.errors import DataError, suggest_nearest
+from profzoo.io import csv_tables as reading
+from profzoo.io import fast_csv, text_files
+from profzoo.io.scripts import read_json
+
+PHASES = ("train", "inference")
+# What makes tables that the default configuration does not.
+_COMMANDS = {
+    "ranks": "snakemake report --config gpus=2 tool=nsys",
+    "replay": "snakemake results/tables/replay.csv --config tool=nsys",
+    "host": "snakemake results/tables/host.csv --config tool=nsys",
+    "layers": "snakemake results/tables/layers.csv --config tool=torch",
+    "owners": "snakemake results/tables/owners.csv --config tool=torch",
+    "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
+    "compare": "snakemake compare --config candidate=bf16",
+    "compare_parts": "snakemake compare --config candidate=bf16",
+    "trials": "snakemake trials",
+}
+
+
+class MissingError(DataError, LookupError):
+    """What was asked for is not there; the message is one line that says what is, and what makes it."""
+
+
+class Tables(Mapping[str, pd.DataFrame]):
+    """Tables by name, each read when it is asked for, once; a frame may be changed, as each is a copy.
+
+    `frame.attrs` has `units` and `meanings` by column, and `path`.
+    """
+
+    def __init__(self, paths: Mapping[str, Path], root: Path, known: Mapping[str, str], of: str) -> None:
+        """Name tables.
+
+        Args:
+            paths: of those that there are, by name; root: the folder of results. known: what makes each table that
+                there may be, by name. of: what they belong to, for messages.
+        """
+        self._paths, self._root, self._known, self._of = paths, root, known, of
+        self._read: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        """The table of that name.
+
+        Raises:
+            MissingError: there is no such table; DataError: it is not what is declared of it.
+        """
+        if name not in self._paths:
+            raise self._missing(name)
+        if name not in self._read:
+            self._read[name] = _frame(self._paths[name], self._root)
+        return self._read[name].copy()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tables that there are."""
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        """How many tables there are."""
+        return len(self._paths)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a table of that name."""
+        return name in self._paths
+
+    def __repr__(self) -> str:
+        """The names, for whoever looks at it."""
+        return f"tables of {self._of}: {', '.join(self._paths) or 'none'}"
+
+    def _missing(self, name: str) -> MissingError:
+        if name in self._known:
+            return MissingError(f"{self._of} has no table {name}: `{self._known[name]}` makes it")
+        return MissingError(
+            f"there is no table {name!r} of {self._of}: {suggest_nearest(name, {*self._known, *self._paths})}"
+        )
+
+
+class Cell:
+    """What a folder of results holds of one model and phase.
+
+    model, phase: its names; tables: its own CSV by what stands between phase and `.csv`, such as `time`, `nsys`,
+    `ncu.roofline`, `torch.launches`; files: all its files.
+    """
+
+    def __init__(self, results: "Results", model: str, phase: str) -> None:
+        self.model, self.phase, self._results = model, phase, results
+        home, start = results.folder / model, f"{phase}."
+        self.files: Sequence[Path] = sorted(path for path in home.iterdir() if path.name.startswith(start))
+        paths = {
+            path.name.removeprefix(start).removesuffix(".csv"): path for path in self.files if path.suffix == ".csv"
+        }
+        kinds = [pattern.partition("{phase}.")[2] for pattern in CSV_FILES if pattern.startswith("{model}")]
+        known = {kind.removesuffix(".csv"): f"snakemake {home}/{phase}.{kind}" for kind in kinds if "{" not in kind}
+        self.tables = Tables(paths, results.folder, known, f"{model} {phase}")
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """The steps of the unprofiled baseline: wall time, GPU time, samples of the data."""
+        # Of `torch.baseline` the steps are in the process that torch.profiler then profiles.
+        return self.tables["torch-time" if "time" not in self.tables and "torch-time" in self.tables else "time"]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that the cell ran with, such as batch and precision.
+
+        Raises:
+            MissingError: no sidecar of the cell tells them.
+        """
+        timed = [name for name in ("time.csv", "torch-time.csv") if name in self.sidecars]
+        for name in [*timed, *self.sidecars]:
+            if isinstance(found := self.sidecar(name).get("cell"), dict):
+                return found
+        raise MissingError(
+            f"{self.model} {self.phase} has no sidecar with its settings: `snakemake "
+            f"{self._results.folder}/{self.model}/{self.phase}.time.csv` makes one"
+        )
+
+    @property
+    def sidecars(self) -> Sequence[str]:
+        """The names of the files that have a sidecar, for `sidecar`."""
+        start = f"{self.phase}."
+        return [path.name.removeprefix(start).removesuffix(".json") for path in self.files if path.suffix == ".json"]
+
+    def sidecar(self, name: str = "time.csv") -> dict[str, Any]:
+        """Return the sidecar of a file, such as `time.csv`, `ncu-rep`, `nsys.csv` or `trace.json.gz`.
+
+        Raises:
+            MissingError: there is none.
+        """
+        path = self._results.folder / self.model / f"{self.phase}.{name.removesuffix('.json')}.json"
+        if not path.exists():
+            raise MissingError(
+                f"{self.model} {self.phase} has no sidecar {name!r}: {suggest_nearest(name, self.sidecars)}"
+            )
+        return read_json(path)
+
+    def of(self, table: str) -> pd.DataFrame:
+        """Return the cell's rows of a table across the zoo, such as `kernels`."""
+        return self._results.of_cell(table, self.model, self.phase)
+
+    def verdicts(self) -> pd.DataFrame:
+        """Return what holds the cell back, the largest expected gain first."""
+        return self.of("verdicts")
+
+    def comparison(self) -> pd.DataFrame:
+        """Return how the cell does against its reference side."""
+        return self.of("compare")
+
+    def trials(self) -> pd.DataFrame:
+        """Return the settings that were tried on the cell, and what they gained."""
+        return self.of("trials")
+
+    def __repr__(self) -> str:
+        """What there is, for whoever looks at it."""
+        return f"{self.model} {self.phase}: tables {', '.join(self.tables) or 'none'}"
+
+
+class Results:
+    """What a folder of results holds; tables across the zoo are attributes too: `results.kernels`.
+
+    folder: where it is; tables: the tables across the zoo by name.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise DataError(f"{folder} is no folder of results: `snakemake report` makes one")
+        paths = {path.stem: path for path in sorted((self.folder / "tables").glob("*.csv"))}
+        known = {name: _COMMANDS.get(name, f"snakemake {self.folder}/tables/{name}.csv") for name in _names()}
+        self.tables = Tables(paths, self.folder, known, str(folder))
+        self._cells: dict[tuple[str, str], Cell] = {}
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """The table across the zoo of that name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.tables[name]
+        except MissingError as error:
+            raise AttributeError(str(error)) from None
+
+    def __dir__(self) -> list[str]:
+        """Names that a notebook completes."""
+        return [*super().__dir__(), *(name for name in self.tables if name.isidentifier())]
+
+    def __repr__(self) -> str:
+        """What there is, for whoever looks at it."""
+        return f"results in {self.folder}: tables {', '.join(self.tables) or 'none'}"
+
+    def all_cells(self) -> list[tuple[str, str]]:
+        """Return model and phase of every cell that has files, or rows in the table of cells."""
+        found = {
+            (path.parent.name, phase) for phase in PHASES for path in self.folder.glob(f"*/{phase}.*") if path.is_file()
+        }
+        if "cells" in self.tables:
+            table = self.tables["cells"]
+            found |= set(zip(table["model"], table["phase"], strict=True))
+        return sorted(found)
+
+    def cell(self, model: str, phase: str = "train") -> Cell:
+        """Return the results of one cell.
+
+        Raises:
+            MissingError: there is no such cell.
+        """
+        self._demand(model, phase)
+        if not (self.folder / model).is_dir():
+            raise MissingError(
+                f"{self.folder} has rows of {model} {phase} in its tables, but no files: `snakemake report --config "
+                f"models={model.partition('@')[0]}` makes them"
+            )
+        return self._cells.setdefault((model, phase), Cell(self, model, phase))
+
+    def of_cell(self, table: str, model: str, phase: str = "train") -> pd.DataFrame:
+        """Return the rows of a cell in a table across the zoo; none where it has none.
+
+        Raises:
+            MissingError: there is no such table or cell.
+        """
+        frame = self.tables[table]
+        self._demand(model, phase)
+        return frame[(frame["model"] == model) & (frame["phase"] == phase)].reset_index(drop=True)
+
+    def verdicts(self, model: str, phase: str = "train") -> pd.DataFrame:
+        """Return what holds a cell, its kernels and layers back, by level and rank; all cells: tables["verdicts"]."""
+        return self.of_cell("verdicts", model, phase)
+
+    def comparison(self, model: str, phase: str = "train") -> pd.DataFrame:
+        """Return how a cell does against its reference side; all cells: tables["compare"]."""
+        return self.of_cell("compare", model, phase)
+
+    def columns(self, table: str) -> pd.DataFrame:
+        """Return column, unit, meaning, tool and clock of each column of a table across the zoo.
+
+        Raises:
+            MissingError: there is no such table.
+        """
+        rows = data_dictionary.dictionary()
+        found = rows[rows["table"] == f"tables/{table}.csv"].drop(columns="table").reset_index(drop=True)
+        if found.empty:
+            raise MissingError(f"there is no table {table!r}: {suggest_nearest(table, _names())}")
+        return found
+
+    def units(self, table: str) -> dict[str, str]:
+        """Return the unit of each column that has one, of a table across the zoo."""
+        return dict(self.tables[table].attrs["units"])
+
+    def meanings(self, table: str) -> dict[str, str]:
+        """Return the meaning of each column of a table across the zoo."""
+        return dict(self.tables[table].attrs["meanings"])
+
+    def _demand(self, model: str, phase: str) -> None:
+        cells = self.all_cells()
+        if (model, phase) in cells:
+            return
+        models = {name for name, _ in cells}
+        if model not in models:
+            raise MissingError(f"{self.folder} has no model {model!r}: {suggest_nearest(model, models)}")
+        there = [one for name, one in cells if name == model]
+        raise MissingError(f"{self.folder} has no {model} {phase}: {suggest_nearest(phase, there)}")
+
+
+def _names() -> list[str]:
+    """The tables across the zoo that there may be."""
+    return [Path(pattern).stem for pattern in CSV_FILES if pattern.startswith("tables/")]
+
+
+def _frame(path: Path, root: Path) -> pd.DataFrame:
+    """A table as it is declared, with units and meanings; a file of one's own as pandas reads it."""
+    found = data_dictionary.file_of(path.relative_to(root).as_posix())
+    if found is None:
+        frame = pd.read_csv(path)
+        units, meanings = {}, {}
+    else:
+        content = text_files.read_text(path, reading.AGAIN)
+        table = found[1].table_of(fast_csv.heading(content))
+        frame = reading.read(path, table)
+        told = {name: column for name in frame if (column := table.describe(name))}
+        units = {name: column.unit for name, column in told.items() if column.unit}
+        meanings = {name: column.means for name, column in told.items()}
+    frame.attrs = {"units": units, "meanings": meanings, "path": str(path)}
+    return frame

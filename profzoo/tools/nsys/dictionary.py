@@ -1,0 +1,76 @@
+"""What the columns of the tables mean that are made of a trace of nsys."""
+
+from collections.abc import Mapping
+
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, Column
+
+
+def _gpu(means: str) -> Column:
+    return Column(means, "ns", "nsys", GPU)
+
+
+def _host(means: str) -> Column:
+    return Column(means, "ns", "nsys", CPU)
+
+
+LAUNCHES: Mapping[str, Column] = {
+    "range": Column(
+        "Part of the step (NVTX range) that was open when the kernel was launched; `outside` for launches outside the "
+        "steps of the window in a trace of the whole run.",
+        tool="nsys",
+    ),
+    "launches": Column("Launches in the window.", COUNT, "nsys"),
+    "total_ns": _gpu("GPU time of these launches together."),
+    "mean_ns": _gpu("Mean GPU time of a launch."),
+    "median_ns": _gpu("Median GPU time of a launch."),
+    "min_ns": _gpu("Shortest GPU time of a launch."),
+    "max_ns": _gpu("Longest GPU time of a launch."),
+    "std_ns": _gpu("Standard deviation of the GPU time of a launch (of the population)."),
+    "share": Column("Part of the GPU time of all launches in the steps of the window.", FRACTION, "nsys", GPU),
+}
+STEPS: Mapping[str, Column] = {
+    "process": Column("Process ID in the trace.", tool="nsys"),
+    "steps": Column(
+        "Steps of the trace that the row is of; the first one is left out where there are more.", COUNT, "nsys"
+    ),
+    "wall_ns": _host("Wall time per step under nsys, from the moment host and device were done with the first step."),
+    "busy_ns": _gpu("Time per step in which the GPU did anything."),
+    "kernel_ns": _gpu("Time per step in which a kernel ran."),
+    "copy_ns": _gpu("Time per step with nothing but copies and memsets."),
+    "transfer_ns": _gpu("Part of `copy_ns` with a copy between host and device."),
+    "communication_ns": _gpu("Time per step in which a kernel ran that communicates with other GPUs."),
+    "overlap_ns": _gpu("Part of `communication_ns` beside other kernels."),
+    "idle_ns": _gpu("Time per step in which the GPU did nothing; `busy_ns` and `idle_ns` add up to `wall_ns`."),
+    "idle_input_ns": _gpu("Idle time while the host made or copied the input (ranges `data` and `transfer`)."),
+    "idle_synchronisation_ns": _gpu(
+        "Idle time because the host had waited for the GPU and then had to fill an empty queue."
+    ),
+    "idle_latency_ns": _gpu("Idle time between a launch and its start on the GPU."),
+    "idle_launch_ns": _gpu("Idle time while the host was in a CUDA call that launches or copies."),
+    "idle_host_ns": _gpu("Idle time while the host did something else: Python, torch, autograd."),
+    "host_ns": _host(
+        "Host time per step without waiting for a busy GPU: a step takes that long however fast the kernels."
+    ),
+    "launches": Column("Launches per step; a CUDA graph that was traced whole counts as one.", COUNT, "nsys"),
+    "launch_call_ns": _host("Median duration of a call that launches."),
+    "launch_latency_ns": _gpu("Median time from the launching call to the start, of launches that met an idle GPU."),
+    "queue_depth": Column("Median number of launches that had not begun when one more was made.", COUNT, "nsys"),
+    "cpu_*_ns": _host("Host time per step in the range (part of the step) that the name says."),
+}
+RANKS: Mapping[str, Column] = {
+    **STEPS,
+    "host": Column("Name of the node that the process ran on.", tool="nsys"),
+    "rank": Column("Rank of the process.", tool="nsys"),
+    "compute_ns": _gpu("Time per step in which a kernel ran that does not communicate."),
+    "exposed_ns": _gpu("Part of `communication_ns` with no other kernel beside it."),
+}
+SEQUENCE: Mapping[str, Column] = {
+    "id": Column(
+        "Place of the launch in the steps of the trace, counted from 0 in the order of launching.", tool="nsys"
+    ),
+    "step": Column("Number of the step within the window, counted from 0.", tool="nsys"),
+    "ns": _gpu("Median GPU time of the launch over the steps."),
+    "min_ns": _gpu("Shortest GPU time of the launch over the steps."),
+    "max_ns": _gpu("Longest GPU time of the launch over the steps."),
+    "steps": Column("Steps that the times are of.", COUNT, "nsys"),
+}

@@ -1,0 +1,57 @@
+"""What the columns of the tables mean that are made of torch.profiler's table and trace."""
+
+from collections.abc import Mapping
+
+from profzoo.io.columns import COUNT, CPU, GPU, Column
+
+ACTIVITIES: Mapping[str, Column] = {
+    "kind": Column("`operator`, `range`, `runtime` (a call of CUDA), `kernel`, `memcpy` or `memset`.", tool="torch"),
+    "device": Column("Device that torch.profiler's table has the row for.", tool="torch"),
+    "name": Column("Name of the operator, range, call, kernel or copy.", tool="torch"),
+    "range": Column("Part of the step that was open at the launch; empty for what is no launch.", tool="torch"),
+    "count": Column("Calls or launches in the window.", COUNT, "torch"),
+    "self_cpu_ns": Column("Host time in the window, without what the operator calls.", "ns", "torch", CPU),
+    "cpu_ns": Column("Host time in the window, with what the operator calls.", "ns", "torch", CPU),
+    "self_device_ns": Column("GPU time in the window, without what the operator calls.", "ns", "torch", GPU),
+    "device_ns": Column(
+        "GPU time in the window, with what the operator calls; of a range, of its launches.", "ns", "torch", GPU
+    ),
+    "self_cpu_memory_bytes": Column(
+        "Host memory taken less given back, without what the operator calls.", "byte", "torch"
+    ),
+    "cpu_memory_bytes": Column("Host memory taken less given back, with what the operator calls.", "byte", "torch"),
+    "self_device_memory_bytes": Column(
+        "GPU memory taken less given back, without what the operator calls.", "byte", "torch"
+    ),
+    "device_memory_bytes": Column("GPU memory taken less given back, with what the operator calls.", "byte", "torch"),
+    "flops": Column("Operations that torch.profiler estimates for the operator in the window.", "flop", "torch"),
+    "shapes": Column("Shapes of the inputs, where they were recorded.", tool="torch"),
+    "stack": Column("Python stack of the call, where it was recorded.", tool="torch"),
+}
+LAUNCHES: Mapping[str, Column] = {
+    "step": Column("Number of the step in the trace, counted from 0; empty outside all steps.", tool="torch"),
+    "order": Column("Place of the launch within its step, in the order of launching.", tool="torch"),
+    "kind": Column("`kernel`, `memcpy` or `memset`; on a CPU `operator`.", tool="torch"),
+    "name": Column("Name of the kernel or copy; on a CPU of the operator.", tool="torch"),
+    "smem_bytes": Column("Shared memory of a block.", "byte", "torch"),
+    "start_ns": Column("When it began, on the clock of the trace.", "ns", "torch", GPU),
+    "ns": Column("GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
+    "range": Column("Part of the step (NVTX range) that was open at the launch.", tool="torch"),
+    "call": Column("Which call of the module within the step launched it, counted from 0.", tool="torch"),
+    "sequence": Column("Autograd's sequence number, which an operator and its backward pass share.", tool="torch"),
+    "needed_product_flop": Column(
+        "Operations of matrix products that the operator needs by its shapes.", "flop", "torch"
+    ),
+    "needed_other_flop": Column("Other operations that the operator needs by its shapes.", "flop", "torch"),
+    "needed_bytes": Column(
+        "Bytes that the operator needs to read and write once by its shapes; all needs are with its first launch.",
+        "byte",
+        "torch",
+    ),
+}
+MODULES: Mapping[str, Column] = {
+    "calls": Column("Calls of the module in the forward pass, in all traced steps.", COUNT, "torch"),
+    "repeated": Column(
+        "Calls of the module that activation checkpointing repeats in the backward pass.", COUNT, "torch"
+    ),
+}

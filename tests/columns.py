@@ -1,0 +1,21 @@
+"""Which columns of a folder of results the data dictionary does not describe."""
+
+import csv
+from pathlib import Path
+
+from profzoo import data_dictionary
+
+
+def undescribed(results: Path) -> list[tuple[str, str]]:
+    """Return file and column of each; the column is empty for a file that the dictionary does not know."""
+    lacking = []
+    for path in sorted(results.rglob("*.csv")):
+        place = str(path.relative_to(results))
+        found = data_dictionary.file_of(place)
+        if found is None:
+            lacking.append((place, ""))
+            continue
+        with path.open(newline="", encoding="utf-8") as file:
+            names = next(csv.reader(file), [])
+        lacking += [(place, name) for name in names if found[1].table.describe(name) is None]
+    return lacking

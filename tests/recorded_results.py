@@ -1,0 +1,112 @@
+"""A folder of results made of recordings: of the whole zoo's tables on an H200, and of what tools saw of three trainings.
+
+python -m tests.recorded_results FOLDER writes it there, for the notebooks in docs/notebooks.
+
+Steps, kernels, launches, trials and coverage were measured; counters, rooflines, layers and spreads of steps are filled in
+by formula (tests/whole_zoo.py), as recordings lack them.
+"""
+
+import gzip
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv, write_json
+from profzoo.tables import cell_tables, layer_sums, ncu_coverage, schemas
+from profzoo.tools.ncu import export as ncu_export
+from profzoo.tools.nsys import export as nsys_export
+from profzoo.tools.torch import owners
+from profzoo.tools.torch import trace as torch_trace
+from profzoo.verdicts import table_columns as verdicts
+from tests import whole_zoo
+from tests.conftest import DATA
+
+TRACED = ("bert", "mobilenetv2", "unet")
+SIDECAR = {"cell": {"model": "mobilenetv2", "phase": "train", "window": 10, "batch": 8, "precision": "fp32"},
+           "device": "NVIDIA H200", "device_type": "cuda", "capture": "window", "step_ns": 5e6, "traced_steps": 1}  # fmt: skip
+
+
+def _unpacked(name: str, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(DATA / f"{name}.gz") as packed, path.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    return path
+
+
+def _declared(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The table with empty columns for those that it lacks."""
+    lacking = {name: "" if kind.pattern is None else None for name, kind in table.columns.items() if name not in frame}
+    lacking |= {
+        name: 0
+        for name in lacking
+        if table.columns[name] in (column_types.COUNT, column_types.AMOUNT, column_types.WHOLE)
+    }
+    whole = [name for name, kind in table.columns.items() if kind.whole and name in frame]
+    frame = frame.assign(**lacking, **{name: frame[name].astype("float64").round().astype("Int64") for name in whole})
+    return frame[[*table.columns, *(name for name in frame if name not in table.columns and table.kind(name))]]
+
+
+def _nsys_and_ncu(home: Path, folder: Path) -> pd.DataFrame:
+    """What both saw of a training, and how much of it ncu covered: that row of the table of coverage."""
+    trace = _unpacked("nsys/train.sqlite", folder / "train.sqlite")
+    write_json(SIDECAR, folder / "rep.json")
+    write_json(SIDECAR, home / "train.time.csv.json")
+    (nsys, steps), sidecar = (
+        (home / f"train.{name}.csv" for name in ("nsys", "nsys-steps")),
+        home / "train.nsys.csv.json",
+    )
+    nsys_export.main(str(trace), str(folder / "rep.json"), str(nsys), str(steps), str(sidecar))
+    pages = [str(_unpacked(f"ncu/launch.raw.{kind}.csv", folder / f"{kind}.csv")) for kind in ("mangled", "demangled")]
+    ncu = home / "train.ncu.launch.csv"
+    write_csv(ncu_export.tabulate_report({1: pages}, {"command": []}, None, "all").table, ncu)
+    compared = home / "train.ncu.launch.coverage.csv"
+    ncu_coverage.main(str(nsys), str(ncu), None, str(compared))
+    read = cell_tables.read([str(compared)], ncu_coverage.TABLE)
+    return cell_tables.coverages([(cell, "launch", table) for cell, table in read])
+
+
+def _torch(home: Path, model: str, folder: Path) -> None:
+    """Launches of a training with their owners, and its layers."""
+    trace = torch_trace.read_trace(_unpacked(f"torch/{model}.train.trace.json", folder / f"{model}.json"))
+    launches, modules = home / "train.torch.launches.csv", home / "train.torch.modules.csv"
+    write_csv(owners.tabulate_launches(trace), launches)
+    write_csv(owners.tabulate_modules(trace), modules)
+    write_json(SIDECAR | {"cell": {**SIDECAR["cell"], "model": model, "window": 1}}, folder / "trace.json")
+    names = {"layers": "layers", "operators": "operators", "kernels": "layer-kernels", "coverage": "owners"}
+    outputs = {name: str(home / f"train.{file}.csv") for name, file in names.items()}
+    layer_sums.main(str(launches), str(modules), str(folder / "trace.json"), layer_sums.Others(), outputs)
+
+
+def _told_apart(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The table of kernels with names that tell apart what the recording shortened to the same."""
+    number = kernels.groupby(schemas.TABLES["kernels"].key, sort=False).cumcount()
+    return kernels.assign(mangled=kernels["mangled"].where(number == 0, kernels["mangled"] + "#" + number.astype(str)))
+
+
+def write(folder: Path) -> Path:
+    """Write the results into an empty or new folder; returns it."""
+    tables, raw = folder / "tables", folder / ".raw"
+    tables.mkdir(parents=True)
+    raw.mkdir()
+    for model in TRACED:
+        (folder / model).mkdir()
+        _torch(folder / model, model, raw)
+    given: dict[str, pd.DataFrame] = {
+        **whole_zoo.tables(), "coverage": _nsys_and_ncu(folder / "mobilenetv2", raw),
+        "trials": pd.concat([pd.read_csv(path, keep_default_na=False) for path in sorted(DATA.glob("trials/h200.csv"))]),
+    }  # fmt: skip
+    for name in ("cells", "steps", "kernels", "roofline", "activity", "agreement", "ranges", "coverage", "layers"):
+        given[name] = _told_apart(given[name]) if name == "kernels" else given[name]
+        write_csv(_declared(given[name], schemas.TABLES[name]), tables / f"{name}.csv")
+    write_csv(_declared(given["verdicts"], verdicts.VERDICTS_TABLE), tables / "verdicts.csv")
+    write_csv(given["trials"], tables / "trials.csv")
+    shutil.rmtree(raw)
+    return folder
+
+
+if __name__ == "__main__":
+    print(write(Path(sys.argv[1])))

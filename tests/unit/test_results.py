@@ -1,0 +1,164 @@
+"""`profzoo.load`, on results that are made of recordings; and the notebooks that use it, with the outputs that they show."""
+
+import ast
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import profzoo
+from profzoo import import_graph
+from profzoo.data_dictionary import CSV_FILES
+from profzoo.errors import DataError
+from profzoo.results import MissingError, Results
+from profzoo.tables import schemas
+from tests import recorded_results
+from tests.columns import undescribed
+
+NOTEBOOKS = sorted((import_graph.PROJECT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
+
+
+@pytest.fixture
+def results(folder: Path) -> Results:
+    return profzoo.load(folder)
+
+
+def test_every_table_is_a_typed_frame_with_units_and_meanings(results: Results) -> None:
+    assert set(results.tables) >= {"cells", "steps", "kernels", "roofline", "coverage", "trials", "verdicts", "layers"}
+    for name in results.tables:
+        frame, declared = results.tables[name], CSV_FILES[f"tables/{name}.csv"].table
+        assert isinstance(frame, pd.DataFrame) and set(frame.attrs["meanings"]) == set(frame.columns)
+        for column, unit in frame.attrs["units"].items():
+            kind = declared.kind(column)
+            assert unit and kind and (pd.api.types.is_numeric_dtype(frame[column]) or not kind.pattern), (name, column)
+    pd.testing.assert_frame_equal(results.kernels, schemas.read_table("kernels", results.folder / "tables/kernels.csv"))
+    assert results.units("kernels")["total_ns"] == "ns" and results.meanings("steps")["idle_host_ns"].startswith("Idle")
+    assert results.columns("steps").set_index("column").loc["cpu_forward_ns", "clock"] == "cpu"
+    assert undescribed(results.folder) == []
+
+
+def test_a_table_is_read_once_and_when_it_is_asked_for(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, real = [], profzoo.results._frame
+    monkeypatch.setattr(profzoo.results, "_frame", lambda path, root: read.append(path.name) or real(path, root))
+    assert "kernels" in results.tables and len(results.tables) > 8 and "kernels" in repr(results) and not read
+    frame = results.kernels
+    frame["total_ns"] = 0.0
+    assert results.tables["kernels"]["total_ns"].sum() > 0 and read == ["kernels.csv"]
+    assert "kernels" in dir(results)
+
+
+def test_a_cell_has_its_tables_settings_and_rows(results: Results) -> None:
+    cell = results.cell("mobilenetv2", "train")
+    assert {"nsys", "nsys-steps", "ncu.launch", "ncu.launch.coverage", "torch.launches", "layer-kernels"} <= set(
+        cell.tables
+    )
+    assert cell.settings["batch"] == 8 and "time.csv" in cell.sidecars and cell.sidecar("nsys.csv")
+    assert cell.tables["nsys"].attrs["units"]["mean_ns"] == "ns" and len(cell.of("coverage")) == 1
+    assert results.cell("mobilenetv2") is cell and "nsys" in repr(cell) and "nsys" in repr(cell.tables)
+    assert ("mobilenetv2", "train") in results.all_cells() and len(results.all_cells()) == 42
+    verdicts = results.verdicts("bert", "train")
+    assert set(verdicts["model"]) == {"bert"} and len(verdicts) == len(results.cell("bert").verdicts()) > 2
+    assert "graph" in set(results.cell("bert").trials()["settings"])
+
+
+def test_steps_of_one_process_and_of_several_are_read(tmp_path: Path) -> None:
+    home = tmp_path / "lstm"
+    home.mkdir()
+    (home / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,5,,4\n")
+    (home / "inference.time.csv").write_text("side,process,step,wall_ns,gpu_ns,items\n,0,0,5,4,4\n")
+    (home / "train.ncu-rep.json").write_text('{"cell": {"batch": 3}}')
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "train.torch-time.csv").write_text("step,wall_ns,gpu_ns,items\n0,7,,4\n")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "mine.csv").write_text("a,b\n1,x\n")
+    found = profzoo.load(tmp_path)
+    assert found.cell("lstm").steps["wall_ns"].tolist() == [5] and found.cell("lstm", "inference").steps[
+        "process"
+    ].tolist() == [0]
+    assert found.cell("unet").steps["wall_ns"].tolist() == [7] and found.cell("lstm").settings == {"batch": 3}
+    assert found.mine["a"].tolist() == [1] and found.units("mine") == {}
+    with pytest.raises(
+        MissingError,
+        match=r"unet train has no sidecar with its settings: `snakemake .*/unet/train\.time\.csv` makes one",
+    ):
+        found.cell("unet").settings  # noqa: B018
+    with pytest.raises(MissingError, match=r"has no table verdicts: `snakemake .*tables/verdicts\.csv` makes it"):
+        found.cell("lstm").verdicts()
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda found: found.tables["kernals"], "there is no table 'kernals' of .*: did you mean 'kernels'\\?"),
+        (lambda found: found.tables["host"], "has no table host: `snakemake results/tables/host.csv --config tool=nsys`"),
+        (lambda found: found.comparison("bert"), "has no table compare: `snakemake compare --config candidate=bf16` makes"),
+        (lambda found: found.cell("brt"), "has no model 'brt': did you mean 'bert'\\?"),
+        (lambda found: found.cell("bert", "training"), "has no bert training: did you mean 'train'\\?"),
+        (lambda found: found.cell("vgg16"), "but no files: `snakemake report --config models=vgg16` makes them"),
+        (lambda found: found.cell("bert").tables["nsys"], "bert train has no table nsys: `snakemake .*/bert/train.nsys.csv`"),
+        (lambda found: found.cell("mobilenetv2").sidecar("nsys"), "no sidecar 'nsys': did you mean 'nsys.csv'\\?"),
+        (lambda found: found.columns("stepz"), "there is no table 'stepz': did you mean 'steps'\\?"),
+        (lambda found: found.units("cellz"), "there is no table 'cellz' of .*: did you mean 'cells'\\?"),
+        (lambda found: profzoo.load(found.folder / "none"), "none is no folder of results: `snakemake report` makes one"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said_in_one_line(results: Results, ask, said: str) -> None:
+    with pytest.raises(DataError, match=said) as error:
+        ask(results)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_attribute_is_one(results: Results) -> None:
+    with pytest.raises(AttributeError, match=r"there is no table 'kernals' of .*: did you mean 'kernels'"):
+        results.kernals  # noqa: B018
+    assert not hasattr(results, "_repr_html_") and not hasattr(results, "nothing_such")
+
+
+def test_a_damaged_table_is_named(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "tables", tmp_path / "tables")
+    path = tmp_path / "tables/steps.csv"
+    path.write_text(path.read_text()[:-10])
+    with pytest.raises(DataError, match=r"steps\.csv is cut off"):
+        profzoo.load(tmp_path).steps  # noqa: B018
+
+
+def test_importing_profzoo_loads_no_library_and_is_no_part_of_a_measured_program() -> None:
+    code = "import sys, profzoo; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
+    assert "profzoo" in loaded and not {"pandas", "numpy", "profzoo.results"} & set(loaded)
+    assert profzoo.__all__ == ["load"]
+    measured = import_graph.files_of("profzoo/harness/step_loop.py")
+    assert not [path for path in measured if path.name in ("results.py", "data_dictionary.py", "across.py")]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_shows(
+    path: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells in order, in one namespace, in the notebook's folder of a checkout that holds the recorded results."""
+    (tmp_path / "results").symlink_to(folder)
+    home = tmp_path / "docs" / "notebooks"
+    home.mkdir(parents=True)
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    cells = [one for one in json.loads(path.read_text())["cells"] if one["cell_type"] == "code"]
+    space: dict[str, object] = {}
+    for number, cell in enumerate(cells, 1):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(ast.parse("".join(cell["source"])), f"cell {number}", "exec"), space)
+        shown = "".join(line for output in cell["outputs"] for line in output["text"])
+        assert printed.getvalue() == shown and cell["execution_count"] == number
+    text = path.read_text()
+    assert text.count("## ") == 11 and len(text) < 40_000

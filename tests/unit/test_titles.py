@@ -1,0 +1,37 @@
+"""Hints of the page's headings come from the data dictionary."""
+
+import re
+from pathlib import Path
+
+from profzoo.report import titles, value_formats
+from tests import whole_zoo
+
+
+def test_every_plain_heading_has_a_hint() -> None:
+    found = titles.of_page()
+    assert set(value_formats.CELL_COLUMNS) <= set(found["cells"]) and set(value_formats.PROCESS_COLUMNS) == set(
+        found["processes"]
+    )
+    for table in ("comparison", "parts", "grid"):
+        assert set(titles.SAME[table]) <= set(found[table])
+    assert found["grid"]["launches"] == "Launches per step. (launches in kernels.csv)"
+    assert found["cells"]["power"].endswith("(power_w in cells.csv)")
+
+
+def test_headings_on_a_cpu_have_no_hints_of_gpus() -> None:
+    assert not [text for hints in titles.of_page(all_on_cpu=True).values() for text in hints.values() if "GPU" in text]
+
+
+def test_the_page_shows_them(tmp_path: Path) -> None:
+    text = whole_zoo.write(tmp_path, drawn=False).read_text()
+    heads = dict(re.findall(r'<th scope="col"[^>]* title="([^"]*)">([^<]*)</th>', text))
+    assert (
+        heads["Throughput: samples of the data per second, by the mean step. (items_per_s in cells.csv)"] == "samples/s"
+    )
+    assert '"titles":{"ns":"GPU time per step of these launches together. (total_ns in kernels.csv)"' in text
+
+
+def test_the_table_of_agreement_has_them_for_each_tool(tmp_path: Path) -> None:
+    text = whole_zoo.write(tmp_path, drawn=False).read_text()
+    assert 'title="Launches per step by the tool that the name begins with. (nsys_launches in agreement.csv)"' in text
+    assert '<a href="tables/columns.csv">' in text
