@@ -25,13 +25,15 @@ def _nothing(given: object) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """What is declared of a CSV, for those who write it and those who read it.
+    """The declaration of a CSV, for those who write it and those who read it.
 
-    columns: the kind of each that it has; optional: of those that it may have; others: of any further, by name, None
-    for one that it may not have. key: columns by which no two rows are alike. holds: what is wrong with the rows, in
-    words, None where nothing is. again: what to do about one that is damaged. ranges: by number the two columns between
-    which it lies, where their names do not say it (io/number_intervals.py). about: the meaning of columns, by name or by a
-    pattern of names, where the shared dictionary (io/common_columns.py) lacks it or another one holds here.
+    Fields:
+        columns, optional: types of the columns that must and that may be there. others: type of a further column by
+            its name, None for a column that the table must not have.
+        key: columns in which no two rows agree. holds: what is wrong with the rows in words, None for nothing.
+        again: what to do about a damaged file.
+        ranges: by number, the two columns between which it lies, where their names do not tell (io/number_intervals).
+        about: meaning of columns, by name or by a pattern of names, where io/common_columns has none or another holds.
     """
 
     columns: Mapping[str, Kind]
