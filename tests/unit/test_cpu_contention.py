@@ -20,7 +20,7 @@ WORKING = """
 import os, sys, time
 from profzoo.harness.cpu_contention import CpuContention
 os.sched_setaffinity(0, {int(sys.argv[1])})
-seen, until = Taken(), time.monotonic() + float(sys.argv[2])
+seen, until = CpuContention(), time.monotonic() + float(sys.argv[2])
 while time.monotonic() < until:
     pass
 print(seen.share())

@@ -272,6 +272,6 @@ def test_a_cell_takes_its_turn_before_it_looks_for_a_gpu(
     noted(measure.gpu_turns, "wait_for_turn")
     words = ["lstm", "train", "sequence_length=4", f"batch={batch}", "warmup=0", "window=1", "device=cpu"]
     assert run.main(words) == 0
-    assert order.index("take") < order.index("device_of")
+    assert order.index("wait_for_turn") < order.index("choose_cell_device")
     # To find a batch that fits takes the GPU already.
-    assert (order[0] == "built") == (batch == "2")
+    assert (order[0] == "build_network") == (batch == "2")

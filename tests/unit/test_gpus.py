@@ -116,7 +116,7 @@ def test_the_readme_names_the_oldest_driver_of_the_locked_cuda() -> None:
         r"^nvidia-cuda-runtime==(\d+)\.(\d+)", (PROJECT / "requirements.lock").read_text(), re.MULTILINE
     )
     assert len(locked) == 1 and ".".join(locked[0]) == torch.version.cuda
-    words = f"driver {gpus.OLDEST_DRIVER[locked[0][0]]} or later, as CUDA {torch.version.cuda}"
+    words = f"driver {gpus.OLDEST_DRIVER[locked[0][0]]} or later, for CUDA {torch.version.cuda}"
     assert words in " ".join((PROJECT / "README.md").read_text().split())
 
 
@@ -170,7 +170,7 @@ def test_a_job_that_ran_on_another_gpu_fails(machine: Path, capsys: pytest.Captu
     assert "ran on GPU-b-1, but the job held GPU-a-1" in capsys.readouterr().err
     ranks = [{"device_uuid": "GPU-a-1"}, {"device_uuid": "GPU-c-1"}]
     assert job(machine, cell={"gpus": 2}, code=1, device_uuid="GPU-a-1", ranks=ranks) == {}
-    assert "ran on GPU-c-1, and GPU-a-1, GPU-b-1 was held" in capsys.readouterr().err
+    assert "ran on GPU-c-1, but the job held GPU-a-1, GPU-b-1" in capsys.readouterr().err
 
 
 def test_a_job_on_the_cpu_says_so(machine: Path, capsys: pytest.CaptureFixture) -> None:

@@ -184,7 +184,7 @@ def test_shares_by_package_add_up() -> None:
 
 def test_no_mistake_is_planted_where_it_would_reach_the_machine() -> None:
     places = {(mistake.path, mistake.function) for mistake in run.all_mistakes(["machine"])}
-    assert not places & run.UNSAFE and ("profzoo/machine/scratch_folder.py", "sweep") in places
+    assert not places & run.UNSAFE and ("profzoo/machine/scratch_folder.py", "sweep_abandoned") in places
     # Each is still there, by that name.
     for path, function in run.UNSAFE:
         assert f"def {function}(" in Path(path).read_text()

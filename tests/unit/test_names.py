@@ -154,7 +154,7 @@ def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
         *_, section, _, key = where.split(".")
         for given, line in {
             10**8: "at most 2592000 s (30 days)",
-            "1.2.3s": f"{section}.{key} = '1.2.3s' is no time",
+            "1.2.3s": f"{section}.{key} = '1.2.3s' is not a time",
         }.items():
             with pytest.raises(ConfigError, match=re.escape(line)):
                 job_limits.export_limits(config.normalise_config({section: {key: given}}), tools.names())

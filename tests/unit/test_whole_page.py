@@ -19,7 +19,7 @@ def test_the_page_answers_first(html: Path) -> None:
     places = [text.index(f'id="{name}"') for name in ("first", "trials", "cells", "details", "figures", "words")]
     assert places == sorted(places)
     first = text[places[0] : places[1]]
-    assert first.count("<li>") == 5 and "python -m models.run" in first and "a step, " in first
+    assert first.count("<li>") == 5 and "python -m models.run" in first and "per step, " in first
     assert "runs 2.90 × as fast with <code>graph=true</code>: measured" in text
     assert "1 of 43 cells is missing" in text[: places[0]]
 
