@@ -46,7 +46,9 @@ def describe_method(rows: pd.DataFrame) -> str:
 
     rows: rows of the comparison table with these two sides.
     """
-    turn = "alternating" if rows["in_turn"].all() else "measured at different times, so drift counts as a difference"
+    turn = (
+        "alternating" if rows["alternating"].all() else "measured at different times, so drift counts as a difference"
+    )
     per = " or ".join(f"per {one}" for one in dict.fromkeys(rows["per"]))
     return f"{_format_counts(rows['processes'])} processes each, times {per}, {turn}"
 

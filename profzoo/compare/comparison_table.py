@@ -30,7 +30,7 @@ COLUMNS = {
     **dict.fromkeys(["p_different", "p_equivalent"], NUMBER),
     **dict.fromkeys(["processes", "steps"], column_types.COUNT),
     "between_share": NUMBER,
-    "in_turn": column_types.FLAG,
+    "alternating": column_types.FLAG,
     # What times are of: a step, or a sample where steps of the sides have another number of them.
     "per": column_types.TEXT,
     **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
@@ -46,6 +46,7 @@ COMPARISON_TABLE = reading.Table(
     key=["model", "phase", "baseline", "candidate"],
     ranges={"energy_ratio": ("energy_low", "energy_high")},
     about=dictionary.COMPARED,
+    formerly={"in_turn": "alternating"},
 )
 STEP, SAMPLE = "step", "sample"
 # Of a sidecar of processes that ran in turn, what is of all of them.
@@ -160,7 +161,7 @@ def _compare_sides(
         "processes": fewest,
         "steps": one.steps + other.steps,
         "between_share": max(one.between_share, other.between_share) if fewest > 1 else np.nan,
-        "in_turn": turn,
+        "alternating": turn,
         "per": per,
         "baseline_items": baseline.items,
         "candidate_items": candidate.items,

@@ -28,7 +28,7 @@ COMPARED: Mapping[str, Column] = {
     ),
     "processes": Column("Processes per side; of unlike numbers the smaller one.", COUNT),
     "steps": Column("Settled steps of both sides together.", COUNT, "time"),
-    "in_turn": Column("Whether processes of the sides ran in turn (interleaved)."),
+    "alternating": Column("Whether processes of the sides ran in alternation."),
     "per": Column("What times are of: a `step`, or a `sample` of the data."),
     "baseline_items": Column("Samples of the data in a step of the reference side.", COUNT),
     "candidate_items": Column("The same of the candidate.", COUNT),

@@ -46,8 +46,8 @@ def sides_of(config: Mapping[str, Any]) -> list[Side]:
     Raises:
         ConfigError: a side is neither a variant nor a folder, or stands on both sides.
     """
-    names = [config["baseline"], *config["candidate"]] if config["candidate"] else []
-    found = [_side(name, "candidate" if place else "baseline", config) for place, name in enumerate(names)]
+    names = [config["reference"], *config["candidate"]] if config["candidate"] else []
+    found = [_side(name, "candidate" if place else "reference", config) for place, name in enumerate(names)]
     twice = next((side.name for place, side in enumerate(found) if side in found[:place]), None)
     if twice:
         raise ConfigError(f"'{twice}' cannot be compared with itself: name another candidate, or a folder of results")

@@ -6,7 +6,7 @@ from typing import Any
 from profzoo import schema, secret_detection, tools
 from profzoo.cell import registry, settings, variant_settings
 from profzoo.cell.process_count import process_count
-from profzoo.config import name_collisions
+from profzoo.config import name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.tools.ncu import census
 
@@ -28,7 +28,9 @@ def normalise_config(
         ConfigError: in one line, the first thing that is wrong.
     """
     rules = schema.load_schema()
-    config = schema.coerce_value(given, rules, told)
+    config = schema.coerce_value(
+        renamed_settings.rename_settings(given), rules, renamed_settings.rename_settings(told) if told else told
+    )
     if isinstance(config.get("models"), Mapping):
         own = config["models"]
         config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
@@ -105,7 +107,7 @@ def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -
     words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
     comparisons.
     """
-    asked = [*words, *config["models"], config["baseline"], *config["candidate"]]
+    asked = [*words, *config["models"], config["reference"], *config["candidate"]]
     combinations = variant_settings.find_combinations(asked)
     variants = [*config["variants"], *combinations]
     names = [name for model in list_models(config) for name in (model, *(f"{model}@{one}" for one in variants))]

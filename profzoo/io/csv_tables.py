@@ -1,6 +1,7 @@
 """Reads CSV by what is declared of it: names and kinds of columns, and what holds of its rows."""
 
 import csv
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Table:
         again: what to do about a damaged file.
         ranges: by number, the two columns between which it lies, where their names do not tell (io/number_intervals).
         about: meaning of columns, by name or by a pattern of names, where io/common_columns has none or another holds.
+        formerly: present names of columns by the names that they had in the version before, which are still read.
     """
 
     columns: Mapping[str, Kind]
@@ -44,6 +46,7 @@ class Table:
     again: str = AGAIN
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     about: Mapping[str, Column] = field(default_factory=dict)
+    formerly: Mapping[str, str] = field(default_factory=dict)
 
     def kind(self, name: str) -> Kind | None:
         """The kind of a column; None for one that the table may not have."""
@@ -103,6 +106,7 @@ def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
     if len(content) >= fast_csv.LEAST and (frame := _parsed(content, table)) is not None:
         return frame
     heading, *body = rows_of_text(content, path, table.again)
+    heading = _present_names(heading, path, table)
     missing = [name for name in table.columns if name not in heading]
     if missing:
         raise DataError(f"{path} has no column {missing[0]}: {table.again}")
@@ -116,6 +120,14 @@ def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
         except column_types.CellError as error:
             raise DataError(f"{path}: column {name}, {error}: {table.again}{SAME}") from None
     return pd.DataFrame(found)
+
+
+def _present_names(heading: Sequence[str], path: str | Path, table: Table) -> list[str]:
+    """Return a heading with present names of columns; a former name is read with a warning."""
+    for old in table.formerly.keys() & set(heading):
+        now = f"the column {old} is now called {table.formerly[old]}, and the former name is read in this version only"
+        print(f"profzoo: warning: {path}: {now}: make the file again", file=sys.stderr)
+    return [table.formerly.get(name, name) for name in heading]
 
 
 def _parsed(content: str, table: Table) -> pd.DataFrame | None:

@@ -56,7 +56,7 @@ def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequ
 
 
 def _weighed(table: pd.DataFrame) -> bool:
-    return "weight" in table and table["weight"].notna().any()
+    return "multiplicity" in table and table["multiplicity"].notna().any()
 
 
 def _means(table: pd.DataFrame, window: Window | None, by: list[str]) -> pd.DataFrame:

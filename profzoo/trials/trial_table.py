@@ -123,7 +123,7 @@ def _unmeasured_rows(facts: Mapping[str, Any], measured: Sequence[Mapping[str, A
         why = f"the cell as it is failed before: {facts['failed']['']}"
     left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
     beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
-    left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.most")
+    left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.max_settings")
     failed = {name: why for name, why in facts["failed"].items() if name not in ran}
     groups = ((FAILED, failed), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
     nothing = {"processes": 0, "chosen": False}

@@ -57,12 +57,12 @@ def off(mine: pd.DataFrame, others: pd.DataFrame) -> tuple[float, Mapping[str, f
         apart = np.abs(np.log(alike[GPU_TIME] / row[GPU_TIME])).to_numpy()
         near = len(apart) and apart.min() <= np.log(NEAR)
         source = alike.iloc[int(apart.argmin())] if near else row
-        covered += row["weight"] * row[GPU_TIME] if near else 0.0
+        covered += row["multiplicity"] * row[GPU_TIME] if near else 0.0
         for name, metric in METRICS.items():
-            counted[name] += row["weight"] * row[metric]
-            borrowed[name] += row["weight"] * source[metric]
+            counted[name] += row["multiplicity"] * row[metric]
+            borrowed[name] += row["multiplicity"] * source[metric]
     errors = {name: borrowed[name] / counted[name] - 1 if counted[name] else np.nan for name in METRICS}
-    return covered / (mine["weight"] * mine[GPU_TIME]).sum(), errors
+    return covered / (mine["multiplicity"] * mine[GPU_TIME]).sum(), errors
 
 
 def main(results: Path, name: str) -> None:

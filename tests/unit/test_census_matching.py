@@ -32,22 +32,22 @@ def test_rows_of_all_runs_are_found(census: pd.DataFrame) -> None:
         profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], Window(census)
     )
     assert table["launch"].tolist() == [0, 1, 3, 2, 6] and table["run"].tolist() == [1, 1, 1, 2, 2]
-    assert table["as_planned"].all() and table["weight"].sum() == len(census)
+    assert table["as_planned"].all() and table["multiplicity"].sum() == len(census)
     # The two long launches of a stand for themselves, and the first one for the three short ones.
-    assert table["weight"].tolist() == [3, 3, 2, 1, 1]
+    assert table["multiplicity"].tolist() == [3, 3, 2, 1, 1]
     assert (table["time_spread"] == 1).all() and table["stratum"].is_unique
     assert not other
 
 
 def test_one_launch_stands_for_its_configuration_however_unlike(census: pd.DataFrame) -> None:
     table = census_matching.match_runs(profiled(census, FIRST), [FIRST], Window(census))[0].set_index("mangled")
-    assert table["weight"].to_dict() == {"a": 5, "b": 3, "c": 2} and table["time_spread"]["a"] == 5
+    assert table["multiplicity"].to_dict() == {"a": 5, "b": 3, "c": 2} and table["time_spread"]["a"] == 5
 
 
 def test_a_launch_that_two_runs_profile_counts_once(census: pd.DataFrame) -> None:
     again = ["--kernel-name-base", "mangled", "--kernel-id", "::regex:^(b)$:^(1)$"]
     table, _ = census_matching.match_runs(profiled(census, FIRST, again), [FIRST, again], Window(census))
-    assert table.loc[table["mangled"] == "b", "weight"].tolist() == [1.5, 1.5]
+    assert table.loc[table["mangled"] == "b", "multiplicity"].tolist() == [1.5, 1.5]
 
 
 def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
@@ -57,23 +57,23 @@ def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
     table, other = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], Window(census))
     assert other == ["a_kernel"]
     assert table["as_planned"].tolist() == [True, True, True, False]
-    assert table["launch"].tolist()[-1] == 0 and table["weight"].sum() == len(census)
+    assert table["launch"].tolist()[-1] == 0 and table["multiplicity"].sum() == len(census)
 
 
 def test_a_run_that_left_no_report_is_told(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST, SECOND_OF_A)
     del runs[2]
     table, other = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], Window(census))
-    assert other == ["a_kernel"] and table["weight"].sum() == len(census)
+    assert other == ["a_kernel"] and table["multiplicity"].sum() == len(census)
 
 
 def test_kernels_that_the_census_lacks_stand_for_nothing(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST)
     runs[1].loc[2, "mangled"] = "z"
     table, _ = census_matching.match_runs(runs, [FIRST], Window(census))
-    assert table["weight"].isna().tolist() == [False, False, True] and pd.isna(table["launch"][2])
+    assert table["multiplicity"].isna().tolist() == [False, False, True] and pd.isna(table["launch"][2])
     # Nothing was profiled of c, for which nothing stands.
-    assert table["weight"].sum() == (census["mangled"] != "c").sum()
+    assert table["multiplicity"].sum() == (census["mangled"] != "c").sum()
 
 
 def test_totals_are_those_of_the_window(census: pd.DataFrame) -> None:

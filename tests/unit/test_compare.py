@@ -65,7 +65,7 @@ def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> Non
     assert list(found["verdict"]) == ["faster", "equivalent"] and set(found["model"]) == {"unet"}
     row = found.loc["bf16"]
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["ratio_high"] - row["ratio_low"] < 0.02
-    assert (row["processes"], row["in_turn"], row["differs"]) == (PROCESSES, True, "precision fp32 -> bf16")
+    assert (row["processes"], row["alternating"], row["differs"]) == (PROCESSES, True, "precision fp32 -> bf16")
     assert 0 <= row["between_share"] <= 1 and row["unsteady"] == ""
 
 
@@ -134,7 +134,7 @@ def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
     alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
     comparison_table.main(names, [], alone, {}, 0.02, str(tmp_path / "compare.csv"))
     (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
-    assert row["verdict"] == "slower" and not row["in_turn"] and row["differs"] == "torch 2.10 -> 2.11"
+    assert row["verdict"] == "slower" and not row["alternating"] and row["differs"] == "torch 2.10 -> 2.11"
     assert row["ratio_low"] < 1.2 < row["ratio_high"]
 
 
@@ -216,7 +216,7 @@ def test_processes_of_a_side_that_differ_are_refused() -> None:
     [
         ({"candidate": ["bf17"]}, "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
         ({"candidate": ["plain"]}, "'plain' cannot be compared with itself"),
-        ({"baseline": "./nowhere", "candidate": ["bf16"]}, "baseline = './nowhere' is no folder"),
+        ({"reference": "./nowhere", "candidate": ["bf16"]}, "reference = './nowhere' is no folder"),
     ],
 )
 def test_sides_that_are_none_are_refused_in_one_line(given: dict[str, Any], line: str) -> None:

@@ -292,7 +292,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     """Rows of a comparison of 100 and 80 ms, faster."""
     known = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e8,
              "candidate_ns": 8e7, "ratio": 0.8, "ratio_low": 0.79, "ratio_high": 0.81, "verdict": FASTER,
-             "processes": 5, "steps": 100, "in_turn": True, "per": "step", "baseline_items": 4.0,
+             "processes": 5, "steps": 100, "alternating": True, "per": "step", "baseline_items": 4.0,
              "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02}  # fmt: skip
     return pd.DataFrame([known | row for row in rows]).reindex(columns=list(comparison_table.COLUMNS))
 
@@ -333,7 +333,7 @@ def test_what_is_said_of_several_cells() -> None:
         f"  times are per sample, because a step has 4 samples on the reference side and 8 in the candidate{where}",
     ]
     assert said[-1] == "  4 faster, 1 slower"
-    apart = cli.describe_method(table.assign(in_turn=[True, True, False, True, True], processes=5))
+    apart = cli.describe_method(table.assign(alternating=[True, True, False, True, True], processes=5))
     assert apart.startswith("5 processes each, ") and apart.endswith(
         "measured at different times, so drift counts as a difference"
     )
@@ -372,7 +372,7 @@ def test_a_row_of_four_processes_a_side() -> None:
     )
     assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
     assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
-    assert (row["between_share"], row["per"], row["in_turn"], row["verdict"]) == (1, "step", False, SLOWER)
+    assert (row["between_share"], row["per"], row["alternating"], row["verdict"]) == (1, "step", False, SLOWER)
     assert row["unsteady"] == "candidate: processes are 200% apart"
     assert (row["device"], row["margin"], row["differs"]) == ("H100", 0.02, "")
 

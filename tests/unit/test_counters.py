@@ -46,7 +46,7 @@ def all_launches(values: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
 def two_launches(values: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
     """One launch of each kind, which stand for the others."""
     some = both(values).iloc[[0, SHORT]].reset_index(drop=True)
-    return some.assign(launch=[0, SHORT], weight=[float(SHORT), float(LONG)])
+    return some.assign(launch=[0, SHORT], multiplicity=[float(SHORT), float(LONG)])
 
 
 PATHS = pytest.mark.parametrize("profiled", [all_launches, two_launches])
@@ -132,7 +132,7 @@ def test_percentages_are_weighed_by_the_launches_that_each_stands_for() -> None:
     """Ten launches of one length and one of another: of the two profiled, the first stands for ten."""
     every = pd.DataFrame({"mangled": "a", "range": "forward", GPU_TIME: [10_000.0] * 10 + [100_000.0]})
     every = every.assign(**dict.fromkeys(KEYS[1:], 1))
-    some = every.iloc[[0, 10]].assign(launch=[0, 10], weight=[10.0, 1.0], **{ISSUE: [20.0, 60.0]})
+    some = every.iloc[[0, 10]].assign(launch=[0, 10], multiplicity=[10.0, 1.0], **{ISSUE: [20.0, 60.0]})
     # Both lengths take 100 us in all.
     assert counters.mean_counters(some, Window(every)).iloc[0]["issue_pct"] == pytest.approx(40)
 

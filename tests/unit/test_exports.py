@@ -151,12 +151,12 @@ def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Calla
     assert len(once) == len(firsts) == facts["rows"] < len(every) and not said and facts["not_as_planned"] == []
     assert once["launches"].sum() == len(every)
     # The first of each stands for all of its configuration, and need not be like them.
-    assert (once["weight"] == once["launches"]).all() and once["launch"].tolist() == firsts.index.tolist()
+    assert (once["multiplicity"] == once["launches"]).all() and once["launch"].tolist() == firsts.index.tolist()
     times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"]
     expected = (times.max() / times.min()).reindex(pd.MultiIndex.from_frame(once[ncu_tables.CONFIGURATION]))
     np.testing.assert_allclose(once["time_spread"], expected, atol=1e-4)
     total, low, high = facts["totals"]["gpu__time_duration.sum"]
-    assert total == pytest.approx((once["weight"] * once["gpu__time_duration.sum"]).sum())
+    assert total == pytest.approx((once["multiplicity"] * once["gpu__time_duration.sum"]).sum())
     assert low <= every["gpu__time_duration.sum"].sum() <= high and low < total < high
 
 
@@ -181,7 +181,7 @@ def test_rows_of_a_budget_are_the_launches_that_were_profiled(tmp_path: Path, re
     # Some are not the first of their configuration, or this would show nothing.
     firsts = every.drop_duplicates(ncu_tables.CONFIGURATION)["id"]
     assert not set(rows["id"]) <= set(firsts)
-    weights = rows.groupby(ncu_tables.CONFIGURATION)["weight"].sum()
+    weights = rows.groupby(ncu_tables.CONFIGURATION)["multiplicity"].sum()
     counted = rows.groupby(ncu_tables.CONFIGURATION)["launches"].first().astype(float)
     pd.testing.assert_series_equal(weights, counted, check_names=False)
 
@@ -196,7 +196,7 @@ def test_launches_that_were_not_profiled_as_planned_are_said(tmp_path: Path, rec
     assert facts["not_as_planned"] == [lost["function"]] and lost["function"] in said[0]
     same = (rows[ncu_tables.CONFIGURATION] == lost[ncu_tables.CONFIGURATION]).all(axis=1)
     assert not rows.loc[same, "as_planned"].any() and rows.loc[~same, "as_planned"].all()
-    assert rows["weight"].notna().all()
+    assert rows["multiplicity"].notna().all()
 
 
 def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recording: Callable) -> None:

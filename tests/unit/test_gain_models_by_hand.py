@@ -147,7 +147,10 @@ def changed(verdict: str, **given: Any) -> Callable[[dict[str, Any]], None]:
         (changed("memory-bound", advice=[{"next": "a", "cured": 2}]), "advice.0.cured = 2 is too large: at most 1"),
         (changed("memory-bound", advice=[{"next": "a", "replay": "grph"}]), "replay = 'grph'"),
         (lambda c: c["traits"]["causes"]["tail"]["when"]["tail"].update(below=1), "has too many properties"),
-        (lambda c: c["traits"]["causes"]["tail"]["when"]["tail"].update(at_least="x"), "at_least = 'x' is a string, not number"),
+        (
+            lambda c: c["traits"]["causes"]["tail"]["when"]["tail"].update(at_least="x"),
+            "at_least = 'x' is a string, not number",
+        ),
         (lambda c: c["floors"].update(steady="x"), "floors.steady = 'x' is a string, not number"),
         (lambda c: c.update(floors=[]), "floors = [] is a list, not object"),
     ],

@@ -95,7 +95,7 @@ def window() -> pd.DataFrame:
 def counted(launches: list[int], **values: list[float]) -> pd.DataFrame:
     """Rows of these launches of the census, as they are exported."""
     table = window().iloc[launches].reset_index(drop=True)
-    return table.assign(launch=launches, weight=1.0, **values)
+    return table.assign(launch=launches, multiplicity=1.0, **values)
 
 
 def test_each_range_has_what_stands_for_its_launches() -> None:

@@ -69,7 +69,7 @@ def test_launches_outside_every_range_are_one_row() -> None:
 def counted(**values: list[float]) -> pd.DataFrame:
     """A set that profiled one launch forward and one backward of kernel a, each of which stands for itself."""
     table = launches(("a", 1, "forward"), ("a", 1, "backward"), **{GPU_TIME: [1e4, 4e4]})
-    return table.assign(launch=[0, 1], weight=1.0, **values)
+    return table.assign(launch=[0, 1], multiplicity=1.0, **values)
 
 
 def test_of_several_sets_the_first_that_holds_a_quantity_counts_in_each_range() -> None:

@@ -38,7 +38,7 @@ def test_numbers_of_further_runs_go_on() -> None:
     assert table["id"].tolist() == [0, 1, 2, 3, 4] and table["run"].tolist() == [1, 1, 1, 2, 3]
     assert table["launch"].tolist() == [0, 1, 2, 4, 8] and table["as_planned"].all() and other == []
     assert table.index.tolist() == [0, 1, 2, 3, 4]
-    assert table["weight"].tolist() == [3, 1.5, 1.5, 1.5, 1.5]
+    assert table["multiplicity"].tolist() == [3, 1.5, 1.5, 1.5, 1.5]
 
 
 def test_numbers_of_the_first_run_stay_as_details_name_them() -> None:
@@ -76,7 +76,7 @@ def test_functions_are_those_that_were_profiled_otherwise() -> None:
     assert table["as_planned"].tolist() == [False, False, True, False]
     # The launches of a are taken to be its first two; there is no launch of z.
     assert table["launch"].astype(object).where(table["launch"].notna(), None).tolist() == [0, 3, 2, None]
-    assert table["weight"].isna().tolist() == [False, False, False, True]
+    assert table["multiplicity"].isna().tolist() == [False, False, False, True]
 
 
 def test_intervals_of_totals() -> None:

@@ -422,7 +422,7 @@ def test_a_census_is_read_in_the_order_of_its_launches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("weight", ["x", 1, 1]),
+        ("multiplicity", ["x", 1, 1]),
         ("time_spread", ["x", 1, 1]),
         ("time_ratio", ["x", 1, 1]),
         ("run", [1.5, 1, 1]),

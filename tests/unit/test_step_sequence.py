@@ -197,7 +197,7 @@ def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path)
         for number, own in enumerate(words, 1)
     }
     table, other = census_matching.match_runs(runs, words, Window(every))
-    assert not other and table["weight"].sum() == pytest.approx(475) and table["as_planned"].all()
+    assert not other and table["multiplicity"].sum() == pytest.approx(475) and table["as_planned"].all()
 
 
 def test_a_run_that_launches_otherwise_than_the_trace_is_told(recording: Callable) -> None:

@@ -158,7 +158,7 @@ def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
     path = tried(tmp_path / "few", {"": 10.0, "bf16": 5.0}, tried=["bf16", "graph"])
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "few.csv"))
     why = reading.read(tmp_path / "few.csv", trial_table.TRIALS_TABLE).set_index("settings")["why"]
-    assert "raise trials.most" in why["slow"] and "raise trials.budget" in why["graph"] and why["bf16"] == ""
+    assert "raise trials.max_settings" in why["slow"] and "raise trials.budget" in why["graph"] and why["bf16"] == ""
 
 
 def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:

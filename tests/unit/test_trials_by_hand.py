@@ -127,7 +127,7 @@ def test_what_was_left_out_says_why() -> None:
     ]  # fmt: skip
     why = table["why"].tolist()
     assert why[0] == "" and why[1:3] == ["no memory", "no such optimizer"]
-    assert "trials.budget" in why[3] and "trials.most" in why[4]
+    assert "trials.budget" in why[3] and "trials.max_settings" in why[4]
     assert table["processes"].tolist() == [1, 0, 0, 0, 0]
 
 

@@ -36,7 +36,7 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     # What was measured is not measured again; it is said again.
     assert rules(pretending.dry(*BF16)) == {"compare"}
     made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
-    assert rules(pretending.dry(*BF16, "margin=0.3")) == made
+    assert rules(pretending.dry(*BF16, "equivalence_margin=0.3")) == made
     again = pretending.dry("compare", "--config", "tool=time", "candidate=bf16", "repeats=4")
     assert rules(again) == {"time_in_turn", *made}
     pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
@@ -56,7 +56,7 @@ def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> No
         "tool=time",
         "models=lstm",
         "phases=train",
-        "baseline=bf16",
+        "reference=bf16",
         "candidate=plain",
         "repeats=2",
     )
@@ -73,7 +73,7 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
     with tarfile.open(pretending.root / "results/share.tar.gz") as tar:
         tar.extractall(pretending.root, filter="data")
     shutil.rmtree(pretending.root / "results")
-    sides = ("tool=time", "baseline=profzoo-results", "candidate=plain")
+    sides = ("tool=time", "reference=profzoo-results", "candidate=plain")
     run = pretending.snakemake("compare", "--config", "phases=train", "repeats=2", *sides)
     printed = run.stdout + run.stderr
     assert (

@@ -46,7 +46,7 @@ def found(rows: list[dict[str, str]], census: list[dict[str, str]]) -> None:
         launch = census[int(row["launch"])]
         assert (launch[METRIC], configuration(launch)) == (row[METRIC], configuration(row))
         assert row["as_planned"] == "True" and (row["run"] != "1" or launch["id"] == row["id"])
-        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["weight"])
+        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["multiplicity"])
     for row in rows:
         assert weights[configuration(row)] == pytest.approx(int(row["launches"]))
 
@@ -64,7 +64,7 @@ def test_other_set_has_its_counts_from_the_census(ncu_built: Project) -> None:
     census, rows = table(ncu_built, "train.ncu.launch.csv"), table(ncu_built, "train.ncu.roofline.csv")
     assert set(map(configuration, rows)) == set(map(configuration, census))
     found(rows, census)
-    assert sum(float(row["weight"]) for row in rows) == pytest.approx(LAUNCHES)
+    assert sum(float(row["multiplicity"]) for row in rows) == pytest.approx(LAUNCHES)
     for row in rows:
         same = [launch for launch in census if configuration(launch) == configuration(row)]
         assert int(row["launches"]) == len(same)
@@ -264,7 +264,7 @@ def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_pat
         assert configuration(launch) == configuration(row) and row["as_planned"] == "True"
         # Of the first run, the stand-in prints the number of the launch.
         assert row["run"] != "1" or row["id"] == row["launch"]
-        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["weight"])
+        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["multiplicity"])
     assert sum(weights.values()) == pytest.approx(LAUNCHES) and len(weights) == 186
     kernels = table(fresh, "train.kernels.csv")
     assert {row["source"] for row in kernels} == {"nsys+ncu"} and all(row["registers"] for row in kernels)

@@ -17,7 +17,7 @@ rule tabulate_comparison:
         **light(),
     params:
         sides=[side.name for side in SIDES],
-        margin=config["margin"],
+        margin=config["equivalence_margin"],
     script:
         "../scripts/tabulate_comparison.py"
 

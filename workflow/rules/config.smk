@@ -6,7 +6,7 @@ from pathlib import Path
 
 from profzoo.cell import secret_values
 from profzoo.cell import settings
-from profzoo.config import configuration, unknown_targets
+from profzoo.config import configuration, renamed_settings, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
 from profzoo import extended, extensions, figures, import_graph, schema, tools
@@ -39,6 +39,8 @@ if workflow.is_main_process or extensions.PASSED not in os.environ:
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
+for line in [] if PLANNED else renamed_settings.describe_renamed(config):
+    say(f"warning: {line}")
 config = run_checked(configuration.normalise_config, config, workflow.config_settings.config, PLANNED)
 # From here on placeholders stand for secrets, so that no job's words, files or records hold one.
 config = run_checked(secret_values.take, config)

@@ -60,7 +60,7 @@ rule tabulate_trials:
     resources:
         **light(),
     params:
-        margin=config["margin"],
+        margin=config["equivalence_margin"],
     script:
         "../scripts/tabulate_trials.py"
 

@@ -12,7 +12,7 @@ from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
 # What the table of a section set says of each row besides, behind `launches`.
-COLUMNS = ["run", "launch", "as_planned", "stratum", "weight", "time_spread"]
+COLUMNS = ["run", "launch", "as_planned", "stratum", "multiplicity", "time_spread"]
 
 
 def match_runs(
@@ -28,8 +28,8 @@ def match_runs(
     `id` is unique. `launch` is the place in the census, from 0, by order within the configuration; empty for kernels
     that the census lacks. `as_planned` says whether as many launches of the configuration were profiled as the words
     and the census say; where not, the row is taken to be the next launch of its configuration. `stratum` numbers those
-    that stand for the same launches, `weight` is for how many of these each stands, and `time_spread` the longest of
-    these over the shortest.
+    that stand for the same launches, `multiplicity` is for how many of these each stands, and `time_spread` the longest
+    of these over the shortest.
     """
     frames: list[pd.DataFrame] = []
     functions: list[str] = []
@@ -68,7 +68,7 @@ def _weighed(table: pd.DataFrame, window: Window) -> pd.DataFrame:
     times = window.launches[GPU_TIME].groupby(labels)
     stratum = pd.Series(labels[table.loc[known, "launch"].to_numpy(dtype=int)], table.index[known])
     table.loc[known, "stratum"] = stratum
-    table.loc[known, "weight"] = found.weights()
+    table.loc[known, "multiplicity"] = found.weights()
     table.loc[known, "time_spread"] = stratum.map(times.max() / times.min()).round(4)
     return table.astype({"stratum": "Int64"})
 

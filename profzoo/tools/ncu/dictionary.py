@@ -115,7 +115,7 @@ LAUNCHES: Mapping[str, Column] = {
     "launch": Column("Place of the launch in the census of all launches."),
     "as_planned": Column("Whether the profiled launch is the planned one."),
     "stratum": Column("Number of the stratum (set of like launches) that the launch was sampled from."),
-    "weight": Column("Launches of the stratum that this one stands for.", COUNT),
+    "multiplicity": Column("Launches of the stratum that this one stands for.", COUNT),
     "time_spread": Column("Longest over shortest GPU time of the launches in the stratum.", RATIO, clock=GPU),
     "time_ratio": Column("The same, in tables of earlier versions.", RATIO, clock=GPU),
     **METRICS,

@@ -26,13 +26,14 @@ TABLE = Table(
     columns={name: column_types.TEXT if name in TEXTS else column_types.COUNT for name in LEADING}
     # Shared memory is a metric; launches of what the census lacks are not known.
     | dict.fromkeys([*SHARED_MEMORY, "launches"], column_types.or_missing(column_types.COUNT)),
-    # What the launches of a set stand for; time_ratio was of tables without weights.
-    optional=dict.fromkeys(["weight", "time_spread", "time_ratio"], column_types.or_missing(column_types.NUMBER))
+    # What the launches of a set stand for; time_ratio was of tables without multiplicities.
+    optional=dict.fromkeys(["multiplicity", "time_spread", "time_ratio"], column_types.or_missing(column_types.NUMBER))
     | dict.fromkeys(["run", "launch", "stratum"], column_types.or_missing(column_types.COUNT))
     | {"as_planned": column_types.FLAG},
     others=_metric,
     key=["id"],
     about=dictionary.LAUNCHES,
+    formerly={"weight": "multiplicity"},
 )
 
 
