@@ -50,7 +50,7 @@ def main() -> int:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     doctors = tools.doctors().values()
     lacking = set()
-    for check in (check_gpu, check_driver, *(check for doctor in doctors for check in doctor.checks())):
+    for check in (check_gpu, check_driver, *(check for doctor in doctors for check in doctor.list_checks())):
         finding = check()
         mark = "ok" if finding.advice is None else "--"
         if colour:
@@ -59,7 +59,7 @@ def main() -> int:
         if finding.advice:
             lacking.add(finding.name)
             print(f"    {'':<14} -> {finding.advice}")
-    able = [how for doctor in doctors if (how := doctor.able(frozenset(lacking)))]
+    able = [how for doctor in doctors if (how := doctor.describe_use(frozenset(lacking)))]
     print(f"\nThis machine can profile with: {', '.join(able) or 'nothing yet'}.")
     return 0
 

@@ -148,7 +148,7 @@ def _agreement(steps: pd.DataFrame) -> pd.DataFrame:
 def tables() -> dict[str, pd.DataFrame]:
     """The tables that the page is made of, by name."""
     steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
-    roofline = tabulate_roofline.table(kernels, PEAKS)
+    roofline = tabulate_roofline.make_roofline(kernels, PEAKS)
     advice = verdicts.tabulate_verdicts(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
     from_ncu = advice[advice["level"] == "kernel"].assign(
         by="ncu", next_step="Est. Speedup: 12 %", verdict="ncu: occupancy"

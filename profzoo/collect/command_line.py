@@ -59,7 +59,7 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         )
     if tool == PROBE:
         words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
-        profiler = tools.commands()["ncu"].around(job["options"], made, 1)
+        profiler = tools.commands()["ncu"].wrap_command(job["options"], made, 1)
         return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
     program = cell_words(cell, load)
     if tool == "train":
@@ -74,14 +74,18 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
             ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
         )
         # Around all of them there is one process, which starts the others.
-        profiler = own.around(job.get("options", []), made, 1)
-        return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
+        profiler = own.wrap_command(job.get("options", []), made, 1)
+        return Command(
+            [], profiler, [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
+        )
     if "trials" in job:
         program = trial_words(job["trials"], cell, load)
-        return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
-    profiler = own.around([*planned, *job.get("options", [])], made, process_count(cell))
-    program += [*own.inside(made), *facts]
-    return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.leaves(made))
+        return Command(
+            [], [], [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
+        )
+    profiler = own.wrap_command([*planned, *job.get("options", [])], made, process_count(cell))
+    program += [*own.program_options(made), *facts]
+    return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.output_files(made))
 
 
 def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:

@@ -107,7 +107,7 @@ def _trains(failure: Failure) -> bool:
 def _tool_of(name: str, config: Mapping[str, Any]) -> str:
     """Tool that a cell's file or log belongs to; empty for none."""
     parts = set(name.split(".")[1:])
-    return next((tool for tool, one in tools.files().items() if parts & set(one.parts(config[tool]))), "")
+    return next((tool for tool, one in tools.files().items() if parts & set(one.name_parts(config[tool]))), "")
 
 
 def _told(told: Sequence[Told], tool: str) -> str:

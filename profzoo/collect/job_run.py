@@ -68,7 +68,7 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
             advice = f": {tool.INSTALL}; `snakemake doctor` says what is there" if tool and tool.INSTALL else ""
             raise CollectError(f"{program} is not on PATH{advice}")
     measured = [*asked.profiler, *asked.program]
-    return [*asked.launcher, *(tool.prepared(measured, gpu) if tool else measured)]
+    return [*asked.launcher, *(tool.adapt_command(measured, gpu) if tool else measured)]
 
 
 def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
@@ -193,7 +193,7 @@ def _once(
     printed = logs.read_excerpt(log)
     _check(asked, program, code, printed, log, oom_kills.count_oom_kills() > kills)
     if own := tools.commands().get(asked.tool):
-        own.settle(asked.made)
+        own.arrange_outputs(asked.made)
     return printed
 
 

@@ -17,10 +17,10 @@ def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[s
     once: runs it, and raises where that fails. Twice at most: what is lost in each of two processes is lost in a third.
     """
     printed, own = once(), tools.losses().get(asked.tool)
-    why, facts = own.lost(asked.made) if own else ("", {})
+    why, facts = own.explain_losses(asked.made) if own else ("", {})
     if not own or not why:
         return printed, {}
     print(f"profzoo: {asked.tool} lost a part of {asked.sidecar.stem} and is run again: {why}", file=sys.stderr)
     printed = once()
-    left, facts = own.lost(asked.made)
+    left, facts = own.explain_losses(asked.made)
     return printed, {"repeated": why, **facts, **({"lost": left} if left else {})}

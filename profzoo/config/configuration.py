@@ -52,7 +52,7 @@ def normalise_config(
     _check_variants(config)
     if not planned:
         name_collisions.check_collisions(config)
-    config |= {name: command.checked(config[name]) for name, command in tools.commands().items()}
+    config |= {name: command.check_settings(config[name]) for name, command in tools.commands().items()}
     return config | {"ncu": {**config["ncu"], "census": census.census_source(config)}}
 
 

@@ -33,7 +33,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         _check_part(f"{where}: unknown phase", phase, settings.PHASES)
         # Raises what is wrong with the cell, such as a phase that the model does not have.
         data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
-        known = [*FILE_ENDINGS, *(part for name, one in tools.files().items() for part in one.parts(config[name]))]
+        known = [*FILE_ENDINGS, *(part for name, one in tools.files().items() for part in one.name_parts(config[name]))]
         for part in rest:
             _check_part(f"{where}: no tool, section set or file", part, known)
 

@@ -110,7 +110,7 @@ def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFra
     return found[launches.notna().to_numpy()]
 
 
-def errors(table: pd.DataFrame, name: str) -> pd.Series:
+def standard_errors(table: pd.DataFrame, name: str) -> pd.Series:
     """Return the standard errors behind a quantity's interval, one column of a table; empty without any."""
     known = table.reindex(columns=[name, f"{name}{HIGH}", FREEDOM]).astype("float64")
     one = interval_half_width(np.ones(len(known)), known[FREEDOM].to_numpy())

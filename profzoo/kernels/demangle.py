@@ -18,7 +18,7 @@ def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
     return own, c
 
 
-def available() -> bool:
+def can_demangle() -> bool:
     """Return whether names can be demangled here."""
     return _library() is not None
 

@@ -67,14 +67,14 @@ def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> t
 
 
 @functools.cache
-def content() -> dict[str, Any]:
+def read_rules_file() -> dict[str, Any]:
     """Return the file of rules: `classes`, each with a description, and `rules`."""
     return strict_yaml.load_yaml(RULES_FILE)
 
 
 @functools.cache
 def _rules() -> tuple[Rule, ...]:
-    return parse_rules(content())
+    return parse_rules(read_rules_file())
 
 
 @functools.cache

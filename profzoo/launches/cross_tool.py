@@ -25,7 +25,7 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
     Launches of several streams may begin in another order in every run. So sequences that differ are aligned stream by
     stream, unless they differ no less then. Ordered by when they began, and without streams, they may be mistaken.
     """
-    codes = keys(first, second)
+    codes = number_launch_keys(first, second)
     if any("stream" not in frame or frame["stream"].isna().any() or frame.empty for frame in (first, second)):
         return align(*codes)
     streams = [frame["stream"].to_numpy() for frame in (first, second)]
@@ -44,7 +44,7 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
     return _together(found, parts, (len(first), len(second)), edits)
 
 
-def keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def number_launch_keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers for the launches of both frames, equal where kernel and launch configuration are.
 
     Kernels go by mangled names where both frames have them, else by demangled ones, which torch has; where names cannot
@@ -68,10 +68,10 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
     if all(mangled):
         return first["mangled"].to_numpy(dtype=object), second["mangled"].to_numpy(dtype=object)
     shown = ["kernel" if "kernel" in frame else "name" for frame in frames]
-    if demangle.available():
+    if demangle.can_demangle():
         shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
     # nsys and ncu each demangle in a way of their own; of functions all have the same.
-    alike = demangle.demangle if demangle.available() else function_name
+    alike = demangle.demangle if demangle.can_demangle() else function_name
     chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
     found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
     return found[0], found[1]
@@ -154,10 +154,10 @@ def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"launch": launch.where(launch != NONE), "ambiguous": ambiguous})
 
 
-def coverage(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:
+def aligned_shares(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:
     """Return the aligned shares of launches and of GPU time; aligned: flag per launch; NaN without launches.
 
-    >>> coverage(pd.Series([True, True, False, True]), pd.Series([10, 20, 60, 10]))
+    >>> aligned_shares(pd.Series([True, True, False, True]), pd.Series([10, 20, 60, 10]))
     (0.75, 0.4)
     """
     total = float(ns.sum())

@@ -82,7 +82,7 @@ def _repeated(launches: pd.DataFrame, steps: int) -> pd.DataFrame:
     return pd.concat([own for _, rows in launches.groupby(by, sort=False) for own in [rows] * steps], ignore_index=True)
 
 
-def copies(owners: pd.DataFrame) -> pd.DataFrame:
+def select_copies(owners: pd.DataFrame) -> pd.DataFrame:
     """The launches of torch that are no kernels, which ncu does not see."""
     return owners[owners["kind"] != KERNEL]
 

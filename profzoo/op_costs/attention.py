@@ -31,12 +31,12 @@ HEADS_BEHIND = {
 SIGNATURES = HEADS_FIRST | HEADS_BEHIND
 
 
-def heads_first(call: Call) -> Needed:
+def heads_first_cost(call: Call) -> Needed:
     """Return the cost for inputs (batch, heads, positions, width)."""
     return _attention(call, 2)
 
 
-def heads_behind(call: Call) -> Needed:
+def heads_last_cost(call: Call) -> Needed:
     """Return the cost for inputs (batch, positions, heads, width); packed batches of unequal lengths are unknown."""
     if any(call.has(name) for name in call.names if name.startswith("cu")):
         raise UnknownError("lengths are data")
@@ -58,4 +58,4 @@ def _attention(call: Call, places: int) -> Needed:
     return Needed(2 * scores * (query[3] + value[3]), SOFTMAX * scores, moved + result)
 
 
-FORMULAS = dict.fromkeys(HEADS_FIRST, heads_first) | dict.fromkeys(HEADS_BEHIND, heads_behind)
+FORMULAS = dict.fromkeys(HEADS_FIRST, heads_first_cost) | dict.fromkeys(HEADS_BEHIND, heads_last_cost)

@@ -32,7 +32,7 @@ BACKWARD = {
 }
 
 
-def forward(call: Call) -> Needed:
+def forward_cost(call: Call) -> Needed:
     """Return the cost by input and weights; a bias costs one addition per element of the result."""
     name = call.names[0]
     given, weight, result = call.shape(name), call.shape("weight"), _result(call)
@@ -43,7 +43,7 @@ def forward(call: Call) -> Needed:
     )
 
 
-def backward(call: Call) -> Needed:
+def backward_cost(call: Call) -> Needed:
     """Return the cost by the gradient of the result; output_mask selects the gradients of input, weight and bias."""
     grad, given, weight = (call.shape(name) for name in ("grad_output", "input", "weight"))
     of_input, of_weight, of_bias = call.value("output_mask")
@@ -88,5 +88,5 @@ def _each(values: list[int], dimensions: int) -> list[int]:
     return list(values) * dimensions if len(values) == 1 else list(values)
 
 
-FORMULAS = {**dict.fromkeys(SIGNATURES, forward), **dict.fromkeys(BACKWARD, backward)}
+FORMULAS = {**dict.fromkeys(SIGNATURES, forward_cost), **dict.fromkeys(BACKWARD, backward_cost)}
 SIGNATURES |= BACKWARD

@@ -83,7 +83,7 @@ MOVING = {
 }
 
 
-def pointwise(call: Call, operations: int) -> Needed:
+def pointwise_cost(call: Call, operations: int) -> Needed:
     """Return the cost of an operation on broadcast inputs; a further tensor is where the result is written."""
     inputs = call.tensors()[: 1 if call.operator in ONE else 3 if call.operator in THREE else 2]
     if not inputs:
@@ -93,7 +93,7 @@ def pointwise(call: Call, operations: int) -> Needed:
     return Needed(0, operations * result, sum(prod(shape) * size for shape, size in inputs) + result * widest)
 
 
-def alike(call: Call, operations: int) -> Needed:
+def same_shape_cost(call: Call, operations: int) -> Needed:
     """Return the cost of an operation whose result is as large as its first input."""
     size = prod(call.tensors()[0][0])
     return Needed(0, operations * size, call.every_bytes() + size * call.widest())
@@ -109,12 +109,12 @@ def copy_cost(call: Call, times: int) -> Needed:
     return Needed(0, 0, times * call.every_bytes())
 
 
-def batch_norm(call: Call) -> Needed:
+def batch_norm_cost(call: Call) -> Needed:
     """Return the cost of batch normalisation, which depends on whether statistics are computed."""
-    return alike(call, NORMALISED if call.value("training") else KNOWN)
+    return same_shape_cost(call, NORMALISED if call.value("training") else KNOWN)
 
 
-def lists(call: Call, operations: int) -> Needed:
+def list_cost(call: Call, operations: int) -> Needed:
     """Return the cost of an operation on lists of tensors, per element of the first list, which is also written."""
     size = sum(prod(shape) for shape in call.shapes_of("self"))
     return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
@@ -165,12 +165,18 @@ def _with(formula: Callable[[Call, int], Needed], number: int, call: Call) -> Ne
 
 def _formulas() -> dict[str, Callable[[Call], Needed]]:
     found: dict[str, Callable[[Call], Needed]] = {}
-    tables = ((POINTWISE, pointwise), (ALIKE, alike), (REDUCED, reduction_cost), (COPIED, copy_cost), (LISTS, lists))
+    tables = (
+        (POINTWISE, pointwise_cost),
+        (ALIKE, same_shape_cost),
+        (REDUCED, reduction_cost),
+        (COPIED, copy_cost),
+        (LISTS, list_cost),
+    )
     for numbers, formula in tables:
         found |= {name: partial(_with, formula, number) for name, number in numbers.items()}
-    found |= dict.fromkeys(BATCH_NORMS, batch_norm)
-    found |= dict.fromkeys(LAYER_NORMS, partial(_with, alike, NORMALISED))
-    found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, alike, BACKWARD))
+    found |= dict.fromkeys(BATCH_NORMS, batch_norm_cost)
+    found |= dict.fromkeys(LAYER_NORMS, partial(_with, same_shape_cost, NORMALISED))
+    found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, same_shape_cost, BACKWARD))
     found |= {name: partial(_with, resize_cost, 6 if "linear" in name else 0) for name in MOVING if "upsample" in name}
     found |= dict.fromkeys(LOSSES, class_loss_cost)
     found |= {"embedding": embedding_cost, "embedding_dense_backward": embedding_backward_cost}

@@ -20,7 +20,7 @@ SIGNATURES = {
 SUMMED = "aten::addbmm"
 
 
-def product(call: Call) -> Needed:
+def product_cost(call: Call) -> Needed:
     """Return the cost of (..., m, k) times (..., k, n), or of a vector where m or n is missing."""
     first, second = call.names[:2]
     found, result = _product(call, first, second)
@@ -43,4 +43,4 @@ def _product(call: Call, first: str, second: str) -> tuple[int, int]:
     return 2 * made * one[-1], made
 
 
-FORMULAS = {name: addmm_cost if "add" in name else product for name in SIGNATURES}
+FORMULAS = {name: addmm_cost if "add" in name else product_cost for name in SIGNATURES}

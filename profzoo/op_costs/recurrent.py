@@ -28,7 +28,7 @@ GATES, PER_UNIT = (1, 1, 4, 3), (4, 4, 4 * 4 + 3 + 2, 3 * 4 + 1 + 4)
 LSTM, GRU = 2, 3
 
 
-def cudnn(call: Call) -> Needed:
+def cudnn_cost(call: Call) -> Needed:
     """Return the cost of all layers and directions, forward."""
     places, weights, _, units = _sizes(call)
     # Results of the last layer are written, and of those between read again.
@@ -37,7 +37,7 @@ def cudnn(call: Call) -> Needed:
     return Needed(2 * places * weights, places * units * PER_UNIT[call.value("mode")], moved)
 
 
-def cudnn_backward(call: Call) -> Needed:
+def cudnn_backward_cost(call: Call) -> Needed:
     """Return the backward cost; the last of output_mask asks for weight gradients, the first for the input's."""
     places, weights, of_input, units = _sizes(call)
     input_too, *_, weights_too = call.value("output_mask")
@@ -63,13 +63,13 @@ def _sizes(call: Call) -> tuple[int, int, int, int]:
     return prod(given[:-1]), weights, of_input, directions * layers * hidden
 
 
-def layer(call: Call) -> Needed:
+def layer_cost(call: Call) -> Needed:
     """Return the cost of one layer and direction on the CPU, forward."""
     products, others, moved = _layer(call, "weight0", "weight1")
     return Needed(products, others, moved)
 
 
-def layer_backward(call: Call) -> Needed:
+def layer_backward_cost(call: Call) -> Needed:
     """Return the backward cost: gradients of weights and of their factors."""
     products, others, moved = _layer(call, "weight1", "weight2")
     return Needed(2 * products, others, 2 * moved)
@@ -83,22 +83,22 @@ def _layer(call: Call, of_input: str, of_state: str) -> tuple[int, int, int]:
     return 2 * places * weights, places * hidden * PER_UNIT[call.value("mode")], moved
 
 
-def lstm_cell(call: Call) -> Needed:
+def lstm_cell_cost(call: Call) -> Needed:
     """Return the cost behind the products of an LSTM cell, whose gates lie side by side."""
     return Needed(0, prod(call.shape("cx")) * PER_UNIT[LSTM], call.every_bytes() + 2 * call.bytes_of("cx"))
 
 
-def gru_cell(call: Call) -> Needed:
+def gru_cell_cost(call: Call) -> Needed:
     """Return the cost behind the products of a GRU cell."""
     return Needed(0, prod(call.shape("hx")) * PER_UNIT[GRU], call.every_bytes() + call.bytes_of("hx"))
 
 
 FORMULAS = {
-    "aten::_cudnn_rnn": cudnn,
-    "aten::_cudnn_rnn_backward": cudnn_backward,
-    "aten::mkldnn_rnn_layer": layer,
-    "aten::mkldnn_rnn_layer_backward": layer_backward,
-    "aten::_thnn_fused_lstm_cell": lstm_cell,
-    "aten::_thnn_fused_gru_cell": gru_cell,
+    "aten::_cudnn_rnn": cudnn_cost,
+    "aten::_cudnn_rnn_backward": cudnn_backward_cost,
+    "aten::mkldnn_rnn_layer": layer_cost,
+    "aten::mkldnn_rnn_layer_backward": layer_backward_cost,
+    "aten::_thnn_fused_lstm_cell": lstm_cell_cost,
+    "aten::_thnn_fused_gru_cell": gru_cell_cost,
 }
 SIGNATURES |= BACKWARD

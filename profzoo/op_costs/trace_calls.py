@@ -11,7 +11,7 @@ from profzoo.op_costs.operators import INPUTS
 FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
 
 
-def calls(events: list[dict[str, Any]]) -> pd.DataFrame:
+def list_calls(events: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one row per call of an operator, by thread and then by time.
 
     Columns: INPUTS of op_costs/operators.py, as JSON; `parent`, the position of the row that called it, -1 for none;

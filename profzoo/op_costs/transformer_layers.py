@@ -15,12 +15,12 @@ SIGNATURES = {
 }
 
 
-def attention(call: Call) -> Needed:
+def attention_cost(call: Call) -> Needed:
     """Projections of queries, keys and values, of (batch, places, width), attention, and the projection behind it."""
     return _attention(call, "query", "num_head")
 
 
-def layer(call: Call) -> Needed:
+def layer_cost(call: Call) -> Needed:
     """Return the cost of attention and two products, each with sum and normalisation (Vaswani 2017)."""
     found = _attention(call, "src", "num_heads")
     source, wide = call.shape("src"), call.shape("ffn_weight_1")[0]
@@ -48,4 +48,4 @@ def _attention(call: Call, source: str, heads: str) -> Needed:
     return Needed(products + 4 * scores * width, others, moved)
 
 
-FORMULAS = {"aten::_native_multi_head_attention": attention, "aten::_transformer_encoder_layer_fwd": layer}
+FORMULAS = {"aten::_native_multi_head_attention": attention_cost, "aten::_transformer_encoder_layer_fwd": layer_cost}

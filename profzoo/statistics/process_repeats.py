@@ -76,7 +76,7 @@ def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("n
     (100.0, 6, None)
     """
     means, medians = (np.array([of_one(steps) for steps in processes]) for of_one in (np.mean, np.median))
-    low, high = interval(processes)
+    low, high = mean_interval(processes)
     lower, upper = np.quantile(_alike(processes), [0.25, 0.75])
     return Repeats(
         mean_ns=float(means.mean()),
@@ -93,7 +93,7 @@ def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("n
     )
 
 
-def interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
+def mean_interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
     """The ends, in ns, between which the mean step lies in 95 of 100 cases; nan of a single step.
 
     By Student's t over the means of processes where there are several, else over those of BATCHES parts of the window,
@@ -103,7 +103,7 @@ def interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
     Two processes of 100 and 102 ns have a standard error of 1 ns and one degree of freedom, of which t is 12.7; the
     shortest step takes 99:
 
-    >>> [round(end, 1) for end in interval([np.array([99.0, 101.0]), np.array([101.0, 103.0])])]
+    >>> [round(end, 1) for end in mean_interval([np.array([99.0, 101.0]), np.array([101.0, 103.0])])]
     [99.0, 113.7]
     """
     several = len(processes) > 1

@@ -100,7 +100,7 @@ def add_tool_columns(
     """Add the columns of tools to the table of cells; exported: tool, cell, rows of its CSV, sidecar."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for tool, cell, table, facts in exported:
-        if columns := tools.activities()[tool].of_cell(table, facts):
+        if columns := tools.activities()[tool].summarise_cell(table, facts):
             found.setdefault(tuple(cell[key] for key in CELL), {}).update(columns)
     if not found:
         return baseline
@@ -118,7 +118,7 @@ def activity(
     """
     frames = []
     for tool, cell, table, facts in exported:
-        rows = tools.activities()[tool].of_kernels(table, facts)
+        rows = tools.activities()[tool].summarise_kernels(table, facts)
         if rows is None:
             continue
         grouped = rows.groupby(["kind", "name", "range"], dropna=False)[["count", "ns"]].sum().reset_index()
@@ -140,7 +140,7 @@ def ranges(
     """
     rows = []
     for tool, cell, table, facts in exported:
-        found = tools.activities()[tool].of_ranges(table, facts)
+        found = tools.activities()[tool].summarise_ranges(table, facts)
         if found is None:
             continue
         (clock, sums), steps = found, count_profiled_steps(facts)

@@ -32,7 +32,7 @@ TABLE = Table(
 )
 
 
-def table(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
+def make_layer_kernels(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return COLUMNS per step, longest first; `share` is of all kernels, bound and efficiency of the mean launch.
 
     Args:

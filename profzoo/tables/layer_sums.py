@@ -52,7 +52,7 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
     else:
         own = pd.concat(_parts(launches), ignore_index=True)
         joined = seen = _joined(others, own, nsys)
-        copies = layers.sum_by_owner([joined_step.copies(own)], steps)
+        copies = layers.sum_by_owner([joined_step.select_copies(own)], steps)
         called, rows = (
             layers.apply_other_times(layers.sum_by_owner([own], steps), joined, copies),
             joined_step.kernels(joined),
@@ -60,8 +60,8 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
     write_csv(layers.operators(called, seen, peaks), outputs["operators"])
     known = reading.read(modules, owners.MODULES)
     write_csv(layers.layers(called, known, steps, seen, peaks), outputs["layers"])
-    write_csv(layer_kernels.table(rows, peaks), outputs["kernels"])
-    write_csv(owner_coverage.table(called, joined), outputs["coverage"])
+    write_csv(layer_kernels.make_layer_kernels(rows, peaks), outputs["kernels"])
+    write_csv(owner_coverage.make_owner_coverage(called, joined), outputs["coverage"])
 
 
 def _traced(others: Others) -> pd.DataFrame | None:

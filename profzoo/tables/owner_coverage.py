@@ -4,7 +4,7 @@ import pandas as pd
 
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
-from profzoo.launches.cross_tool import coverage
+from profzoo.launches.cross_tool import aligned_shares
 from profzoo.launches.joined_step import UNALIGNED, Joined
 from profzoo.launches.step_joining import BY
 from profzoo.tables import dictionary
@@ -21,7 +21,7 @@ TABLE = Table(
 )
 
 
-def table(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
+def make_owner_coverage(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
     """One row: launches and GPU time of a step, and of this time the shares that have an operator, and a module or a
     named owner; the shares of kernels, and of their time, that have a like in torch's steps, and those that nsys timed,
     empty without these tools. `unowned` names the operators with most time that have neither.
@@ -42,7 +42,7 @@ def table(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
     }
     if joined is not None:
         kernels = joined.launches
-        row["aligned_launches"], row["aligned_share"] = coverage(kernels[BY] != "", kernels["ns"])
+        row["aligned_launches"], row["aligned_share"] = aligned_shares(kernels[BY] != "", kernels["ns"])
         if "nsys_ns" in kernels:
-            _, row["nsys_share"] = coverage(kernels["nsys_ns"].notna(), kernels["ns"])
+            _, row["nsys_share"] = aligned_shares(kernels["nsys_ns"].notna(), kernels["ns"])
     return pd.DataFrame([row]).reindex(columns=COLUMNS)

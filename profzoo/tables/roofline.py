@@ -122,7 +122,7 @@ def sums(kernels: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def _unsure(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return standard errors of SUMMED per launch of each row, and `bounded`, that of the bound's time."""
-    errors = {name: counters.errors(kernels, name) for name in COUNTED}
+    errors = {name: counters.standard_errors(kernels, name) for name in COUNTED}
     found = {name: errors[name] for name in MEMORY}
     for units, arithmetic in (("simt", SIMT), ("tensor", TENSOR)):
         # Operations of one launch may all be off to one side.

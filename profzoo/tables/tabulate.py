@@ -60,7 +60,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
     cells, activity = cell_tables.add_tool_columns(cell_tables.cells(timed), exported), cell_tables.activity(exported)
-    cells = version_columns.columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
+    cells = version_columns.add_version_columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])

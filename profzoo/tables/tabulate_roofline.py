@@ -17,7 +17,7 @@ LEVELS = {
 LEADING = ["level", *CELL, *LEVELS["launch"]]
 
 
-def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
+def make_roofline(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
     """Return one row per cell, then per class, range, and launch configuration by range.
 
     Times and counts of a launch are those of one launch, of the others per step; `counted_share` is the share of GPU
@@ -45,4 +45,4 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
             f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
             "set the key gpu to it"
         )
-    write_csv(table(schemas.read_table("kernels", kernels), roofline.read_peaks(peaks)), csv)
+    write_csv(make_roofline(schemas.read_table("kernels", kernels), roofline.read_peaks(peaks)), csv)

@@ -9,7 +9,9 @@ from profzoo.tables.schemas import CELL, VERSION, VERSIONS
 from profzoo.tools import tool_versions
 
 
-def columns(cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]) -> pd.DataFrame:
+def add_version_columns(
+    cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]
+) -> pd.DataFrame:
     """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty where there is none.
 
     measured: tool, cell and sidecar of all that the cells' rows and other tables are made of. Where the tools of a cell

@@ -32,7 +32,7 @@ def find_unavailable(chosen: Iterable[str], device: str) -> dict[str, str]:
 def _why(tool: str, no_gpu: str) -> str:
     command, doctor = tools.commands().get(tool), tools.doctors().get(tool)
     # A tool of profzoo's own goes on where there is no GPU, and says that there was nothing to see.
-    if no_gpu and command and command.PROGRAM and doctor and doctor.able(NO_GPU) is None:
+    if no_gpu and command and command.PROGRAM and doctor and doctor.describe_use(NO_GPU) is None:
         return f"it profiles GPUs only, and {no_gpu}"
     if command and command.PROGRAM and not shutil.which(command.PROGRAM):
         return f"it is not on PATH: {command.INSTALL}"

@@ -58,16 +58,16 @@ class Command(Protocol):
     INSTALL: str
     BESIDE: Sequence[str]
 
-    def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check_settings(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
 
-    def around(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
         """The words before the measured program, of which so many processes run."""
 
-    def inside(self, made: Mapping[str, Path]) -> list[str]:
+    def program_options(self, made: Mapping[str, Path]) -> list[str]:
         """The words that the measured program gets of it."""
 
-    def prepared(self, command: Sequence[str], gpu: bool) -> list[str]:
+    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
         """The words before the program and those of it, as the tool that is here takes them.
 
         gpu: whether the cell will run on one.
@@ -76,26 +76,26 @@ class Command(Protocol):
             CollectError, ConfigError: it cannot run here.
         """
 
-    def leaves(self, made: Mapping[str, Path]) -> list[Path]:
+    def output_files(self, made: Mapping[str, Path]) -> list[Path]:
         """The files that it must have left once it ends well."""
 
-    def settle(self, made: Mapping[str, Path]) -> None:
+    def arrange_outputs(self, made: Mapping[str, Path]) -> None:
         """Put in its place what it left elsewhere."""
 
 
 class Files(Protocol):
     """A tool's module `files`. Patterns are of one cell, from results/{model}/ on, with {phase} in them."""
 
-    def exported(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def exported_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """What `all` makes with the tool, by its part of the configuration."""
 
-    def tabulated(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+    def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
         """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it."""
 
-    def kept(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """What of it tables take, and cannot be made of anything else that it leaves: all must be there, or none is."""
 
-    def parts(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def name_parts(self, own: Mapping[str, Any]) -> Sequence[str]:
         """What stands between the dots of the tool's file names, after the phase."""
 
 
@@ -104,7 +104,7 @@ class Activity(Protocol):
 
     PLACE: among the tools whose numbers are held against each other, the one to go by first; None for one that sees
     other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. TABLE: what
-    is declared of its CSV; FACTS: of its sidecar, beyond what all have. COLUMNS: of `of_cell`, what the page shows:
+    is declared of its CSV; FACTS: of its sidecar, beyond what all have. COLUMNS: of `summarise_cell`, for the page:
     column and form, by heading.
     """
 
@@ -114,13 +114,13 @@ class Activity(Protocol):
     FACTS: "Needs"
     COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
 
-    def of_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":
+    def summarise_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":
         """Columns kind, name, range, count and ns of its kernels or operators, sums over its window; None for none."""
 
-    def of_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    def summarise_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
         """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
 
-    def of_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+    def summarise_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float | str]:
         """Columns that the table of cells gets from it: numbers, and `clocks`, why these were not steady."""
 
 
@@ -133,7 +133,7 @@ class Failures(Protocol):
 class Losses(Protocol):
     """A tool's module `losses`."""
 
-    def lost(self, made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
+    def explain_losses(self, made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
         """Why a job is to be repeated, nothing where it left all; and what its sidecar is to say of what it left.
 
         made: the job's files, by the names of its outputs.
@@ -143,10 +143,10 @@ class Losses(Protocol):
 class Doctor(Protocol):
     """A tool's module `doctor`."""
 
-    def checks(self) -> "Sequence[Check]":
+    def list_checks(self) -> "Sequence[Check]":
         """What is looked at for it, in order."""
 
-    def able(self, lacking: frozenset[str]) -> str | None:
+    def describe_use(self, lacking: frozenset[str]) -> str | None:
         """How this machine can profile with it, where checks of these names lack something; None where it cannot."""
 
 

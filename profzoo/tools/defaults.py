@@ -35,27 +35,27 @@ class Command:
     def __init__(self, tool: str, own: Filled) -> None:
         """Defaults of a command depend on neither the tool nor its module."""
 
-    def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check_settings(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """The configuration as it is: its schema accepts nothing that fails later."""
         return own
 
-    def around(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
         """No words: the tool runs inside the measured process."""
         return []
 
-    def inside(self, made: Mapping[str, Path]) -> list[str]:
+    def program_options(self, made: Mapping[str, Path]) -> list[str]:
         """No words: the measured program marks the window by itself."""
         return []
 
-    def prepared(self, command: Sequence[str], gpu: bool) -> list[str]:
+    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
         """The command as it is."""
         return list(command)
 
-    def leaves(self, made: Mapping[str, Path]) -> list[Path]:
+    def output_files(self, made: Mapping[str, Path]) -> list[Path]:
         """All outputs of the job, except for sidecars, which the job writes once the tool has ended."""
         return [path for name, path in made.items() if name not in SIDECARS]
 
-    def settle(self, made: Mapping[str, Path]) -> None:
+    def arrange_outputs(self, made: Mapping[str, Path]) -> None:
         """Do nothing: the tool writes its files to their places."""
 
 
@@ -63,23 +63,23 @@ class Files:
     """The module `files` of a tool that exports one table, `{phase}.{tool}.csv`, with a sidecar."""
 
     def __init__(self, tool: str, own: Filled) -> None:
-        """Keep the tool's name, and its module, whose `tabulated` decides what is `kept`."""
+        """Keep the tool's name, and its module, whose `table_inputs` decides what is `required_files`."""
         self._tool, self._own = tool, own
 
-    def exported(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def exported_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """The table."""
         return [f"{{phase}}.{self._tool}.csv"]
 
-    def tabulated(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+    def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
         """The table with its sidecar."""
         csv = f"{{phase}}.{self._tool}.csv"
         return {self._tool: csv, f"{self._tool}_sidecar": f"{csv}.json"}
 
-    def kept(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """Everything that tables are made of."""
-        return [*self._own.tabulated(own).values()]
+        return [*self._own.table_inputs(own).values()]
 
-    def parts(self, own: Mapping[str, Any]) -> Sequence[str]:
+    def name_parts(self, own: Mapping[str, Any]) -> Sequence[str]:
         """The tool's name."""
         return [self._tool]
 
@@ -95,12 +95,12 @@ class Activity:
     def __init__(self, tool: str, own: Filled) -> None:
         """Defaults of an activity depend on neither the tool nor its module."""
 
-    def of_kernels(self, table: Any, facts: Mapping[str, Any]) -> None:
+    def summarise_kernels(self, table: Any, facts: Mapping[str, Any]) -> None:
         """No kernels."""
 
-    def of_ranges(self, table: Any, facts: Mapping[str, Any]) -> None:
+    def summarise_ranges(self, table: Any, facts: Mapping[str, Any]) -> None:
         """No parts of the step."""
 
-    def of_cell(self, table: Any, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+    def summarise_cell(self, table: Any, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
         """No columns."""
         return {}

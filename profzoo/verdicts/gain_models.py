@@ -77,7 +77,7 @@ class CellSimulation:
         """
         self.program, self.operations = program, Operations(program)
         self.apart = program.apart or unrepeated
-        self.before = simulator.step_times(program, simulator.run(program))
+        self.before = simulator.step_times(program, simulator.simulate(program))
 
     def gain(
         self, asked: RequestedChange, step: Mapping[str, Any], error: float, graph: bool = False
@@ -96,7 +96,9 @@ class CellSimulation:
         if graph:
             after = changes.capture_as_graph(after)
         error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
-        found = predicted_gains.gain_of_steps(self.before, simulator.step_times(after, simulator.run(after)), error)
+        found = predicted_gains.gain_of_steps(
+            self.before, simulator.step_times(after, simulator.simulate(after)), error
+        )
         # A single step has no spread.
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)

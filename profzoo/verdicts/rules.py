@@ -137,7 +137,7 @@ def _parse_settings(words: str) -> dict[str, Any]:
 def _schema() -> dict[str, Any]:
     """The schema's parts by name, with the names of classes and of conditions of causes."""
     parts: dict[str, Any] = strict_yaml.load_yaml(SCHEMA_FILE)
-    parts["classes"]["items"]["enum"] = list(kernel_classes.content()["classes"])
+    parts["classes"]["items"]["enum"] = list(kernel_classes.read_rules_file()["classes"])
     conditions = dict.fromkeys(launch_causes.CONDITIONS, parts["bounds"])
     parts["causes"]["additionalProperties"]["properties"]["when"]["properties"] = conditions
     return parts

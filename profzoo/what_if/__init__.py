@@ -3,13 +3,13 @@
 As Daydream does (Zhu et al., USENIX ATC 2020): what the CPU called and what the GPU ran for it become a program of
 durations and of what waits for what; a change is made to the program, and the program is run again.
 
-  events    reads a trace: calls, operations on the GPU, events, synchronisations, process by process
-  program   what a program is, and how one is made of events
-  waiting   which calls waited, and for what
-  bounds    what each operation on the GPU waited for
-  rerun     runs a program
-  changes   what could be changed, as functions from a program to another
-  gains     what a change would be worth, with its interval
-  tax       what the CPU's time went to
-  tables    the two tables of a cell
+  trace_events     reads a trace: calls, GPU operations, CUDA events and synchronisations, by process
+  program          makes a program from events
+  blocking_calls   finds which calls waited, and for what
+  dependencies     finds what each GPU operation waited for
+  simulator        runs a program
+  changes          changes a program, as functions from one program to another
+  predicted_gains  predicts what a change gains, with its interval
+  host_time        splits the CPU's time by cause
+  tables           makes the two tables of a cell
 """

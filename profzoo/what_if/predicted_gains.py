@@ -7,7 +7,7 @@ import numpy as np
 
 from profzoo.what_if import changes
 from profzoo.what_if.program import Program
-from profzoo.what_if.simulator import run, step_times
+from profzoo.what_if.simulator import simulate, step_times
 from profzoo.what_if.trace_events import COPY, KERNEL, SET
 
 # Under a tracer the CPU is slower than without: this much is thinkable.
@@ -38,7 +38,7 @@ def predict_gain(before: Program, after: Program, error: float = 0.0, confidence
         error: how far off gains of this kind have been, relative, with the same confidence: widens the interval.
         confidence: of the interval.
     """
-    return gain_of_steps(step_times(before, run(before)), step_times(after, run(after)), error, confidence)
+    return gain_of_steps(step_times(before, simulate(before)), step_times(after, simulate(after)), error, confidence)
 
 
 def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
@@ -73,7 +73,7 @@ def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> t
 
     def step(times: float) -> float:
         faster = changes.speed_up_host(program, times)
-        return float(step_times(faster, run(faster)).mean())
+        return float(step_times(faster, simulate(faster)).mean())
 
     wanted, times = max(step_ns, step(SLOWEST) * (1 + AS_FAST)), 1.0
     if step(1.0) > wanted:

@@ -57,7 +57,7 @@ class Program:
         return int((self.host["kind"] == BEGIN).sum())
 
 
-def program_of(events: Events) -> Program | None:
+def build_program(events: Events) -> Program | None:
     """Return the program of a process; None where none of its calls gave the GPU work."""
     calls, owner = _outermost(events)
     operations = _launched(events.operations, calls, owner)

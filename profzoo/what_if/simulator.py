@@ -87,7 +87,7 @@ class _Gpu:
         return self.ends[index] or 0.0
 
 
-def run(program: Program) -> Ran:
+def simulate(program: Program) -> Ran:
     """Simulate once, row by row as the CPU reaches them."""
     host, device = program.host, _Gpu(program)
     rooms = program.gpu["room"].to_list()
@@ -152,6 +152,6 @@ def step_times(program: Program, ran: Ran) -> np.ndarray:
 
 def simulation_error(program: Program) -> tuple[float, float]:
     """Return how far a simulation is from the trace: relative step time, and median ns of operations' starts."""
-    true, again = measured_times(program), run(program)
+    true, again = measured_times(program), simulate(program)
     step, replayed = step_times(program, true).sum(), step_times(program, again).sum()
     return float(replayed / step - 1), float(np.median(np.abs(again.gpu_starts - true.gpu_starts)))

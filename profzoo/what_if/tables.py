@@ -66,7 +66,7 @@ def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program
         DataError: the file is no export of nsys.
     """
     for found in trace_events.read(path, whole_run):
-        made = program.program_of(found)
+        made = program.build_program(found)
         if made is not None:
             yield made
 
@@ -93,18 +93,18 @@ def make_tables(
         known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
         lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
-        before = simulator.step_times(lean, simulator.run(lean))
+        before = simulator.step_times(lean, simulator.simulate(lean))
         found = {}
         for name, change in predicted_gains.PANEL.items():
             other = change(lean)
-            found[name] = predicted_gains.gain_of_steps(before, simulator.step_times(other, simulator.run(other)))
+            found[name] = predicted_gains.gain_of_steps(before, simulator.step_times(other, simulator.simulate(other)))
             rows.append({"process": process, "change": name, **vars(found[name])})
         traced = simulator.step_times(one, simulator.measured_times(one)).mean()
         hosts.append(
             {
                 "process": process,
                 "traced_ns": traced,
-                "replayed_ns": simulator.step_times(one, simulator.run(one)).mean(),
+                "replayed_ns": simulator.step_times(one, simulator.simulate(one)).mean(),
                 "step_ns": before.mean(),
                 "slowdown": slowdown,
                 **parts,

@@ -13,7 +13,7 @@ def table_patterns_by_tool(config: Mapping[str, Any], chosen: Sequence[str]) -> 
     """
     patterns: dict[str, tuple[str, str]] = {}
     for tool in (tools.BASELINE, *chosen):
-        patterns |= {key: (tool, pattern) for key, pattern in tools.files()[tool].tabulated(config[tool]).items()}
+        patterns |= {key: (tool, pattern) for key, pattern in tools.files()[tool].table_inputs(config[tool]).items()}
     return patterns
 
 
@@ -26,10 +26,10 @@ def required_files(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str
     """By tool, the baseline among them, the files without which tables have nothing of it from a cell."""
     patterns = table_patterns(config, chosen)
     found: dict[str, Sequence[str]] = {tools.BASELINE: [patterns[key] for key in ("time", "time_sidecar")]}
-    return found | {tool: tools.files()[tool].kept(config[tool]) for tool in chosen}
+    return found | {tool: tools.files()[tool].required_files(config[tool]) for tool in chosen}
 
 
 def exported_patterns(config: Mapping[str, Any], chosen: Sequence[str]) -> list[tuple[str, str]]:
     """What `all` exports of each cell: tool and pattern, the baseline's table of steps first."""
-    patterns = [(tool, pattern) for tool in chosen for pattern in tools.files()[tool].exported(config[tool])]
+    patterns = [(tool, pattern) for tool in chosen for pattern in tools.files()[tool].exported_files(config[tool])]
     return [table_patterns_by_tool(config, chosen)[tools.BASELINE], *patterns]

@@ -23,7 +23,7 @@ from profzoo.config import configuration as config
 from profzoo.harness import interface, step_loop
 from profzoo.harness.recorders import Recorder
 from profzoo.op_costs.operators import call_costs
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 
 CPU = torch.device("cpu")
 
@@ -38,7 +38,7 @@ def needed(model: str, phase: str) -> pd.Series:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
-        return call_costs(calls(json.loads(trace.read_text())["traceEvents"])).sum()
+        return call_costs(list_calls(json.loads(trace.read_text())["traceEvents"])).sum()
 
 
 def main(results: str = "results") -> None:

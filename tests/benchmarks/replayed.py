@@ -48,7 +48,7 @@ def main(results: Path) -> None:
         for program in tables.read_programs(trace, capture == "run"):
             off, starts = simulator.simulation_error(program)
             measured = simulator.step_times(program, simulator.measured_times(program)).mean()
-            replayed = simulator.step_times(program, simulator.run(program)).mean()
+            replayed = simulator.step_times(program, simulator.simulate(program)).mean()
             cell = " ".join(cell_of(trace).values())
             took = time.monotonic() - began
             print(

@@ -150,7 +150,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "steps": cell_tables.steps(cells, [(cell, steps)], ranks),
         "agreement": cell_tables.agreement(cells, activity, [("nsys", cell, 6e6)]).assign(flag="", cause="a, b"),
         "coverage": cell_tables.coverages([(cell, "survey", compared)]),
-        "roofline": tabulate_roofline.table(kernels, PEAKS),
+        "roofline": tabulate_roofline.make_roofline(kernels, PEAKS),
         "peaks": pd.DataFrame({"peak": PEAKS, "rate": PEAKS, "unit": "byte/s", "how": "a copy, of 1 MiB"})
         .assign(peak=list(PEAKS), rate=list(PEAKS.values()))
         .reset_index(drop=True),
@@ -192,8 +192,8 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
     called, none = layers.sum_by_owner([launches], 1), joined_step.Joined(launches, 1)
     tree = layers.layers(called, modules, 1, none, {})
-    covered = owner_coverage.table(called, None)
-    kernels = layer_kernels.table(joined_step.sum_torch_launches(launches, 1), {})
+    covered = owner_coverage.make_owner_coverage(called, None)
+    kernels = layer_kernels.make_layer_kernels(joined_step.sum_torch_launches(launches, 1), {})
     cell = {"model": "m", "phase": "train"}
     return {
         "torch-launches": (launches, owners.TABLE),

@@ -85,7 +85,7 @@ def collected(results: Path) -> list[str]:
     config = configuration.normalise_config(given())
     parts = {"time": config["models"], "torch": TORCH, "ncu": NCU}
     parts["nsys"] = [name for name in config["models"] if name != UNTRACED]
-    patterns = {tool: tools.files()[tool].kept(config[tool]) for tool in parts}
+    patterns = {tool: tools.files()[tool].required_files(config[tool]) for tool in parts}
     files = [
         f"{results}/{name}/{pattern.format(phase='train')}"
         for tool, names in parts.items()

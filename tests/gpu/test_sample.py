@@ -58,7 +58,7 @@ def facts(results: Path) -> dict[str, Any]:
 
 def columns(results: Path) -> dict[str, Any]:
     """What the cell has of its samples."""
-    return dict(activity.of_cell(pd.read_csv(results / f"{CELL}.sample.csv"), facts(results)))
+    return dict(activity.summarise_cell(pd.read_csv(results / f"{CELL}.sample.csv"), facts(results)))
 
 
 def test_doctor_finds_everything() -> None:

@@ -263,7 +263,7 @@ def test_a_tracer_made_the_cpu_as_slow_as_comes_to_the_step_without_it() -> None
     for wanted, times in ((1_600, 2_000 / 1_600), (900, 2_000 / 1_010), (2_100, 1)):
         assert predicted_gains.remove_tracing(ahead(2_000, 1_000), wanted)[1] == pytest.approx(times, abs=0.004)
     lean, times = predicted_gains.remove_tracing(ahead(2_000, 1_000), 1_600)
-    assert simulator.step_times(lean, simulator.run(lean)) == pytest.approx([2_000 / times] * 4)
+    assert simulator.step_times(lean, simulator.simulate(lean)) == pytest.approx([2_000 / times] * 4)
 
 
 @pytest.mark.parametrize(("known", "times"), [(1.029, 1), (1.04, 1.04), (4.9, 4.9), (9, 5)])

@@ -168,5 +168,5 @@ def test_degrees_of_freedom_of_sums() -> None:
 def test_standard_errors_follow_from_intervals() -> None:
     """By 1.6449 standard errors with endless degrees of freedom, by 2.92 with two (Student's t, 0.95)."""
     table = pd.DataFrame({"l2_bytes": [100.0, 100.0], "l2_bytes_high": [116.449, 129.2], "freedom": [np.inf, 2.0]})
-    assert counters.errors(table, "l2_bytes").tolist() == pytest.approx([10, 10], rel=5e-3)
-    assert counters.errors(table, "dram_bytes").isna().all()
+    assert counters.standard_errors(table, "l2_bytes").tolist() == pytest.approx([10, 10], rel=5e-3)
+    assert counters.standard_errors(table, "dram_bytes").isna().all()

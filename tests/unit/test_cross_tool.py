@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.kernels import demangle
 from profzoo.launches import cross_tool
-from profzoo.launches.cross_tool import align_launches, coverage, match_steps
+from profzoo.launches.cross_tool import align_launches, aligned_shares, match_steps
 from profzoo.launches.myers_diff import NONE
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import launches_by_step
@@ -28,7 +28,7 @@ def torch() -> pd.DataFrame:
 
 
 def test_names_are_demangled_as_torch_has_them(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
-    assert demangle.available()
+    assert demangle.can_demangle()
     assert set(ncu["mangled"].map(demangle.demangle)) == set(torch["kernel"])
     assert demangle.demangle("i") == "i" and demangle.demangle("_Znonsense") == "_Znonsense"
 
@@ -36,7 +36,7 @@ def test_names_are_demangled_as_torch_has_them(ncu: pd.DataFrame, torch: pd.Data
 def test_each_step_of_torch_is_ncus_step_launch_by_launch(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
     found = match_steps(torch, ncu)
     assert found["launch"].tolist() == [*range(345)] * 3 and not found["ambiguous"].any()
-    assert coverage(found["launch"].notna(), torch["ns"]) == (1, 1)
+    assert aligned_shares(found["launch"].notna(), torch["ns"]) == (1, 1)
 
 
 @pytest.mark.parametrize("numbers", [{7: 7, 30: 30, 31: 31}, {7: 13, 30: 31, 31: 30}])
@@ -55,7 +55,7 @@ def test_streams_that_ran_side_by_side_are_aligned_each_for_itself(
 def test_names_that_cannot_be_demangled_are_told_apart_by_function(
     ncu: pd.DataFrame, torch: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demangle, "available", lambda: False)
+    monkeypatch.setattr(demangle, "can_demangle", lambda: False)
     assert match_steps(torch, ncu)["launch"].tolist() == [*range(345)] * 3
 
 
@@ -116,7 +116,7 @@ def test_of_two_streams_that_one_could_be_neither_is_taken() -> None:
 def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
     assert align_launches(ncu, ncu.iloc[:0]).edits == len(ncu)
     assert match_steps(ncu.iloc[:0].assign(step=0), ncu).empty
-    assert all(np.isnan(share) for share in coverage(pd.Series([], dtype=bool), pd.Series([], dtype=float)))
+    assert all(np.isnan(share) for share in aligned_shares(pd.Series([], dtype=bool), pd.Series([], dtype=float)))
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_what_an_extension_brings_is_known_as_the_shipped_is(written: Written) -
         set(figures.all_figures()) - shipped[0] == {"mine"}
         and figures.all_figures()["mine"].path == folder / "figures/mine.py"
     )
-    assert set(tools.names()) - shipped[1] == {"perf"} and tools.commands()["perf"].around([], {}, 1) == []
+    assert set(tools.names()) - shipped[1] == {"perf"} and tools.commands()["perf"].wrap_command([], {}, 1) == []
     assert tools.names()[-1] == "perf" and "perf" in tools.that(tools.SAMPLE)
     assert set(registry.shipped_models()) - shipped[2] == {"tiny"}
     assert (

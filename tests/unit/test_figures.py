@@ -36,7 +36,7 @@ def tables(recording: Callable) -> dict[str, pd.DataFrame]:
     return {
         "kernels": kernels,
         "counted": counted,
-        "roofline": tabulate_roofline.table(counted.assign(mangled=counted["function"]), PEAKS),
+        "roofline": tabulate_roofline.make_roofline(counted.assign(mangled=counted["function"]), PEAKS),
         "steps": pd.read_csv(DATA / "zoo/steps.csv"),
     }
 
@@ -93,7 +93,7 @@ def test_a_single_cell_is_drawn_too(tables: dict[str, pd.DataFrame], name: str) 
 def test_a_figure_without_counters_says_what_to_collect(tables: dict[str, pd.DataFrame], name: str) -> None:
     draw, _ = FIGURES[name]
     bare = tables["kernels"].assign(mangled=tables["kernels"]["function"], dram_bytes=float("nan"))
-    figure = draw(tabulate_roofline.table(bare, PEAKS) if name == "roofline" else bare)
+    figure = draw(tabulate_roofline.make_roofline(bare, PEAKS) if name == "roofline" else bare)
     assert "ncu.set" in figure.axes[0].texts[0].get_text()
 
 
@@ -120,7 +120,7 @@ def test_a_stack_ends_at_the_whole(tables: dict[str, pd.DataFrame]) -> None:
 
 
 def test_every_class_has_a_colour_of_its_own() -> None:
-    classes = kernel_classes.content()["classes"]
+    classes = kernel_classes.read_rules_file()["classes"]
     assert set(palette.CLASS_COLOURS) == set(classes)
     assert len(set(palette.CLASS_COLOURS.values())) == len(classes)
 

@@ -21,7 +21,7 @@ NEEDS = ("needed_product_flop", "needed_other_flop", "needed_bytes")
 @pytest.fixture(autouse=True)
 def by_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are told apart by functions, which all names tell."""
-    monkeypatch.setattr(demangle, "available", lambda: False)
+    monkeypatch.setattr(demangle, "can_demangle", lambda: False)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_layers_have_times_of_nsys_and_counters_of_ncu(
 ) -> None:
     joined = joined_step.join_ncu_launches(by_ncu, 1, [by_ncu], by_torch, by_nsys)
     called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
     )
     table = tree(called, joined)
     counted = by_ncu["dram__bytes_read.sum"] + by_ncu["dram__bytes_write.sum"]
@@ -93,9 +93,9 @@ def test_layers_have_times_of_nsys_and_counters_of_ncu(
     steps = table.xs("(step)")
     assert steps["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
     assert steps["needed_flop"].sum() == 476 * 16 and steps["share"].sum() == pytest.approx(1)
-    covered = owner_coverage.table(called, joined).iloc[0]
+    covered = owner_coverage.make_owner_coverage(called, joined).iloc[0]
     assert covered[["operator_share", "module_share", "aligned_share", "nsys_share"]].tolist() == [1, 1, 1, 1]
-    kernels = layer_kernels.table(joined_step.kernels(joined), PEAKS)
+    kernels = layer_kernels.make_layer_kernels(joined_step.kernels(joined), PEAKS)
     assert (kernels["multiprocessors"] == 132).all()
     assert kernels["launches"].sum() == 475 and kernels["dram_bytes"].mul(kernels["launches"]).sum() == counted.sum()
     assert kernels["bound"].ne("").all() and kernels["total_ns"].is_monotonic_decreasing
@@ -116,7 +116,7 @@ def test_counters_of_a_sample_have_intervals(by_torch: pd.DataFrame, by_ncu: pd.
 def test_without_ncu_times_are_those_of_nsys(by_torch: pd.DataFrame, by_nsys: pd.DataFrame) -> None:
     joined = joined_step.join_nsys_launches(by_nsys, by_torch)
     called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
     )
     table = tree(called, joined)
     assert table.xs("(step)")["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
@@ -139,8 +139,8 @@ def test_launches_that_torch_has_not_are_told_apart(by_torch: pd.DataFrame, by_n
     joined = joined_step.join_ncu_launches(window, 1, [window], by_torch, None)
     assert joined.launches.loc[40, [*OWNER]].tolist() == ["", "", "", joined_step.UNALIGNED, "", "forward"]
     called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
     )
-    covered = owner_coverage.table(called, joined).iloc[0]
+    covered = owner_coverage.make_owner_coverage(called, joined).iloc[0]
     assert covered["aligned_launches"] == 475 / 476 and covered["unowned"].startswith("no operator")
     assert ("(unaligned)", "forward") in tree(called, joined).index

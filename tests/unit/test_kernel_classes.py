@@ -135,8 +135,8 @@ def test_real_names(kernel: str, expected: str) -> None:
 
 
 def test_every_class_has_a_name_and_every_rule_decides_one(found_in_public: list[dict[str, str]]) -> None:
-    assert set(NAMES) == set(kernel_classes.content()["classes"])
-    rules = kernel_classes.parse_rules(kernel_classes.content())
+    assert set(NAMES) == set(kernel_classes.read_rules_file()["classes"])
+    rules = kernel_classes.parse_rules(kernel_classes.read_rules_file())
     deciding = set()
     for name in [*(name for name, _ in CASES), *(row["kernel"] for row in found_in_public)]:
         path, arguments = function_path(name), template_arguments(name)
@@ -182,7 +182,7 @@ MISSED = {"reduce_segments"}
 
 def test_names_found_in_public_are_of_their_operators_class(found_in_public: list[dict[str, str]]) -> None:
     assert len(found_in_public) == 307 and all(row["source"] for row in found_in_public)
-    assert {row["class"] for row in found_in_public} == set(kernel_classes.content()["classes"])
+    assert {row["class"] for row in found_in_public} == set(kernel_classes.read_rules_file()["classes"])
     wrong = {row["kernel"] for row in found_in_public if kernel_classes.classify(row["kernel"]) != row["class"]}
     assert wrong == MISSED
 

@@ -178,7 +178,7 @@ def test_what_no_trace_tells_is_that_of_a_recorded_step(tmp_path: Path) -> None:
     )
     assert made.gpu["gap"].tolist() == [1_100]
     # Five tell: what they have is taken.
-    (walls,) = simulator.step_times(made, simulator.run(made)).tolist()
+    (walls,) = simulator.step_times(made, simulator.simulate(made)).tolist()
     assert walls == pytest.approx(5e3 + 6e3 + 1234 + 4e3, abs=2)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from profzoo.op_costs.operators import COLUMNS, call_costs
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 from profzoo.tools.torch import launch_costs, owners
 from profzoo.tools.torch import trace as torch_trace
 from profzoo.tools.torch.nesting import nest_operators
@@ -18,7 +18,7 @@ def test_operators_need_what_a_count_of_their_calls_says() -> None:
     torch.manual_seed(0)
     events = owned.traced(owned.Known())
     table = owners.tabulate_operators(torch_trace.make_trace(events))
-    counted = call_costs(calls(events))
+    counted = call_costs(list_calls(events))
     assert table[COLUMNS].sum().tolist() == counted.sum().tolist()
     assert (
         table["needed_product_flop"].sum() > 0

@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.launches import alignment, cross_tool
 from profzoo.launches.alignment import align
-from profzoo.launches.cross_tool import align_launches, coverage
+from profzoo.launches.cross_tool import align_launches, aligned_shares
 from profzoo.launches.myers_diff import NONE
 
 
@@ -26,7 +26,7 @@ def test_launches_that_differ_in_anything_have_numbers_of_their_own() -> None:
     columns = ["mangled", "grid_y", "block_x", "smem_dynamic_bytes"]
     first = launches("a" * len(rows)).assign(**dict(zip(columns, zip(*rows, strict=True), strict=True)))
     second = first.iloc[::-1].iloc[:50]
-    codes, others = cross_tool.keys(first, second)
+    codes, others = cross_tool.number_launch_keys(first, second)
     assert len(set(codes.tolist())) == len(rows) == 81 and len(others) == 50
     assert others.tolist() == codes[::-1][:50].tolist()
 
@@ -91,9 +91,9 @@ def test_edits_of_all_streams_count() -> None:
 
 
 def test_coverage_of_launches_and_of_time() -> None:
-    assert coverage(pd.Series([True, False, False]), pd.Series([10, 20, 50])) == (1 / 3, 0.125)
-    assert coverage(pd.Series([True, True]), pd.Series([30, 30])) == (1, 1)
-    share, time = coverage(pd.Series([True, False]), pd.Series([0, 0]))
+    assert aligned_shares(pd.Series([True, False, False]), pd.Series([10, 20, 50])) == (1 / 3, 0.125)
+    assert aligned_shares(pd.Series([True, True]), pd.Series([30, 30])) == (1, 1)
+    share, time = aligned_shares(pd.Series([True, False]), pd.Series([0, 0]))
     assert share == 0.5 and np.isnan(time)
 
 

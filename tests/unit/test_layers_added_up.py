@@ -166,13 +166,13 @@ def test_how_much_of_the_time_has_an_owner() -> None:
         ("add", "(outside)", "backward", 5), ("", "(unaligned)", "forward", 5), ("mul", "(graph)", "forward", 4),
         ("fill_", "(step)", "data", 3), ("copy_", "(step)", "data", 3),
     )  # fmt: skip
-    (row,) = owner_coverage.table(given, None).to_dict("records")
+    (row,) = owner_coverage.make_owner_coverage(given, None).to_dict("records")
     assert (row["launches"], row["total_ns"]) == (8, 100)
     assert row["operator_share"] == pytest.approx(0.95) and row["module_share"] == pytest.approx(0.7)
     assert row["unowned"] == "add 15.0%, no operator 5.0%, mul 4.0%"
     assert np.isnan([row["aligned_launches"], row["aligned_share"], row["nsys_share"]]).all()
     # Operators that all have an owner are not named, also where the column knows of them.
-    (row,) = owner_coverage.table(given[:3].astype({"operator": "category"}), None).to_dict("records")
+    (row,) = owner_coverage.make_owner_coverage(given[:3].astype({"operator": "category"}), None).to_dict("records")
     assert row["unowned"] == "add 12.5%"
 
 
@@ -181,13 +181,13 @@ def test_how_much_of_the_launches_other_tools_saw() -> None:
     seen = pd.DataFrame({"ns": [10, 20, 30, 40], BY: ["launch", "gap", "launch", ""],
                          "nsys_ns": [10, None, None, 40]})  # fmt: skip
     given = called(("mm", "head", "forward", 1))
-    (row,) = owner_coverage.table(given, Joined(seen, 1)).to_dict("records")
+    (row,) = owner_coverage.make_owner_coverage(given, Joined(seen, 1)).to_dict("records")
     assert (row["aligned_launches"], row["aligned_share"], row["nsys_share"]) == (0.75, 0.6, 0.5)
     assert (row["operator_share"], row["module_share"], row["unowned"]) == (1, 1, "")
-    (row,) = owner_coverage.table(given, Joined(seen.drop(columns="nsys_ns"), 1)).to_dict("records")
+    (row,) = owner_coverage.make_owner_coverage(given, Joined(seen.drop(columns="nsys_ns"), 1)).to_dict("records")
     assert row["aligned_share"] == 0.6 and np.isnan(row["nsys_share"])
     # Of nothing there is no share.
-    (row,) = owner_coverage.table(given.iloc[:0], None).to_dict("records")
+    (row,) = owner_coverage.make_owner_coverage(given.iloc[:0], None).to_dict("records")
     assert (row["launches"], row["operator_share"], row["module_share"]) == (0, 0, 0)
 
 
@@ -211,7 +211,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     sizes = dict.fromkeys(GRID, 1)
     rows = owners(("add", "body", "forward"), ("mm", "head", "forward"), ("mul", "body", "forward"))
     rows = rows.assign(kind="kernel", name=["b", "void cutlass::gemm<1>()", "a"], ns=[20.0, 60.0, 20.0], **sizes)
-    table = layer_kernels.table(joined_step.sum_torch_launches(rows, 1), {})
+    table = layer_kernels.make_layer_kernels(joined_step.sum_torch_launches(rows, 1), {})
     assert table[["operator", "class", "share", "total_ns", "bound"]].to_numpy().tolist() == [
         ["mm", "gemm", 0.6, 60, ""], ["add", "other", 0.2, 20, ""], ["mul", "other", 0.2, 20, ""],
     ]  # fmt: skip
@@ -220,7 +220,9 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     assert list(read.columns) == layer_kernels.COLUMNS and read["mangled"].tolist() == ["", "", ""]
     assert read["grid_x"].tolist() == [1, 1, 1] and read["smem_static_bytes"].isna().all()
     assert read["dram_bytes"].isna().all() and read["mean_ns"].tolist() == [60, 20, 20]
-    assert layer_kernels.table(joined_step.sum_torch_launches(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
+    assert layer_kernels.make_layer_kernels(joined_step.sum_torch_launches(rows[:1].assign(ns=1.0), 1), {})[
+        "share"
+    ].tolist() == [1]
     with pytest.raises(DataError, match=r"column launches, row 1 holds '-1\.0', which is no number from 0 on"):
         write_csv(table.assign(launches=-1.0), tmp_path / "kernels.csv")
         reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)

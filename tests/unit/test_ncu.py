@@ -247,9 +247,18 @@ def test_metrics_are_asked_for_by_the_names_that_the_gpu_has(
 ) -> None:
     monkeypatch.setenv("PATH", answering(tmp_path, said, code))
     command = ["ncu", "--set", "basic", "--metrics", DRAM, "--nvtx", "--", "python", "-m", "x"]
-    assert ncu.prepared(command, True) == ["ncu", "--set", "basic", "--metrics", asked, "--nvtx", "--", *command[-3:]]
+    assert ncu.adapt_command(command, True) == [
+        "ncu",
+        "--set",
+        "basic",
+        "--metrics",
+        asked,
+        "--nvtx",
+        "--",
+        *command[-3:],
+    ]
 
 
 def test_without_a_gpu_nothing_is_profiled() -> None:
     with pytest.raises(CollectError, match="ncu profiles GPUs only"):
-        ncu.prepared(["ncu"], False)
+        ncu.adapt_command(["ncu"], False)

@@ -183,7 +183,7 @@ MADE = {"report": Path("r/x.ncu-rep"), "more": Path("r/more")}
     ],
 )
 def test_ncu_around_a_program(words: str, made: dict, processes: int, command: str) -> None:
-    assert " ".join(ncu.around(words.split(), made, processes)) == command
+    assert " ".join(ncu.wrap_command(words.split(), made, processes)) == command
 
 
 def test_words_of_each_run() -> None:
@@ -194,13 +194,13 @@ def test_words_of_each_run() -> None:
 
 
 def test_what_a_run_leaves(tmp_path: Path) -> None:
-    assert ncu.leaves(MADE) == [MADE["report"]] and ncu.leaves(MADE | {"ranks": Path("r")}) == []
+    assert ncu.output_files(MADE) == [MADE["report"]] and ncu.output_files(MADE | {"ranks": Path("r")}) == []
     more = tmp_path / "more"
     for _ in range(2):
         # The second time it is there already.
-        ncu.settle({"report": tmp_path / "x", "more": more})
+        ncu.arrange_outputs({"report": tmp_path / "x", "more": more})
         assert more.is_dir()
-    ncu.settle({"report": tmp_path / "x"})
+    ncu.arrange_outputs({"report": tmp_path / "x"})
     assert sorted(tmp_path.iterdir()) == [more]
 
 
@@ -208,10 +208,10 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
 def test_errors_from_a_thousandth_to_the_whole(error: str, fits: bool) -> None:
     given = options() | {"error": error}
     if fits:
-        assert ncu.checked(given) == given
+        assert ncu.check_settings(given) == given
     else:
         with pytest.raises(ConfigError, match=r"give 0\.1% to 100%"):
-            ncu.checked(given)
+            ncu.check_settings(given)
 
 
 def test_a_budget_asks_for_a_choice_of_launches() -> None:
@@ -219,17 +219,17 @@ def test_a_budget_asks_for_a_choice_of_launches() -> None:
     sets = {"launch": {"metrics": ["x.sum"], "launches": "all"}, "parts": SETS["parts"], "own": {"set": "full"}}
     given = {**options(), "sets": sets, "set": "own"}
     for launches in ("sampled", "distinct"):
-        assert ncu.checked(given | {"budget": 60, "launches": launches})
+        assert ncu.check_settings(given | {"budget": 60, "launches": launches})
     with pytest.raises(ConfigError, match=r"set the launches of ncu\.sets\.own to sampled or distinct, not 'all'"):
-        ncu.checked(given | {"budget": 60, "launches": "all"})
-    assert ncu.checked(given | {"budget": None, "launches": "all"})
+        ncu.check_settings(given | {"budget": 60, "launches": "all"})
+    assert ncu.check_settings(given | {"budget": None, "launches": "all"})
 
 
 def test_filters_of_processes_need_child_processes() -> None:
     alone, chosen = {"target_processes": "application-only"}, {"target_processes_filter": "x"}
-    assert ncu.checked(options() | alone) and ncu.checked(options() | chosen)
+    assert ncu.check_settings(options() | alone) and ncu.check_settings(options() | chosen)
     with pytest.raises(ConfigError, match=r"set ncu\.target_processes to all"):
-        ncu.checked(options() | alone | chosen)
+        ncu.check_settings(options() | alone | chosen)
 
 
 def test_what_sets_of_ranges_cannot_take() -> None:
@@ -238,15 +238,15 @@ def test_what_sets_of_ranges_cannot_take() -> None:
     with pytest.raises(
         ConfigError, match=r"^ncu\.replay = 'range' measures whole ranges: set ncu\.launches to all, not"
     ):
-        ncu.checked(only | {"launches": "sampled"})
-    assert ncu.checked(only | {"launches": "all"})
+        ncu.check_settings(only | {"launches": "sampled"})
+    assert ncu.check_settings(only | {"launches": "all"})
     with pytest.raises(ConfigError, match=r"unset ncu\.kernel_name"):
-        ncu.checked(only | {"launches": "all", "kernel_name": "x"})
+        ncu.check_settings(only | {"launches": "all", "kernel_name": "x"})
     with pytest.raises(ConfigError, match=r"set ncu\.sets\.own\.launches to all, not 2"):
-        ncu.checked(only | {"launches": "all", "sets": {"own": {"set": "full", "launches": 2}}})
+        ncu.check_settings(only | {"launches": "all", "sets": {"own": {"set": "full", "launches": 2}}})
     own = only | {"replay": "kernel", "sets": {"own": {"set": "full", "replay": "range"}}}
-    assert ncu.checked(own | {"launches": "sampled", "kernel_name": "x"})
+    assert ncu.check_settings(own | {"launches": "sampled", "kernel_name": "x"})
     with pytest.raises(
         ConfigError, match=r"^ncu\.sets\.own\.replay = 'range' measures .* set ncu\.sets\.own\.launches"
     ):
-        ncu.checked(own | {"sets": {"own": {"set": "full", "replay": "range", "launches": "sampled"}}})
+        ncu.check_settings(own | {"sets": {"own": {"set": "full", "replay": "range", "launches": "sampled"}}})

@@ -12,7 +12,7 @@ from profzoo.cell import settings
 from profzoo.harness import step_loop
 from profzoo.harness.recorders import Recorder
 from profzoo.op_costs.operators import call_costs, operator_cost
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 from tests import zoo
 
 # What torch has no formula for.
@@ -34,7 +34,7 @@ def traced(name: str, phase: str, path: Path) -> pd.DataFrame:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step(name, phase)
     profiler.export_chrome_trace(str(path))
-    return calls(json.loads(path.read_text())["traceEvents"])
+    return list_calls(json.loads(path.read_text())["traceEvents"])
 
 
 def counted_again(table: pd.DataFrame) -> int:

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from profzoo.op_costs.operator_calls import Needed
 from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, call_costs, operator_cost
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 from tests.conftest import DATA
 
 ATEN = torch.ops.aten
@@ -211,7 +211,7 @@ def test_an_lstm_needs_the_same_on_cpu_and_gpu() -> None:
 
 def test_the_recorded_lstm_by_hand() -> None:
     """Batch 10, 256 words of 300 numbers, 64 units, with a layer of two classes behind it: three steps on a GPU."""
-    table = calls(json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))["traceEvents"])
+    table = list_calls(json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))["traceEvents"])
     own = call_costs(table).groupby(table["operator"])["needed_product_flop"].sum() / 3
     weights, words = 4 * 64 * (300 + 64), 10 * 256
     assert own["aten::_cudnn_rnn"] == 2 * words * weights
@@ -333,5 +333,5 @@ def test_what_a_call_calls_is_not_counted_twice() -> None:
 
 
 def test_no_calls_need_nothing() -> None:
-    nothing = calls([])
+    nothing = list_calls([])
     assert call_costs(nothing).empty and list(call_costs(nothing)) == COLUMNS

@@ -8,7 +8,7 @@ import pytest
 from profzoo.op_costs.elementwise import ALIKE, COPIED, LISTS, POINTWISE, REDUCED, broadcast
 from profzoo.op_costs.operator_calls import ITEM_BYTES, Needed
 from profzoo.op_costs.operators import call_costs, exclusive_costs, operator_cost
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 
 
 def of(operator: str, *inputs: Any) -> Needed:
@@ -305,7 +305,7 @@ def test_calls_of_a_trace_stand_behind_the_one_that_made_them() -> None:
              ("first", 1, 0.0, 1.0)]  # fmt: skip
     events = [{"cat": "cpu_op", "name": name, "tid": thread, "ts": at, "dur": long, "args": {"External id": int(at) + 7}}
               for name, thread, at, long in given]  # fmt: skip
-    table = calls([*events, {"cat": "kernel", "name": "k", "ts": 0, "dur": 1}])
+    table = list_calls([*events, {"cat": "kernel", "name": "k", "ts": 0, "dur": 1}])
     assert table["operator"].tolist() == ["a", "first", "b", "c", "e", "other"]
     assert table["parent"].tolist() == [-1, 0, 0, 0, -1, -1] and table["call"].tolist() == [7, 7, 9, 12, 17, 10]
     assert table["start"].tolist() == [0, 0, 2, 5, 10, 3] and table["dims"].tolist() == ["[]"] * 6

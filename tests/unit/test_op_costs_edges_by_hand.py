@@ -10,7 +10,7 @@ import pytest
 from profzoo.op_costs import elementwise
 from profzoo.op_costs.operator_calls import Call, UnknownError
 from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, call_costs, exclusive_costs, operator_cost
-from profzoo.op_costs.trace_calls import calls
+from profzoo.op_costs.trace_calls import list_calls
 from tests.unit.test_op_costs_by_hand import of
 
 
@@ -178,7 +178,7 @@ def test_a_call_ends_before_the_next_of_its_thread_and_not_of_another() -> None:
     """One that lasts nothing is in what is open as it begins; and threads may run at the same time."""
     given = [("a", 1, 0.0, 4.0), ("nothing", 1, 2.0, 0.0), ("b", 2, 1.0, 1.0), ("behind", 1, 4.0, 0.0)]
     events = [{"cat": "cpu_op", "name": name, "tid": thread, "ts": at, "dur": long} for name, thread, at, long in given]
-    table = calls(events)
+    table = list_calls(events)
     assert table["operator"].tolist() == ["a", "nothing", "behind", "b"] and table["parent"].tolist() == [-1, 0, -1, -1]
     assert table["call"].tolist() == [-1] * 4
-    assert calls([]).empty
+    assert list_calls([]).empty

@@ -181,7 +181,10 @@ def test_shares_are_of_the_step_and_what_is_in_no_part_is_other(
 def test_parts_that_overlap_leave_nothing_over() -> None:
     rows = [("step", 100), ("forward", 90), ("loss", 30)]
     table = pd.DataFrame([{"kind": "range", "name": name, "cpu_ns": ns} for name, ns in rows])
-    assert activity.of_ranges(table, {"device_type": "cpu"}) == ("cpu", {"forward": (90, None), "loss": (30, None)})
+    assert activity.summarise_ranges(table, {"device_type": "cpu"}) == (
+        "cpu",
+        {"forward": (90, None), "loss": (30, None)},
+    )
 
 
 @pytest.mark.parametrize(

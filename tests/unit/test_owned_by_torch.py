@@ -25,7 +25,7 @@ def test_launches_and_times_of_torch_are_per_step() -> None:
 
 def test_copies_are_what_is_no_kernel() -> None:
     table = launches(("kernel", "f", 1.0), ("memcpy", "c", 2.0), ("memset", "s", 3.0))
-    assert joined_step.copies(table)["name"].tolist() == ["c", "s"]
+    assert joined_step.select_copies(table)["name"].tolist() == ["c", "s"]
     assert joined_step.sum_torch_launches(table, 1)["kernel"].tolist() == ["f"]
 
 

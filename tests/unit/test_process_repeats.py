@@ -87,7 +87,7 @@ def test_processes_count_alike_however_many_steps_they_have() -> None:
     ],
 )
 def test_the_interval_of_the_mean(given: list[list[float]], low: float, high: float) -> None:
-    found = process_repeats.interval([np.array(steps, dtype=float) for steps in given])
+    found = process_repeats.mean_interval([np.array(steps, dtype=float) for steps in given])
     assert found == pytest.approx((low, high), abs=0.001, nan_ok=True)
 
 
@@ -97,7 +97,7 @@ def test_the_interval_of_the_mean_holds_it_in_95_of_100_cases() -> None:
         held = 0
         for _ in range(2000):
             between = random.normal(0, 1, processes) if processes > 1 else np.zeros(1)
-            low, high = process_repeats.interval([random.normal(100 + shift, 2, steps) for shift in between])
+            low, high = process_repeats.mean_interval([random.normal(100 + shift, 2, steps) for shift in between])
             held += low <= 100 <= high
         assert 0.935 < held / 2000 < 0.965
 

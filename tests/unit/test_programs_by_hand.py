@@ -129,7 +129,7 @@ def test_a_program_has_the_outermost_calls_of_threads_that_launch() -> None:
              (1_250, 1_400, 4, MAIN + 1, LAUNCH), (1_260, 1_270, 5, MAIN + 2, "cudaEventQuery"),
              (1_420, 1_430, 6, MAIN, "cuKernelGetName"), (3_000, 3_010, 7, MAIN, FREE), (3_001, 3_020, 8, MAIN, LAUNCH)]  # fmt: skip
     gpu = [work(1, 1_000, 1_010), work(3, 1_500, 1_600), work(4, 1_700, 1_800), work(99, 1, 2)]
-    one = programs.program_of(trace(calls, gpu))
+    one = programs.build_program(trace(calls, gpu))
     assert one is not None and one.steps == 2
     rows = one.host[["kind", "start", "end", "correlation"]].to_numpy().tolist()
     assert rows == [
@@ -142,7 +142,7 @@ def test_a_program_has_the_outermost_calls_of_threads_that_launch() -> None:
     assert one.gpu[["host", "start", "ns"]].to_numpy().tolist() == [[1, 1_500, 100], [2, 1_700, 100]]
     assert one.host["launches"].tolist() == [False, True, True, *[False] * 5]
     assert one.host["step"].tolist() == [0] * 5 + [1] * 3
-    assert programs.program_of(trace(calls, [work(99, 1, 2)])) is None
+    assert programs.build_program(trace(calls, [work(99, 1, 2)])) is None
 
 
 def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
@@ -150,7 +150,7 @@ def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
              "cudaHostAlloc_v3020": "allocates", "cuMemAlloc_v2": "allocates", "cuMemFree_v2": "syncs allocates",
              "cudaFreeAsync_v11020": "allocates", "cudaMemcpyAsync_v3020": "copies", "cudaEventSynchronize_v3020": "syncs"}  # fmt: skip
     calls = [(1_050 + 100 * place, 1_060 + 100 * place, place, MAIN, name) for place, name in enumerate(names)]
-    one = programs.program_of(trace(calls, [work(0, 1_070, 1_080)]))
+    one = programs.build_program(trace(calls, [work(0, 1_070, 1_080)]))
     assert one is not None
     rows = one.host[one.host["kind"] == CALL].set_index("name")
     for name, expected in names.items():
@@ -166,7 +166,7 @@ def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
 def test_a_graphs_nodes_are_on_the_stream_of_its_first() -> None:
     calls = [(1_200, 1_300, 1, MAIN, GRAPHED), (1_310, 1_320, 2, MAIN, LAUNCH)]
     gpu = [work(1, 1_500, 1_600, stream=9), work(1, 1_400, 1_450, stream=8), work(2, 1_700, 1_710, stream=5)]
-    one = programs.program_of(trace(calls, gpu))
+    one = programs.build_program(trace(calls, gpu))
     assert one is not None
     assert one.gpu[["start", "stream", "node"]].to_numpy().tolist() == [
         [1_400, 8, True],

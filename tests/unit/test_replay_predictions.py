@@ -124,7 +124,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
         for name, (truth, change) in CHANGES.items():
             if applies(name, acts):
                 changed = change(program, groups_of(program))
-                predicted = simulator.step_times(changed, simulator.run(changed)).mean()
+                predicted = simulator.step_times(changed, simulator.simulate(changed)).mean()
                 true = simulated.simulate(truth(acts), **device).step_ns()
                 found[name].append(float(predicted / true - 1))
     return {name: np.array(values) for name, values in found.items()}

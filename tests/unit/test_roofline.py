@@ -104,7 +104,7 @@ def test_a_groups_efficiency_is_that_of_its_launches_each_at_its_own_bound() -> 
 
 def test_the_table_has_cells_classes_ranges_and_launches() -> None:
     rows = kernels({**COPY, "class": "copy"}, {**PRODUCT, "class": "gemm"}, {"mean_ns": 30, "class": "random"})
-    found = tabulate_roofline.table(rows.assign(model="m", phase="train", range="forward"), PEAKS)
+    found = tabulate_roofline.make_roofline(rows.assign(model="m", phase="train", range="forward"), PEAKS)
     assert found["level"].tolist() == ["cell", *["class"] * 3, "range", *["launch"] * 3]
     assert found["counted_share"].tolist() == pytest.approx([120 / 150, 1, 1, 0, 120 / 150, 1, 1, 0])
     assert found["bound"].tolist() == ["tensor", "dram", "tensor", "", "tensor", "dram", "tensor", ""]

@@ -97,11 +97,11 @@ def test_the_interval_of_one_process_is_of_five_parts() -> None:
     Of the ten steps the mean is 3, and the shortest 0.9. Of three steps each is a part: 10, 20 and 60.
     """
     steps = np.array([1.1, 0.9, 2.1, 1.9, 3.1, 2.9, 4.1, 3.9, 5.1, 4.9])
-    assert process_repeats.interval([steps]) == pytest.approx((3 - 1.9632, 3 + 1.9632), abs=1e-4)
+    assert process_repeats.mean_interval([steps]) == pytest.approx((3 - 1.9632, 3 + 1.9632), abs=1e-4)
     # Squares of 20, 10 and 30 are 1,400, of two degrees, in three parts: 15.2753 times 4.3027.
-    assert process_repeats.interval([np.array([10.0, 20, 60])]) == pytest.approx((10, 30 + 65.725), abs=1e-2)
+    assert process_repeats.mean_interval([np.array([10.0, 20, 60])]) == pytest.approx((10, 30 + 65.725), abs=1e-2)
     # The mean is of steps, not of parts: of 2 1 1 1 1 steps 1 3 2 2 2 2.
-    six = process_repeats.interval([np.array([1.0, 3, 2, 2, 2, 8])])
+    six = process_repeats.mean_interval([np.array([1.0, 3, 2, 2, 2, 8])])
     assert sum(six) / 2 != pytest.approx(16 / 5) and six[1] == pytest.approx(3 + 2.7764 * 1.2, abs=1e-3)
 
 

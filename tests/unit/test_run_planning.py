@@ -153,7 +153,7 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
     planned = plan(census, launches="sampled", error="1%")
     assert planned["runs"] > 1
     made = {"report": tmp_path / "x.ncu-rep", "more": tmp_path / "x.ncu-more"}
-    words = [*ncu.around([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
+    words = [*ncu.wrap_command([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
     commands = multi_run.split_commands(words[len(ncu.SEVERAL) :])
     assert len(commands) == planned["runs"]
     for number, (command, own) in enumerate(zip(commands, ncu.run_options(planned["options"]), strict=True), 1):

@@ -41,7 +41,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words(out: Path, code: str, interval_ms: int = 5) -> list[str]:
     """A small Python program under the sampler."""
-    _, *own = command.around(command.options({"interval_ms": interval_ms}), {"samples": out}, 1)
+    _, *own = command.wrap_command(command.options({"interval_ms": interval_ms}), {"samples": out}, 1)
     return [sys.executable, *own, sys.executable, "-c", code]
 
 
@@ -170,7 +170,7 @@ def test_a_machine_without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARY", "libnvidia-ml.so.none")
     found = doctor.check_nvml()
     assert "libnvidia-ml.so.none" in found.found and "install the driver" in str(found.advice)
-    assert doctor.able(frozenset({found.name})) is None and doctor.able(frozenset()) == "sample"
+    assert doctor.describe_use(frozenset({found.name})) is None and doctor.describe_use(frozenset()) == "sample"
 
 
 def test_doctor_asks_the_library(library: Path) -> None:
@@ -261,7 +261,7 @@ def test_the_sidecar_says_how_it_was_sampled(tmp_path: Path) -> None:
     assert sidecar["gaps"] == sidecar["warnings"] == said == []
     assert (sidecar["samples"], sidecar["interval_reached_ms"], sidecar["power_is"]) == (15, 100, nvml.INSTANT)
     assert sidecar["power_limits_w"] == {"a": 700} and len(table) == 15
-    assert activity.of_cell(table, sidecar)["power_w"] == pytest.approx(0.001)
+    assert activity.summarise_cell(table, sidecar)["power_w"] == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("count", [0, 9])
@@ -271,13 +271,13 @@ def test_too_few_samples_say_nothing(tmp_path: Path, count: int) -> None:
     (gap,) = sidecar["gaps"]
     assert f"the window of 2000 ms holds {count} sample(s)" in gap and "sample.window" in gap
     assert sidecar["warnings"] == ["another", gap] and gap in said[0] and sidecar["samples"] == count == len(table)
-    assert activity.of_cell(table, sidecar) == {}
+    assert activity.summarise_cell(table, sidecar) == {}
 
 
 def test_gpus_of_other_nodes_leave_a_gap(tmp_path: Path) -> None:
     ranks = [{"device_uuid": "a"}, {"device_uuid": "b"}]
     table, sidecar, _ = exported(tmp_path, raw([1000 + index for index in range(15)]), facts(ranks=ranks))
-    assert "of 2 GPUs 1 were sampled" in sidecar["gaps"][0] and activity.of_cell(table, sidecar) == {}
+    assert "of 2 GPUs 1 were sampled" in sidecar["gaps"][0] and activity.summarise_cell(table, sidecar) == {}
 
 
 def test_a_run_that_does_not_say_when_its_window_began(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_run_that_does_not_say_when_its_window_began(tmp_path: Path) -> None:
 def test_what_could_not_be_sampled_is_said(tmp_path: Path, kind: str, why: str) -> None:
     table, sidecar, said = exported(tmp_path, raw([]), facts(device_type=kind))
     (gap,) = sidecar["gaps"]
-    assert why in gap and gap in said[0] and table.empty and activity.of_cell(table, sidecar) == {}
+    assert why in gap and gap in said[0] and table.empty and activity.summarise_cell(table, sidecar) == {}
 
 
 @pytest.mark.parametrize("word", ["--nothing", None])
@@ -299,7 +299,7 @@ def test_without_nvml_the_program_runs_and_the_file_is_empty(tmp_path: Path, wor
     """On a CPU, and where the library is not there."""
     out = tmp_path / "raw.csv"
     asked = words(out, f"open({str(tmp_path / 'ran')!r}, 'w'); raise SystemExit(7)")
-    asked = command.prepared(asked, gpu=word is None)
+    asked = command.adapt_command(asked, gpu=word is None)
     code = "import sys; from profzoo.tools.sample import nvml, sampler; nvml.LIBRARY = 'libnone.so'; sys.exit(sampler.main())"
     answer = subprocess.run(
         [sys.executable, "-c", code, *asked[3:]], cwd=PROJECT, capture_output=True, text=True, check=False
@@ -310,7 +310,7 @@ def test_without_nvml_the_program_runs_and_the_file_is_empty(tmp_path: Path, wor
 
 
 def test_a_window_lasts_until_the_counter_of_energy_is_good_enough() -> None:
-    seconds = float(command.inside({"steps": Path("x")})[-1])
+    seconds = float(command.program_options({"steps": Path("x")})[-1])
     # A move every 100 ms, the first and last of them somewhere within.
     moving = [int(at * 10) for at in np.arange(0.07, seconds - 0.03, 0.02)]
     rows = pd.DataFrame({"process": 0, "gpu_uuid": "a", "energy_j": moving})
@@ -344,7 +344,7 @@ def test_each_process_has_a_window_of_its_own(tmp_path: Path) -> None:
     assert table.groupby("process")["t_ns"].max().tolist() == [10**9, 10**9]
     each = tables.summarise_processes(table, sidecar)
     assert [process["item_energy_power_j"] for process in each] == pytest.approx([5, 15])
-    assert activity.of_cell(table, sidecar)["power_w"] == pytest.approx(200)
+    assert activity.summarise_cell(table, sidecar)["power_w"] == pytest.approx(200)
 
 
 def test_a_process_without_samples_leaves_a_gap(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_a_process_without_samples_leaves_a_gap(tmp_path: Path) -> None:
 
 
 def test_the_first_of_several_processes_is_sampled_around() -> None:
-    around = command.around(command.options({"interval_ms": 20}), {"samples": Path("x.csv")}, 2)
+    around = command.wrap_command(command.options({"interval_ms": 20}), {"samples": Path("x.csv")}, 2)
     which, *rest = around[len(profile_words := around[:3]) :]
     assert profile_words == ["python", "-m", "profzoo.collect.profile_ranks"] and which == "first"
     program = ["python", "-m", "models.run"]

@@ -82,8 +82,8 @@ def test_doctor_says_what_there_is(loaded: pytest.MonkeyPatch, gpus: str, mode: 
     found = doctor.check_nvml()
     assert (found.found, found.advice) == (f"580.159.04, {said}", "see GPU above" if gpus == "0" else None)
     for lacking in ("GPU", "torch CUDA", "torch", "NVML"):
-        assert doctor.able(frozenset({lacking, "other"})) is None
-    assert doctor.able(frozenset({"other"})) == "sample"
+        assert doctor.describe_use(frozenset({lacking, "other"})) is None
+    assert doctor.describe_use(frozenset({"other"})) == "sample"
 
 
 def test_a_program_is_sampled_at_the_interval() -> None:
@@ -103,11 +103,11 @@ def test_a_program_is_sampled_at_the_interval() -> None:
 
 def test_a_window_lasts_until_a_move_of_the_counter_is_a_fiftieth() -> None:
     """Fifty moves of 100 ms, and 300 ms in which it begins and ends between two."""
-    assert float(command.inside({"steps": Path("x")})[-1]) == pytest.approx(5.3)
-    assert command.inside({"steps": Path("x")})[:3] == ["--steps", "x", "--at-least-s"]
-    assert [command.around([], {"samples": Path("x")}, count)[:1] for count in (1, 2)] == [["python"]] * 2
-    assert "first" not in command.around([], {"samples": Path("x")}, 1)
-    assert command.around([], {"samples": Path("x")}, 2)[3:7] == ["first", *command.SAMPLER]
+    assert float(command.program_options({"steps": Path("x")})[-1]) == pytest.approx(5.3)
+    assert command.program_options({"steps": Path("x")})[:3] == ["--steps", "x", "--at-least-s"]
+    assert [command.wrap_command([], {"samples": Path("x")}, count)[:1] for count in (1, 2)] == [["python"]] * 2
+    assert "first" not in command.wrap_command([], {"samples": Path("x")}, 1)
+    assert command.wrap_command([], {"samples": Path("x")}, 2)[3:7] == ["first", *command.SAMPLER]
 
 
 def test_every_column_is_in_its_base_unit() -> None:
@@ -286,8 +286,8 @@ def test_what_a_step_holds_adds_up_to_its_peak() -> None:
 
 def test_the_baselines_clock_writes_steps_and_memory() -> None:
     steps, memory = Path("s"), Path("m")
-    assert time_command.inside({"steps": steps}) == ["--steps", "s"]
-    assert tools.commands()["time"].leaves({"steps": steps, "sidecar": Path("s.json")}) == [steps]
+    assert time_command.program_options({"steps": steps}) == ["--steps", "s"]
+    assert tools.commands()["time"].output_files({"steps": steps, "sidecar": Path("s.json")}) == [steps]
     both = {"steps": steps, "memory": memory}
-    assert time_command.inside(both) == ["--steps", "s", "--memory", "m"]
-    assert tools.commands()["time"].leaves(both) == [steps, memory]
+    assert time_command.program_options(both) == ["--steps", "s", "--memory", "m"]
+    assert tools.commands()["time"].output_files(both) == [steps, memory]

@@ -13,14 +13,14 @@ def test_a_kernel_waits_for_its_call_and_for_its_stream() -> None:
     """The second is 10 ns from its call, the third 1 ns after the second, which was not over."""
     host = [BEGINS, call(5, 6), call(5, 6), call(2, 1), ENDS | {"gap": 3.0}]
     gpu = [kernel(1, 4, latency=10, gap=1), kernel(2, 4, latency=10, gap=1), kernel(3, 4, latency=1, gap=1)]
-    ran = simulator.run(program(host, gpu))
+    ran = simulator.simulate(program(host, gpu))
     assert ran.host_starts.tolist() == [0, 5, 16, 24, 28] and ran.host_ends.tolist() == [0, 11, 22, 25, 28]
     assert ran.gpu_starts.tolist() == [15, 26, 31] and ran.gpu_ends.tolist() == [19, 30, 35]
 
 
 def test_a_call_of_another_thread_begins_by_the_start_of_the_row_before() -> None:
     """It ends first, and what follows waits for the longer of both."""
-    ran = simulator.run(program([call(0, 10), call(2, 3, overlaps=True), call(1, 1)], []))
+    ran = simulator.simulate(program([call(0, 10), call(2, 3, overlaps=True), call(1, 1)], []))
     assert ran.host_starts.tolist() == [0, 2, 11]
 
 
@@ -36,11 +36,11 @@ def test_a_call_of_another_thread_begins_by_the_start_of_the_row_before() -> Non
 def test_a_wait_ends_a_tail_after_what_is_waited_for(wait: int, target: int, ends: float) -> None:
     """10 and 20 ns on stream 7, 50 on stream 20, and nothing on stream 9."""
     host = [call(), call(), call(), call(0, 1, wait=wait, target=target, tail=4)]
-    ran = simulator.run(program(host, [kernel(0, 10), kernel(1, 20), kernel(2, 50, stream=20)]))
+    ran = simulator.simulate(program(host, [kernel(0, 10), kernel(1, 20), kernel(2, 50, stream=20)]))
     assert ran.host_ends[-1] == ends
     # Its own time counts where it is longer.
     host[-1]["own"] = 100
-    assert simulator.run(program(host, [kernel(0, 10)])).host_ends[-1] == 100
+    assert simulator.simulate(program(host, [kernel(0, 10)])).host_ends[-1] == 100
 
 
 def test_a_call_that_waits_before_it_launches_takes_its_own_time_after_that() -> None:
@@ -49,7 +49,7 @@ def test_a_call_that_waits_before_it_launches_takes_its_own_time_after_that() ->
         call(2, 5, wait=blocking_calls.BEFORE, target=0, tail=90),
         call(0, 5, wait=blocking_calls.BEFORE, target=0),
     ]
-    ran = simulator.run(program(host, [kernel(0, 30), kernel(1, 1, latency=3), kernel(2, 1, latency=3)]))
+    ran = simulator.simulate(program(host, [kernel(0, 30), kernel(1, 1, latency=3), kernel(2, 1, latency=3)]))
     assert ran.host_ends.tolist() == [0, 35, 40]
     assert ran.gpu_starts.tolist() == [0, 33, 38]
 
@@ -57,7 +57,7 @@ def test_a_call_that_waits_before_it_launches_takes_its_own_time_after_that() ->
 def test_a_full_queue_holds_the_call_until_an_earlier_launch_begins() -> None:
     """Of 100 ns each, two in the queue; calls of 1 ns. The fourth finds room at 100, the fifth at 200."""
     host = [call(0, 1)] * 5
-    ran = simulator.run(program(host, [kernel(row, 100, room=2) for row in range(5)]))
+    ran = simulator.simulate(program(host, [kernel(row, 100, room=2) for row in range(5)]))
     assert ran.gpu_starts.tolist() == [0, 100, 200, 300, 400]
     assert ran.host_ends.tolist() == [1, 2, 3, 101, 201]
 
@@ -65,7 +65,7 @@ def test_a_full_queue_holds_the_call_until_an_earlier_launch_begins() -> None:
 def test_what_is_gone_takes_no_room_nor_do_other_operations_of_a_call() -> None:
     gpu = [kernel(0, 100, room=1), kernel(1, 100, room=1, gone=True), kernel(2, 100, room=1), kernel(2, 100, room=1),
            kernel(3, 100, room=1)]  # fmt: skip
-    ran = simulator.run(program([call(0, 1)] * 4, gpu))
+    ran = simulator.simulate(program([call(0, 1)] * 4, gpu))
     # The third call finds room as the first kernel has begun, the fourth as the third call's first has.
     assert ran.host_ends.tolist() == [1, 2, 3, 101]
     assert ran.gpu_starts.tolist() == [0, 100, 100, 200, 300]
@@ -73,50 +73,52 @@ def test_what_is_gone_takes_no_room_nor_do_other_operations_of_a_call() -> None:
 
 def test_a_call_of_which_the_first_is_gone_takes_the_room_of_its_next() -> None:
     gpu = [kernel(0, 100, room=1), kernel(1, 9, gone=True, stream=20), kernel(1, 100, room=1), kernel(2, 100, room=1)]
-    assert simulator.run(program([call(0, 1)] * 3, gpu)).host_ends.tolist() == [1, 2, 101]
+    assert simulator.simulate(program([call(0, 1)] * 3, gpu)).host_ends.tolist() == [1, 2, 101]
 
 
 def test_queues_are_of_streams() -> None:
     gpu = [kernel(0, 100, room=1), kernel(1, 100, room=1), kernel(2, 100, room=1, stream=20), kernel(3, 1, room=1)]
-    assert simulator.run(program([call(0, 1)] * 4, gpu)).host_ends.tolist() == [1, 2, 3, 101]
+    assert simulator.simulate(program([call(0, 1)] * 4, gpu)).host_ends.tolist() == [1, 2, 3, 101]
 
 
 def test_what_follows_one_that_is_gone_waits_as_that_did() -> None:
     gpu = [kernel(0, 10), kernel(1, 50, stream=20), kernel(2, 99, gone=True, dep=1, dep_gap=5), kernel(3, 4, gap=1)]
-    ran = simulator.run(program([call()] * 4, gpu))
+    ran = simulator.simulate(program([call()] * 4, gpu))
     assert ran.gpu_starts.tolist() == [0, 0, 50, 51] and ran.gpu_ends.tolist() == [10, 50, 50, 55]
     # The first of all begins at 0, and keeps no one.
-    alone = simulator.run(program([call(8, 0), call()], [kernel(0, 99, gone=True, latency=3), kernel(1, 4, gap=1)]))
+    alone = simulator.simulate(
+        program([call(8, 0), call()], [kernel(0, 99, gone=True, latency=3), kernel(1, 4, gap=1)])
+    )
     assert alone.gpu_starts.tolist() == [0, 8] and alone.gpu_ends.tolist() == [0, 12]
 
 
 def test_an_operation_waits_for_the_first_of_all_as_for_any() -> None:
     gpu = [kernel(0, 50, stream=20), kernel(1, 1, dep=0, dep_gap=5), kernel(2, 1, dep=0, dep_gap=-20)]
-    assert simulator.run(program([call()] * 3, gpu)).gpu_starts.tolist() == [0, 55, 56]
+    assert simulator.simulate(program([call()] * 3, gpu)).gpu_starts.tolist() == [0, 55, 56]
 
 
 def test_a_stream_holds_what_waits_for_a_later_launch() -> None:
     """Both of stream 7 wait until the launch of 40 ns at 2, behind which comes a gap of 3."""
     host = [call(0, 1)] * 3
     gpu = [kernel(0, 5, dep=2, dep_gap=3), kernel(1, 5), kernel(2, 40, stream=20)]
-    assert simulator.run(program(host, gpu)).gpu_starts.tolist() == [45, 50, 2]
+    assert simulator.simulate(program(host, gpu)).gpu_starts.tolist() == [45, 50, 2]
     # Streams that wait for each other's: 5 ns after 40, then 5 more.
     gpu = [kernel(0, 5, dep=1), kernel(1, 5, dep=2, stream=20), kernel(2, 40, stream=21)]
-    assert simulator.run(program(host, gpu)).gpu_starts.tolist() == [47, 42, 2]
+    assert simulator.simulate(program(host, gpu)).gpu_starts.tolist() == [47, 42, 2]
 
 
 def test_a_stream_lets_go_what_no_longer_waits_alone() -> None:
     gpu = [kernel(0, 5, dep=2), kernel(1, 5, dep=3), kernel(2, 10, stream=20), kernel(3, 100, stream=21)]
-    assert simulator.run(program([call(0, 1)] * 4, gpu)).gpu_starts.tolist() == [12, 103, 2, 3]
+    assert simulator.simulate(program([call(0, 1)] * 4, gpu)).gpu_starts.tolist() == [12, 103, 2, 3]
 
 
 def test_what_waits_for_the_first_of_all_is_held_as_long_as_that() -> None:
     """The first waits for 40 ns from 2 on and takes 5; behind another of its stream it waits for that too."""
     gpu = [kernel(0, 5, dep=2), kernel(1, 5, dep=0, stream=20), kernel(2, 40, stream=21)]
-    assert simulator.run(program([call(0, 1)] * 3, gpu)).gpu_starts.tolist() == [42, 47, 2]
+    assert simulator.simulate(program([call(0, 1)] * 3, gpu)).gpu_starts.tolist() == [42, 47, 2]
     gpu = [kernel(0, 5, dep=4), kernel(1, 5, dep=3, stream=20), kernel(2, 5, dep=0, stream=20),
            kernel(3, 10, stream=21), kernel(4, 100, stream=22)]  # fmt: skip
-    assert simulator.run(program([call(0, 1)] * 5, gpu)).gpu_starts.tolist() == [104, 13, 109, 3, 4]
+    assert simulator.simulate(program([call(0, 1)] * 5, gpu)).gpu_starts.tolist() == [104, 13, 109, 3, 4]
 
 
 def test_a_cpu_that_waits_meanwhile_lets_go_what_waits_for_a_later_launch() -> None:
@@ -124,12 +126,12 @@ def test_a_cpu_that_waits_meanwhile_lets_go_what_waits_for_a_later_launch() -> N
     for wait, target in ((blocking_calls.ALL, -1), (blocking_calls.STREAM, 7), (blocking_calls.OPERATION, 1)):
         host = [call(0, 1), call(0, 1), call(0, 1, wait=wait, target=target, tail=2), call(0, 1)]
         gpu = [kernel(0, 5, dep=2), kernel(1, 5), kernel(3, 40, stream=20)]
-        ran = simulator.run(program(host, gpu))
+        ran = simulator.simulate(program(host, gpu))
         assert ran.host_ends[2] == 12 and ran.gpu_starts.tolist() == [0, 5, 12]
 
 
 def test_what_is_still_held_at_the_end_is_run() -> None:
-    assert simulator.run(program([call()], [kernel(0, 5, dep=0)])).gpu_ends.tolist() == [5]
+    assert simulator.simulate(program([call()], [kernel(0, 5, dep=0)])).gpu_ends.tolist() == [5]
 
 
 def test_a_step_lasts_until_cpu_and_gpu_are_done() -> None:

@@ -36,7 +36,7 @@ def nsys(recording) -> pd.DataFrame:
 @pytest.fixture
 def by_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are told apart by functions, which all names tell."""
-    monkeypatch.setattr(demangle, "available", lambda: False)
+    monkeypatch.setattr(demangle, "can_demangle", lambda: False)
 
 
 @pytest.mark.usefixtures("by_function")

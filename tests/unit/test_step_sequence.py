@@ -259,7 +259,7 @@ def test_where_the_census_comes_from(given: dict, source: str) -> None:
     own = checked["ncu"]
     assert own["census"] == source == config.normalise_config(checked)["ncu"]["census"]
     assert (ncu.CENSUS in ncu.launch_sets(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
-    found = ncu_files.tabulated(own)
+    found = ncu_files.table_inputs(own)
     assert ("ncu" in found) == (source == "ncu")
     # Else versions come from what was counted by the default set, where that is of launches.
     assert (ncu_files.COUNTED in found) == (source != "ncu" and own["set"] in ncu.launch_sets(own))

@@ -26,7 +26,7 @@ def test_a_program_is_run_again_from_its_file(
     assert found.steps == storage.KEPT < recorded.steps
     assert list(found.gpu["room"]) == list(recorded.gpu["room"][: len(found.gpu)])
     assert list(storage.read(tmp_path / "p.npz")) == [1082]
-    whole, kept = (simulator.step_times(one, simulator.run(one)) for one in (recorded, found))
+    whole, kept = (simulator.step_times(one, simulator.simulate(one)) for one in (recorded, found))
     # But for the last, whose end is another where nothing follows.
     assert np.allclose(kept[:-1], whole[: storage.KEPT - 2])
     assert set(found.kernels.values()) == set(recorded.kernels.values())

@@ -46,16 +46,24 @@ def test_what_a_module_leaves_out_is_filled_in() -> None:
     lean.parts = lambda own: ["lean", "lean-raw"]
     made = {"samples": Path("a.csv"), "sidecar": Path("a.csv.json"), "timed": Path("b.json")}
     command = defaults.Filled("lean", None, defaults.Command)
-    assert command.PROGRAM is None and command.around([], made, 1) == command.inside(made) == []
-    assert command.prepared(["python"], gpu=False) == ["python"] and command.checked({"window": 1}) == {"window": 1}
-    assert command.leaves(made) == [Path("a.csv")] and command.settle(made) is None
+    assert command.PROGRAM is None and command.wrap_command([], made, 1) == command.program_options(made) == []
+    assert command.adapt_command(["python"], gpu=False) == ["python"] and command.check_settings({"window": 1}) == {
+        "window": 1
+    }
+    assert command.output_files(made) == [Path("a.csv")] and command.arrange_outputs(made) is None
     files = defaults.Filled("lean", lean, defaults.Files)
-    assert files.parts({}) == ["lean", "lean-raw"] and files.exported({}) == ["{phase}.lean.csv"]
-    assert files.kept({}) == [*files.tabulated({}).values()] == ["{phase}.lean.csv", "{phase}.lean.csv.json"]
-    lean.tabulated = lambda own: {"lean": "{phase}.other.csv"}
-    assert files.kept({}) == ["{phase}.other.csv"]
+    assert files.name_parts({}) == ["lean", "lean-raw"] and files.exported_files({}) == ["{phase}.lean.csv"]
+    assert (
+        files.required_files({}) == [*files.table_inputs({}).values()] == ["{phase}.lean.csv", "{phase}.lean.csv.json"]
+    )
+    lean.table_inputs = lambda own: {"lean": "{phase}.other.csv"}
+    assert files.required_files({}) == ["{phase}.other.csv"]
     activity = defaults.Filled("lean", lean, defaults.Activity)
-    assert activity.PLACE is None and activity.of_kernels(None, {}) is None and activity.of_cell(None, {}) == {}
+    assert (
+        activity.PLACE is None
+        and activity.summarise_kernels(None, {}) is None
+        and activity.summarise_cell(None, {}) == {}
+    )
     with pytest.raises(AttributeError, match="TABLE"):
         _ = activity.TABLE
 
@@ -103,7 +111,10 @@ def test_a_cell_resolves_under_every_tool(tool: str) -> None:
 @pytest.mark.parametrize("tool", tools.names())
 def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
     config = configuration.normalise_config({})
-    patterns = [*tools.files()[tool].exported(config[tool]), *tools.files()[tool].tabulated(config[tool]).values()]
+    patterns = [
+        *tools.files()[tool].exported_files(config[tool]),
+        *tools.files()[tool].table_inputs(config[tool]).values(),
+    ]
     for pattern in patterns:
         target = f"results/lstm/{pattern.format(phase='train')}"
         unknown_targets.check_targets([target], "results", config)

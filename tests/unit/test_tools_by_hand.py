@@ -171,8 +171,8 @@ def test_options_are_put_in_the_words_of_the_nsys_that_is_here(tmp_path: Path) -
         *inner,
     ]
     start = [str(program), "profile", "--sample=none", "--gpu-metrics-device=all"]
-    assert command.prepared(given, gpu=True) == [*start, command.GPU_CAPTURE, *inner]
-    assert command.prepared(given, gpu=False) == [*start, *command.NVTX_CAPTURE, *inner]
+    assert command.adapt_command(given, gpu=True) == [*start, command.GPU_CAPTURE, *inner]
+    assert command.adapt_command(given, gpu=False) == [*start, *command.NVTX_CAPTURE, *inner]
 
 
 def test_an_option_may_be_listed_without_its_value() -> None:
@@ -212,20 +212,20 @@ def test_of_several_processes_the_first_stands_for_the_cell(tmp_path: Path) -> N
     ranks = tmp_path / "ranks"
     ranks.mkdir()
     made = {"ranks": ranks, "report": tmp_path / "x.nsys-rep", "sqlite": tmp_path / "x.sqlite"}
-    assert command.leaves(made) == [] and command.around([], made, 2)[-1] == str(ranks / "%h.%q{RANK}")
+    assert command.output_files(made) == [] and command.wrap_command([], made, 2)[-1] == str(ranks / "%h.%q{RANK}")
     for rank in (0, 1, 10):
         for ending in (".nsys-rep", ".sqlite"):
             (ranks / f"host.{rank}{ending}").write_text(f"{rank}{ending}")
-    command.settle(made)
+    command.arrange_outputs(made)
     assert made["report"].read_text() == "0.nsys-rep" and made["sqlite"].read_text() == "0.sqlite"
     (ranks / "other.0.nsys-rep").write_text("")
     with pytest.raises(CollectError, match=r"2 files \*\.0\.nsys-rep of the first process"):
-        command.settle(made)
+        command.arrange_outputs(made)
     alone = {"report": tmp_path / "y.nsys-rep", "sqlite": tmp_path / "z.sqlite"}
-    assert command.leaves(alone) == [alone["report"], tmp_path / "y.sqlite"]
-    assert command.around([], alone, 1)[-1] == str(alone["report"])
+    assert command.output_files(alone) == [alone["report"], tmp_path / "y.sqlite"]
+    assert command.wrap_command([], alone, 1)[-1] == str(alone["report"])
     (tmp_path / "y.sqlite").write_text("y")
-    command.settle(alone)
+    command.arrange_outputs(alone)
     assert alone["sqlite"].read_text() == "y" and not (tmp_path / "y.sqlite").exists()
 
 
@@ -241,7 +241,9 @@ def test_of_several_processes_the_first_stands_for_the_cell(tmp_path: Path) -> N
 def test_which_tools_can_profile_where_something_is_lacking(
     lacking: list[str], nsys: str | None, torch: str | None
 ) -> None:
-    assert nsys_doctor.able(frozenset(lacking)) == nsys and torch_doctor.able(frozenset(lacking)) == torch
+    assert (
+        nsys_doctor.describe_use(frozenset(lacking)) == nsys and torch_doctor.describe_use(frozenset(lacking)) == torch
+    )
 
 
 def test_a_table_of_a_steps_launches_is_whole() -> None:

@@ -446,14 +446,14 @@ def test_without_steps_operators_have_no_time_on_the_device() -> None:
 
 def test_what_the_table_says_of_kernels_and_parts() -> None:
     on_gpu, facts = tidied(), {"device_type": "cuda"}
-    assert activity.of_kernels(on_gpu, facts)["ns"].tolist() == [5000, 4000]
-    assert activity.of_ranges(on_gpu, facts) == ("gpu", {"": (4000, 1), "forward": (5000, 2)})
+    assert activity.summarise_kernels(on_gpu, facts)["ns"].tolist() == [5000, 4000]
+    assert activity.summarise_ranges(on_gpu, facts) == ("gpu", {"": (4000, 1), "forward": (5000, 2)})
     on_cpu, facts = tidied(gpu=False), {"device_type": "cpu"}
-    own = activity.of_kernels(on_cpu, facts)
+    own = activity.summarise_kernels(on_cpu, facts)
     # The own time, not that with what is called, which would count the product twice.
     assert dict(zip(own["name"], own["ns"], strict=True)) == {"aten::relu": 80, "aten::mm": 70, "cudnn_rnn": 2}
-    assert activity.of_ranges(on_cpu, facts) == ("cpu", {"forward": (150, None)})
-    assert not tools.activities()["torch"].of_cell(on_gpu, facts)
+    assert activity.summarise_ranges(on_cpu, facts) == ("cpu", {"forward": (150, None)})
+    assert not tools.activities()["torch"].summarise_cell(on_gpu, facts)
 
 
 def test_many_events_are_read_as_few(tmp_path: Path) -> None:

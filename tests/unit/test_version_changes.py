@@ -145,7 +145,7 @@ def facts(tool: str, torch: str, **more: str) -> dict[str, str]:
 def test_the_table_of_cells_says_what_each_was_measured_with() -> None:
     cells = pd.DataFrame({"model": ["a", "b", "c"], "phase": "train"})
     a, b = ({"model": name, "phase": "train"} for name in "ab")
-    table = version_columns.columns(cells, [
+    table = version_columns.add_version_columns(cells, [
         ("time", a, facts("time", "2.8.0", driver="570.1")),
         ("nsys", a, facts("nsys", "2.9.0", driver="580.1", tool_version=NSYS.format("2025.3.2.474"))),
         ("torch", a, facts("torch", "2.9.0", driver="580.1")),

@@ -128,7 +128,7 @@ def test_a_copy_waits_for_the_one_before_to_leave_its_buffer(tmp_path: Path) -> 
     assert host_time.host_time_parts(program)["launch_ns"] == pytest.approx(2 * 5e4 + 4 * 6e3, rel=0.02)
     faster = changes.speed_up_kernels(program, (program.gpu["kind"] == 0).to_numpy(), 2)
     true = simulated.simulate(steps([*copies, *[replace(LAUNCH, ns=5e5)] * 4], 6)).step_ns()
-    assert simulator.step_times(faster, simulator.run(faster)).mean() == pytest.approx(true, rel=0.01)
+    assert simulator.step_times(faster, simulator.simulate(faster)).mean() == pytest.approx(true, rel=0.01)
 
 
 def test_a_large_copys_call_waits_until_the_gpu_comes_to_it(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_large_copys_call_waits_until_the_gpu_comes_to_it(tmp_path: Path) -> N
     assert found["launch_ns"] == pytest.approx(4e5 + 6 * 6e3, rel=0.02) and found["balance"] < 0.2
     faster = changes.speed_up_kernels(program, (program.gpu["kind"] == 0).to_numpy(), 2)
     true = simulated.simulate(steps([copy, *[replace(LAUNCH, ns=5e5)] * 6], 6)).step_ns()
-    assert simulator.step_times(faster, simulator.run(faster)).mean() == pytest.approx(true, rel=0.01)
+    assert simulator.step_times(faster, simulator.simulate(faster)).mean() == pytest.approx(true, rel=0.01)
 
 
 def test_a_copys_long_call_is_no_full_queue(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_queue_takes_fewer_launches_of_many_arguments(tmp_path: Path, ns: floa
     inside = [*[replace(LAUNCH, before=1e3, ns=ns)] * 400, *[replace(LAUNCH, before=1e3, ns=ns, places=8)] * 100]
     made = simulated.simulate(steps(inside, 4), back=back)
     (program,) = tables.read_programs(simulated.record(made, tmp_path / "t.sqlite"))
-    assert simulator.step_times(program, simulator.run(program)).mean() == pytest.approx(made.step_ns(), rel=1e-3)
+    assert simulator.step_times(program, simulator.simulate(program)).mean() == pytest.approx(made.step_ns(), rel=1e-3)
     # The CPU makes a step's calls in 500 x 7 us, and waits for the rest.
     waited = host_time.host_time_parts(program)["waiting_ns"]
     assert waited == pytest.approx(made.step_ns() - 500 * 7e3, rel=0.03)
@@ -195,7 +195,7 @@ def test_a_queue_takes_fewer_launches_of_many_arguments(tmp_path: Path, ns: floa
         faster = changes.speed_up_kernels(program, (program.gpu["kind"] == 0).to_numpy(), times)
         shorter = [replace(act, ns=act.ns / times) for act in inside]
         true = simulated.simulate(steps(shorter, 4), back=back).step_ns()
-        assert simulator.step_times(faster, simulator.run(faster)).mean() == pytest.approx(true, rel=0.01)
+        assert simulator.step_times(faster, simulator.simulate(faster)).mean() == pytest.approx(true, rel=0.01)
 
 
 def test_a_faster_cpu_is_as_far_ahead_as_the_queue_lets_it(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_faster_cpu_is_as_far_ahead_as_the_queue_lets_it(tmp_path: Path) -> No
     program = of(tmp_path, steps(inside, 4))
     quicker = [replace(act, before=act.before / 6, call=act.call / 6) for act in steps(inside, 4)]
     lean = changes.speed_up_host(program, 6)
-    assert simulator.step_times(lean, simulator.run(lean)).mean() == pytest.approx(
+    assert simulator.step_times(lean, simulator.simulate(lean)).mean() == pytest.approx(
         simulated.simulate(quicker).step_ns(), rel=0.01
     )
 
@@ -218,7 +218,7 @@ def test_calls_that_take_long_now_and_then_are_no_full_queue(tmp_path: Path) -> 
     assert (program.gpu["room"] == 1024).all()
     quicker = [replace(act, before=act.before / 2, call=act.call / 2) for act in steps(inside, 6)]
     lean = changes.speed_up_host(program, 2)
-    assert simulator.step_times(lean, simulator.run(lean)).mean() == pytest.approx(
+    assert simulator.step_times(lean, simulator.simulate(lean)).mean() == pytest.approx(
         simulated.simulate(quicker).step_ns(), rel=0.01
     )
 
@@ -349,7 +349,7 @@ def test_work_of_the_cpu_before_what_is_fused_stays(tmp_path: Path) -> None:
 def walls_as_graph(folder: Path, launch: Act, count: int) -> list[float]:
     """What each step takes, if the kernels of it are a graph."""
     changed = changes.capture_as_graph(of(folder, steps([launch] * count), f"{launch.gap}-{count}.sqlite"))
-    return simulator.step_times(changed, simulator.run(changed)).tolist()
+    return simulator.step_times(changed, simulator.simulate(changed)).tolist()
 
 
 def test_a_graph_of_a_gpu_that_is_the_limit_takes_its_nodes_and_what_is_between_them(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_the_interval_holds_the_spread_of_steps_and_the_error_of_advice() -> Non
 def test_the_cpu_is_as_fast_as_without_a_tracer(recorded: Program) -> None:
     lean, slowdown = predicted_gains.remove_tracing(recorded, 15e6)
     assert slowdown == pytest.approx(24.04 / 15, rel=0.01)
-    assert simulator.step_times(lean, simulator.run(lean)).mean() == pytest.approx(15e6, rel=0.005)
+    assert simulator.step_times(lean, simulator.simulate(lean)).mean() == pytest.approx(15e6, rel=0.005)
     assert predicted_gains.remove_tracing(recorded, 30e6)[1] == 1
     # No CPU would make a step of 1 ms of it: as slow as leaves it as fast as it can be.
     assert predicted_gains.remove_tracing(recorded, 1e6)[1] == pytest.approx(5, rel=0.05)
@@ -407,7 +407,7 @@ def test_a_gpu_that_is_the_limit_does_not_hide_what_tracing_took(tmp_path: Path)
     for known, holds in ((1.5, True), (1.0, False)):
         lean, slowdown = predicted_gains.remove_tracing(program, step_ns, known)
         tenth = changes.speed_up_kernels(lean, (lean.gpu["kind"] == trace_events.KERNEL).to_numpy(), 10)
-        off = simulator.step_times(tenth, simulator.run(tenth)).mean() / faster_ns - 1
+        off = simulator.step_times(tenth, simulator.simulate(tenth)).mean() / faster_ns - 1
         assert slowdown == known and (abs(off) < 0.03) == holds
     # A step that would be shorter by it says otherwise.
     (short,) = tables.read_programs(simulated.record(simulated.simulate(acts(1.5, 2e3)), tmp_path / "s.sqlite", True))

@@ -13,6 +13,6 @@ ALONE = True
 TABLE = CENSUS
 
 
-def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+def summarise_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row per launch."""
     return table.assign(kind="kernel", name=table["kernel"], count=1, ns=table[GPU_TIME])

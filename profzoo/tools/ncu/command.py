@@ -167,12 +167,12 @@ def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list
     return words + (["--metrics", ",".join(metrics)] if metrics else [])
 
 
-def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
     """Return the ncu command with its options and report. With several processes, ncu reports on the first one only, or
     on each one, named by host and rank, if `ranks` is an output. With several runs, later reports go into the folder
     `more`.
 
-    >>> around(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
+    >>> wrap_command(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
     """
     ranks = made.get("ranks")
@@ -195,18 +195,18 @@ def run_options(options: Sequence[str]) -> list[list[str]]:
     return [own[start + 1 : end] for start, end in zip([-1, *ends], [*ends, len(own)], strict=True)]
 
 
-def leaves(made: Mapping[str, Path]) -> list[Path]:
+def output_files(made: Mapping[str, Path]) -> list[Path]:
     """Return the report; with several processes, the number of reports is known only when they are read."""
     return [] if "ranks" in made else [made["report"]]
 
 
-def settle(made: Mapping[str, Path]) -> None:
+def arrange_outputs(made: Mapping[str, Path]) -> None:
     """Create the folder of further runs, even if there were none."""
     if more := made.get("more"):
         more.mkdir(exist_ok=True)
 
 
-def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     """Return the command with metric names that this GPU knows; gpu: whether the cell will run on a GPU.
 
     Raises:
@@ -217,7 +217,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     return metric_names.translate_metrics(command, gpus.read_compute_capabilities())
 
 
-def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_settings(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
     """Check the configuration of ncu before it runs: reject what ncu would refuse or silently do differently.
 
     Raises:

@@ -15,12 +15,12 @@ KERNEL = "import torch; torch.ones(1, device='cuda').add_(1); torch.cuda.synchro
 RESTRICTED = Path("/proc/driver/nvidia/params")
 
 
-def checks() -> Sequence[Check]:
+def list_checks() -> Sequence[Check]:
     """List the checks: the program is installed and may read counters."""
     return (check_program, check_counters)
 
 
-def able(lacking: frozenset[str]) -> str | None:
+def describe_use(lacking: frozenset[str]) -> str | None:
     """Return `ncu` if it can profile here, else None; it needs a GPU that torch can use, and access to counters."""
     return None if lacking & {"GPU", "torch CUDA", "torch", PROGRAM, "counters"} else "ncu"
 

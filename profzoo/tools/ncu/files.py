@@ -9,12 +9,12 @@ from profzoo.tools.ncu.command import CENSUS, launch_sets
 COUNTED = "ncu_counted"
 
 
-def exported(own: Mapping[str, Any]) -> Sequence[str]:
+def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The default section set's launches, and ncu's own page of details."""
     return ["{phase}.ncu.csv", "{phase}.ncu-details.csv"]
 
 
-def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     """The census of launches with its sidecar, where all cells have one; else the sidecar of what ncu counted."""
     if own["census"] != NCU:
         return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in launch_sets(own) else {}
@@ -22,15 +22,15 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
 
 
-def kept(own: Mapping[str, Any]) -> Sequence[str]:
+def required_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The launches of the sets that tables are made of, or what a set of ranges counted, and the page of details."""
     counted = [f"{{phase}}.ncu.{name}.csv" for name in launch_sets(own)]
     # By which launches its counters are held against nsys' times.
     census = [f"{{phase}}{end}" for end in (OF_NSYS, TOLD)] if own["census"] != NCU and counted else []
-    return [*exported(own), *counted, *census, *tabulated(own).values()]
+    return [*exported_files(own), *counted, *census, *table_inputs(own).values()]
 
 
-def parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots, those of section sets among them."""
     reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
     # What nsys traced of launches is exported for ncu alone.

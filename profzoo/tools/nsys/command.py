@@ -107,22 +107,22 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
     return words + nsys["extra"]
 
 
-def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
     """Return the nsys command with its options and report; several processes get a report each, named by host and rank.
 
-    >>> around(["--sample=none"], {"report": Path("x.nsys-rep")}, 1)
+    >>> wrap_command(["--sample=none"], {"report": Path("x.nsys-rep")}, 1)
     ['nsys', 'profile', '--sample=none', '--output', 'x.nsys-rep']
     """
     target = made["ranks"] / "%h.%q{RANK}" if processes > 1 else made["report"]
     return [PROGRAM, "profile", *options, "--output", str(target)]
 
 
-def leaves(made: Mapping[str, Path]) -> list[Path]:
+def output_files(made: Mapping[str, Path]) -> list[Path]:
     """The report and its export; of several processes, what there is of each is known when they are read."""
     return [] if "ranks" in made else [made["report"], _exported(made)]
 
 
-def settle(made: Mapping[str, Path]) -> None:
+def arrange_outputs(made: Mapping[str, Path]) -> None:
     """Give the export its name; what the first of several processes did stands for the cell."""
     if "ranks" not in made:
         _exported(made).rename(made["sqlite"])
@@ -138,7 +138,7 @@ def _exported(made: Mapping[str, Path]) -> Path:
     return made["report"].with_suffix(".sqlite")
 
 
-def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     """Return the command as the installed nsys spells it; gpu: whether the cell will run on a GPU.
 
     Raises:
@@ -188,7 +188,7 @@ def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
     return [name if name in known or REPORTS[name] not in known else str(REPORTS[name]) for name in reports]
 
 
-def checked(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_settings(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration of nsys with present names of reports; nothing in it that nsys would refuse or do otherwise.
 
     Raises:

@@ -23,12 +23,12 @@ OPENS = (
 FAILURES = CAUSES[:-1]
 
 
-def checks() -> Sequence[Check]:
+def list_checks() -> Sequence[Check]:
     """The program, its importer, and what opens ranges."""
     return (check_program, check_importer, check_nvtx)
 
 
-def able(lacking: frozenset[str]) -> str | None:
+def describe_use(lacking: frozenset[str]) -> str | None:
     """Return `nsys` if it can trace here, with or without a GPU, else None."""
     return None if lacking & {PROGRAM, "nsys importer", "nvtx", "torch"} else "nsys"
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def exported(own: Mapping[str, Any]) -> Sequence[str]:
+def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The tables of launches and of replayed steps, and the configured reports of `nsys stats`."""
     tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
-def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     """The table of launches with its sidecar, where the step goes, and launches with what ncu counted of them."""
     return {
         "nsys": "{phase}.nsys.csv",
@@ -20,12 +20,12 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
-def kept(own: Mapping[str, Any]) -> Sequence[str]:
+def required_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The table of launches with its sidecar, and where the step goes."""
     return ["{phase}.nsys.csv", "{phase}.nsys.csv.json", "{phase}.nsys-steps.csv"]
 
 
-def parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
     return [*tables, "program", "npz", "nsys-rep", "sqlite"]

@@ -30,6 +30,6 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
     """Power, energy, clock, temperature, why clocks moved; nothing where the sidecar says that samples have gaps."""
     return {} if facts["gaps"] else tables.summarise_cell(table, facts)

@@ -24,25 +24,25 @@ def options(own: Mapping[str, Any]) -> list[str]:
     return ["--interval-ms", str(own["interval_ms"])]
 
 
-def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
     """The sampler and its file.
 
-    >>> around(["--interval-ms", "20"], {"samples": Path("x.csv")}, 1)[3:]
+    >>> wrap_command(["--interval-ms", "20"], {"samples": Path("x.csv")}, 1)[3:]
     ['--interval-ms', '20', '--out', 'x.csv']
     """
     words = [*SAMPLER, *options, "--out", str(made["samples"])]
     return [*FIRST, *words, "--"] if processes > 1 else words
 
 
-def inside(made: Mapping[str, Path]) -> list[str]:
+def program_options(made: Mapping[str, Path]) -> list[str]:
     """Where the clock writes, as under the baseline, and how long the window is to last."""
     return ["--steps", str(made["steps"]), "--at-least-s", str(WINDOW_S)]
 
 
-def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     """The command; of a cell that will not run on a GPU nothing is sampled, and the file says so.
 
-    >>> prepared([*SAMPLER, "--out", "x.csv", "python"], gpu=False)[3:]
+    >>> adapt_command([*SAMPLER, "--out", "x.csv", "python"], gpu=False)[3:]
     ['--nothing', '--out', 'x.csv', 'python']
     """
     words = list(command)

@@ -10,12 +10,12 @@ from profzoo.tools.sample.failures import CAUSES
 NAME = "NVML"
 
 
-def checks() -> Sequence[Check]:
+def list_checks() -> Sequence[Check]:
     """The library, and what a GPU tells by it."""
     return (check_nvml,)
 
 
-def able(lacking: frozenset[str]) -> str | None:
+def describe_use(lacking: frozenset[str]) -> str | None:
     """Return `sample` if NVML can be sampled here, else None; it needs a GPU that torch can use."""
     return None if lacking & {"GPU", "torch CUDA", "torch", NAME} else "sample"
 

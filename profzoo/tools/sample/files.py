@@ -4,6 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     return ["sample", "sample-raw", "sample-steps"]

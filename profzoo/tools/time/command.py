@@ -4,6 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def inside(made: Mapping[str, Path]) -> list[str]:
+def program_options(made: Mapping[str, Path]) -> list[str]:
     """Where the clock writes, and what is told of memory after it."""
     return ["--steps", str(made["steps"]), *(["--memory", str(made["memory"])] if "memory" in made else [])]

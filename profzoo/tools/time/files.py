@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def exported(own: Mapping[str, Any]) -> Sequence[str]:
+def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The steps, and what a step holds in memory."""
     return ["{phase}.time.csv", "{phase}.memory.csv"]
 
 
-def parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     return ["time", "memory"]

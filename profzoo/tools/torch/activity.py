@@ -14,14 +14,14 @@ TABLE = tables.TABLE
 FACTS: fact.Needs = {"device_type": fact.TEXT}
 
 
-def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+def summarise_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     """Return kernels; for a CPU run, operators with their self time."""
     gpu = facts["device_type"] == "cuda"
     rows = table[table["kind"] == ("kernel" if gpu else "operator")]
     return rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])
 
 
-def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def summarise_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """As of nsys; on a CPU the time that each part took, and REST, which add up to the steps, without launches.
 
     A training step of the model's own opens what ranges it wants, so that parts alone may be little of it.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def inside(made: Mapping[str, Path]) -> list[str]:
+def program_options(made: Mapping[str, Path]) -> list[str]:
     """Where it writes, and where the baseline that is timed before it does."""
     timed = ["--steps", str(made["steps"])] if "steps" in made else []
     return [*timed, "--operators", str(made["operators"]), "--trace", str(made["trace"])]

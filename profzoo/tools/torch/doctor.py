@@ -11,12 +11,12 @@ VERSIONS = (
 )
 
 
-def checks() -> Sequence[Check]:
+def list_checks() -> Sequence[Check]:
     """torch itself."""
     return (check_torch,)
 
 
-def able(lacking: frozenset[str]) -> str | None:
+def describe_use(lacking: frozenset[str]) -> str | None:
     """Return how torch.profiler can run here, else None; it runs wherever torch can be imported."""
     if "torch" in lacking:
         return None

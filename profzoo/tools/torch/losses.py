@@ -159,7 +159,7 @@ def _named(found: Trace, launch: int) -> str:
     return f"launch {launch + 1} of {len(found.launches['name'])} ({found.texts[found.launches['name'][launch]][:60]})"
 
 
-def lost(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
+def explain_losses(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
     """Why a job is to be repeated, as the profiler lost a part of its trace, and what the sidecar is to say of that.
 
     made: the job's files, by the names of its outputs. Nothing of what ran on a CPU; and nothing of a trace that cannot
