@@ -239,6 +239,21 @@ def test_sources_are_what_the_cell_is_measured_with() -> None:
     assert import_graph.PROJECT / "profzoo/cell/settings.py" not in of_lstm | of_vgg
 
 
+# What measured programs take from elsewhere than harness/: tools of the operating system, names and formats.
+BESIDE_HARNESS = ("cell", "collect", "errors.py", "io", "machine", "range_names.py", "records", "statistics")
+
+
+def test_a_change_in_harness_and_in_no_other_package_of_measurements_measures_again() -> None:
+    """harness/ is what runs in a measured process, all of it; what it takes from elsewhere measures nothing."""
+    package = import_graph.PROJECT / "profzoo"
+    every = {path for model in registry.shipped_models().values() for path in registry.source_files(model)}
+    own = {path for path in every if path.is_relative_to(package)}
+    harness = set((package / "harness").rglob("*.py"))
+    assert harness <= own
+    others = {path.relative_to(package).parts[0] for path in own - harness} - {"__init__.py"}
+    assert others <= set(BESIDE_HARNESS), sorted(others)
+
+
 def test_sources_of_a_package_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zoo_of_mine" / "parts").mkdir(parents=True)
     files = {

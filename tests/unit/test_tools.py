@@ -43,7 +43,7 @@ def test_a_module_has_all_that_is_asked_of_it(part: str) -> None:
 
 def test_what_a_module_leaves_out_is_filled_in() -> None:
     lean = ModuleType("lean")
-    lean.parts = lambda own: ["lean", "lean-raw"]
+    lean.name_parts = lambda own: ["lean", "lean-raw"]
     made = {"samples": Path("a.csv"), "sidecar": Path("a.csv.json"), "timed": Path("b.json")}
     command = defaults.Filled("lean", None, defaults.Command)
     assert command.PROGRAM is None and command.wrap_command([], made, 1) == command.program_options(made) == []
@@ -79,10 +79,10 @@ def test_no_module_repeats_a_default(tool: str) -> None:
         for name in members(PARTS[part][0]) & set(vars(module)):
             if not callable(getattr(filled, name, None)):
                 assert getattr(filled, name, "none") != getattr(module, name), f"{tool}.{part}.{name}"
-            elif name in ("exported", "tabulated", "kept", "parts"):
+            elif name in ("exported_files", "table_inputs", "required_files", "name_parts"):
                 own = configuration.normalise_config({})[tool]
                 assert getattr(filled, name)(own) != getattr(module, name)(own), f"{tool}.{part}.{name}"
-            elif name in ("inside", "leaves") and tool in (tools.BASELINE, "ncu"):
+            elif name in ("program_options", "output_files") and tool in (tools.BASELINE, "ncu"):
                 assert getattr(filled, name)(made) != getattr(module, name)(made), f"{tool}.{part}.{name}"
 
 
@@ -121,7 +121,7 @@ def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
 
 
 def test_columns_that_a_tool_adds_to_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(activity, "of_cell", lambda table, facts: {"kernels": len(table)}, raising=False)
+    monkeypatch.setattr(activity, "summarise_cell", lambda table, facts: {"kernels": len(table)}, raising=False)
     baseline = pd.DataFrame({"model": ["a", "b"], "phase": ["train", "train"], "step_ns": [1, 2]})
     rows = pd.DataFrame({"kernel": ["x", "y"]})
     added = cell_tables.add_tool_columns(baseline, [("nsys", {"model": "b", "phase": "train"}, rows, {})])
