@@ -3,7 +3,7 @@
 python -m tests.benchmarks.counted_work [RESULTS]
 
 after `snakemake all --config tool=ncu,nsys 'ncu={set: roofline}'` (or survey). What a step needs follows from the shapes
-of its operators' inputs (profzoo/needed), in a trace of it on the CPU: products, and all other arithmetic. Convolutions
+of its operators' inputs (profzoo/op_costs), in a trace of it on the CPU: products, and all other arithmetic. Convolutions
 by FFT or Winograd's method may count fewer operations than are needed; tiles that few channels, images or rows do not
 fill count more.
 """
