@@ -2,6 +2,8 @@
 
 import math
 
+LARGEST_PLACES = 4
+
 
 def duration(ns: float) -> str:
     """A time in the unit that suits it.
@@ -29,6 +31,7 @@ def ratio(value: float, low: float, high: float) -> tuple[str, str]:
     places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
     if math.isnan(low) or math.isnan(high):
         return f"{value:.{places}f}", ""
-    if high > low:
-        places = min(max(places, -math.floor(math.log10(high - low))), 4)
+    # Ends that four places do not tell apart are shown as one.
+    if high > low and (needed := -math.floor(math.log10(high - low))) <= LARGEST_PLACES:
+        places = max(places, needed)
     return f"{value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"

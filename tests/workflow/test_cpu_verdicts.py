@@ -73,7 +73,7 @@ def test_a_batch_that_takes_long_to_make_is_named_first(found: pd.DataFrame) -> 
 def test_an_overwhelming_product_is_named_with_its_layer(found: pd.DataFrame) -> None:
     first, verdicts_on_it = of(found, planted.PRODUCT).iloc[0], set(of(found, planted.PRODUCT)["verdict"])
     assert (first["verdict"], first["function"]) == ("operator-bound", "aten::mm") and first["share"] > 0.6
-    assert "100% of it in large forward" in first["next_step"] and "overhead-bound" not in verdicts_on_it
+    assert "100% of its time in large forward" in first["next_step"] and "overhead-bound" not in verdicts_on_it
     (layer,) = of(found, planted.PRODUCT, "layer").to_dict("records")
     assert (layer["module"], layer["direction"], layer["function"]) == ("large", "forward", "aten::mm")
 

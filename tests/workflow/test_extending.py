@@ -29,7 +29,7 @@ BESIDES = shutil.ignore_patterns(
 )
 # Tests of what the page adds to. The others have no more to do with it: `make faults` runs all of tests/unit.
 TOUCHED = (
-    "blocks", "cpu_verdicts", "document_zoo", "expected", "figures", "house", "imports", "promises", "registry", "schema",
+    "memory_blocks", "cpu_verdicts", "document_zoo", "gain_models", "figures", "house", "imports", "savings", "registry", "schema",
     "terminal", "tools", "verdict_rules", "verdicts", "whole_page",
 )  # fmt: skip
 DRAWN = "from profzoo.figures import drawing; drawing.main('memory', {'cells': 'cells.csv'}, {}, ['memory.svg'])"
@@ -157,7 +157,7 @@ def test_a_figure_and_a_rule_from_outside_are_known(extended: Project) -> None:
     code = (
         "from profzoo.figures import all_figures; from profzoo.verdicts import rules; from profzoo import extensions; "
     )
-    code += "extensions.use('lab'); from profzoo.report import glossary; print('parameter_count' in known(), "
+    code += "extensions.use('lab'); from profzoo.report import glossary; print('parameter_count' in all_figures(), "
     code += "rules.load_rules()['rules'][-1]['verdict'], 'Python-bound' in glossary.load_meanings())"
     assert run(extended, sys.executable, "-c", code) == "True Python-bound True\n"
 
