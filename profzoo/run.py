@@ -105,7 +105,7 @@ def _fail(code: int, message: str) -> int:
 def _summarise(cell: CellSettings, facts: Mapping[str, Any]) -> None:
     steps, step_ns = facts["steps"], facts["step_ns"]
     times = f"{process_count(cell)} x " if process_count(cell) > 1 else ""
-    rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
+    rate = f"{step_ns / 1e6:.2f} ms per step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")
     print(

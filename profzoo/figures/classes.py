@@ -42,7 +42,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
             axis, shares, palette.CLASS_COLOURS, [formatting.duration(ns) if ns else "–" for ns in whole]
         )
         axis.get_legend().remove()
-        axis.set_xlabel(f"GPU time of a step by class of kernel, {phase} (%)")
+        axis.set_xlabel(f"GPU time per step by class of kernel, {phase} (%)")
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     order = [name for name in palette.CLASS_COLOURS if name in used]
     figure.legend([used[name] for name in order], order, loc="upper left", ncols=8, frameon=False, handlelength=1,

@@ -32,7 +32,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     axis.xaxis.set_major_formatter("{x:,g}")
     # Room for points that lie on the axis.
     axis.set_ylim(bottom=-1)
-    axis.set_xlabel("Kernel launches a step")
+    axis.set_xlabel("Kernel launches per step")
     axis.set_ylabel("Step in which the GPU waits for launches (%)")
     names = steps["model"] + " " + steps["phase"]
     most = waiting.nlargest(NAMED).index

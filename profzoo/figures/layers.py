@@ -51,7 +51,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     for axis, cell in zip(axes[:, 0], shown, strict=True):
         mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
         rows.append(_draw_tree(axis, mine, totals[cell]))
-        axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.duration(totals[cell])} a step", fontsize=10)
+        axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.duration(totals[cell])} per step", fontsize=10)
     axes[0, 0].get_gridspec().set_height_ratios(rows)
     figure.set_size_inches(11, 0.4 + sum(ROW * count + BETWEEN for count in rows))
     found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]

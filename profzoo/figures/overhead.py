@@ -35,7 +35,7 @@ def draw(agreement: pd.DataFrame) -> Figure:
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlim(min(0.5, axis.get_xlim()[0]), max(4, axis.get_xlim()[1]))
-    axis.set_xlabel("Time of a step under the profiler / without (1 = no slowdown)")
+    axis.set_xlabel("Time per step under the profiler / without (1 = no slowdown)")
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)
     return figure

@@ -23,7 +23,7 @@ def draw(cells: pd.DataFrame) -> Figure:
     models = longest.index.tolist()
     figure, axes = plt.subplots(1, 2, figsize=(9, plots.figure_height(len(models))), sharey=True)
     wide = cells.assign(step_ms=cells["step_ns"] / 1e6)
-    titles = {"step_ms": "Time a step (ms)", "items_per_s": "Throughput (samples/s)"}
+    titles = {"step_ms": "Time per step (ms)", "items_per_s": "Throughput (samples/s)"}
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
         for model, rows in wide.groupby("model"):
             # Names of both values stay apart, whichever is larger.

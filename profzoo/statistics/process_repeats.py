@@ -149,7 +149,7 @@ def between_process_share(processes: Sequence[np.ndarray]) -> float:
 
 def _because(why: str | None, taken: float) -> str | None:
     """Why times are not steady, by what was taken alone too."""
-    others = f"others had the CPU for up to {taken:.0%} of the time" if taken > TAKEN else None
+    others = f"other programs used the CPU up to {taken:.0%} of the time" if taken > TAKEN else None
     return "; ".join(filter(None, (why, others))) or None
 
 

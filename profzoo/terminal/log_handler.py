@@ -187,7 +187,7 @@ class LogHandler(LogHandlerBase):
             _, others = progress.counted(False)
             if others > run_plan.FEW:
                 self._parts(
-                    [f"then {phrases.format_count(others, 'job')} that measure nothing", *self._left(now)], "dim"
+                    [f"then {phrases.format_count(others, 'post-processing job')}", *self._left(now)], "dim"
                 )
 
     def _left(self, now: float) -> list[str]:

@@ -62,13 +62,13 @@ def test_unsteady_times_say_that_others_had_the_cpu() -> None:
     share = process_repeats.cpu_taken_shares({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
     assert (
         process_repeats.summarise_processes(apart, share).unsteady
-        == "processes are 30% apart; others had the CPU for up to 31% of the time"
+        == "processes are 30% apart; other programs used the CPU up to 31% of the time"
     )
     assert process_repeats.summarise_processes(apart, 0.02).unsteady == "processes are 30% apart"
     # Who takes the CPU evenly makes all steps longer alike.
     assert (
         process_repeats.summarise_processes([apart[0]], share).unsteady
-        == "others had the CPU for up to 31% of the time"
+        == "other programs used the CPU up to 31% of the time"
     )
     assert (
         process_repeats.summarise_processes([apart[0]], 0.05).unsteady is None
@@ -82,7 +82,7 @@ def test_unsteady_times_say_that_others_had_the_cpu() -> None:
 def test_steps_of_which_others_had_the_cpu_are_unsteady_in_the_table() -> None:
     """20 steps of 60 ms, all alike, which would take 0.06 by themselves."""
     steps = pd.DataFrame({"wall_ns": [60_000_000] * 20, "gpu_ns": np.nan})
-    for taken, unsteady in ((0.87, "others had the CPU for up to 87% of the time"), (0.01, ""), (None, "")):
+    for taken, unsteady in ((0.87, "other programs used the CPU up to 87% of the time"), (0.01, ""), (None, "")):
         table = cell_tables.cells([({"model": "m", "phase": "train"}, steps, facts(20) | {"cpu_taken_share": taken})])
         assert table["unsteady"].tolist() == [unsteady]
         assert table["cpu_taken_share"].isna().tolist() == [taken is None]

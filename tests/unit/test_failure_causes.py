@@ -44,7 +44,7 @@ LINES = [
     ("/opt/nsys/QdstrmImporter: error while loading shared libraries: libxcb.so.1", "ldd"),
     ("[QuadDCommon::tag_message*] = Local Endpoint is not available.", "--retries"),
     ("Connection to Agent lost. This is most likely a bug. Internal reason: 'End of file'.", "--retries"),
-    ("lstm train on CPU, 2 threads: 10 steps of batch 4, 36.4 ms a step, loss 0.1\nGenerated:", "snakemake doctor"),
+    ("lstm train on CPU, 2 threads: 10 steps of batch 4, 36.4 ms per step, loss 0.1\nGenerated:", "snakemake doctor"),
     ("==WARNING== No kernels were profiled.", "ncu.kernel_name"),
 ]
 

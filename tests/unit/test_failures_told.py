@@ -82,7 +82,7 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
 
 
 # As a model's program ends that ran to its end.
-SUCCESS = "lstm train on CPU: 2 steps of batch 10, 1.03 ms a step, 9701.3 samples/s, loss 0.6931, 93,570 parameters"
+SUCCESS = "lstm train on CPU: 2 steps of batch 10, 1.03 ms per step, 9701.3 samples/s, loss 0.6931, 93,570 parameters"
 
 
 def test_a_programs_success_is_known_as_one(capsys: pytest.CaptureFixture[str]) -> None:

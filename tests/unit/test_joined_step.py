@@ -105,7 +105,7 @@ def test_counters_of_a_sample_have_intervals(by_torch: pd.DataFrame, by_ncu: pd.
     """Of each launch configuration one launch."""
     counts = by_ncu.groupby(joined_step.CONFIGURATION, sort=False)["id"].transform("size")
     first = ~by_ncu.duplicated(joined_step.CONFIGURATION)
-    sample = by_ncu.assign(weight=counts.astype(float), launch=by_ncu["id"])[first].assign(**{FLOP: 10**6})
+    sample = by_ncu.assign(multiplicity=counts.astype(float), launch=by_ncu["id"])[first].assign(**{FLOP: 10**6})
     joined = joined_step.join_ncu_launches(by_ncu, 1, [sample], by_torch, None)
     table = tree(layers.sum_by_owner([by_torch], 2), joined).loc[("(root)", "forward")]
     assert table["simt_flop"] == pytest.approx(240 * 2 * 10**6)

@@ -87,7 +87,7 @@ def test_limits_of_what_is_steady(given: list[np.ndarray], unsteady: bool) -> No
 @pytest.mark.parametrize(("taken", "told"), [(0.049, False), (0.051, True)])
 def test_others_that_had_the_cpu_for_a_twentieth_are_named(taken: float, told: bool) -> None:
     why = process_repeats.summarise_processes([np.full(9, 100.0), np.full(9, 120.0)], taken).unsteady
-    assert why and ("others had the CPU" in why) == told
+    assert why and ("other programs used the CPU" in why) == told
 
 
 @pytest.mark.parametrize(

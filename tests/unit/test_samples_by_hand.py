@@ -248,7 +248,7 @@ def test_a_reason_is_named_from_a_hundredth_of_the_samples_on(bit: int, name: st
 
 
 def test_what_is_shown_of_a_cell_has_units() -> None:
-    values = {"power": 1_234.4, "energy a step (power)": 1.2345, "SM clock": 1.98e9, "hottest": 61.4}
+    values = {"power": 1_234.4, "energy per step (power)": 1.2345, "SM clock": 1.98e9, "hottest": 61.4}
     assert [activity.COLUMNS[name][1](value) for name, value in values.items()] == [
         "1,234 W",
         "1.23 J",

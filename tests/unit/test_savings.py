@@ -77,7 +77,7 @@ def test_most_is_first_and_of_each_cell_one_before_more() -> None:
 
 def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> None:
     """20 steps of 60 ms where the truth is 0.06, as others had 87 % of the CPU: ten times as much as the other would save."""
-    why = "others had the CPU for up to 87% of the time"
+    why = "other programs used the CPU up to 87% of the time"
     cells = CELLS.assign(step_ns=[60e6, 4e6], unsteady=[why, ""])
     rows = pd.DataFrame([advice(gain=2.0), advice(model="b", gain=1.5)])
     found = savings.list_savings({"cells": cells, "verdicts": rows})
@@ -92,8 +92,8 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
     write_csv(cells, tmp_path / "cells.csv")
     write_csv(rows, tmp_path / "verdicts.csv")
     assert run_end._best(tmp_path / "verdicts.csv") == [
-        "to win  b train: launch-bound, up to 1.33 ms of 4 ms a step: graph=true",
-        f"        a train: launch-bound, up to 30 ms of 60 ms a step: graph=true (unsteady times: {why})",
+        "to win  b train: launch-bound, up to 1.33 ms of 4 ms per step: graph=true",
+        f"        a train: launch-bound, up to 30 ms of 60 ms per step: graph=true (unsteady times: {why})",
     ]
 
 

@@ -143,7 +143,7 @@ def test_counters_of_owners_are_those_of_the_launches_that_stand_for_them() -> N
     census = launches("abbc", id=[*range(4)]).assign(**{GPU_TIME: [10_000, 20_000, 20_000, 40_000], "launches": 1})
     owners = launches("abbc", step=[0] * 4, owner=list("PPQQ"))
     table = join_launches(census, owners, ["owner"])
-    profiled = census.iloc[[0, 1, 3]].assign(launch=[0, 1, 3], weight=[1, 2, 1])
+    profiled = census.iloc[[0, 1, 3]].assign(launch=[0, 1, 3], multiplicity=[1, 2, 1])
     profiled = profiled.assign(**{"dram__bytes_read.sum": [100, 60, 7], "dram__bytes_write.sum": 0})
     found = totals(table, ["owner"], [profiled]).set_index("owner")
     assert found["launches"].tolist() == [2, 2] and found["total_ns"].tolist() == [30_000, 60_000]

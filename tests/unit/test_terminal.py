@@ -404,8 +404,8 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
     assert run_end.format_run_end(progress, 224.09, 200) == [
         "first   to fail: b train  torch: the cat is on the keyboard",
         "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
-        "to win  b train: input-bound, up to 20 ms of 100 ms a step: more workers",
-        "        a train: launch-bound, up to 5 ms of 10 ms a step: graph=true",
+        "to win  b train: input-bound, up to 20 ms of 100 ms per step: more workers",
+        "        a train: launch-bound, up to 5 ms of 10 ms per step: graph=true",
         "report  results/report.html",
     ]
     assert all(len(line) <= 40 for line in run_end.format_run_end(progress, 1, 40))

@@ -14,7 +14,7 @@ CAUSES: Sequence[tuple[str, str]] = (
         "again, on a quieter one or with `--retries 2`",
     ),
     (
-        r"(?s) a step, .*\nGenerated:\s*\Z",
+        r"(?s) per step, .*\nGenerated:\s*\Z",
         "nsys never saw the program's window open, and left no report: where there is no GPU, one that is older than "
         "the nvtx here cannot read its ranges (`snakemake doctor` looks): take the present Nsight Systems",
     ),

@@ -132,6 +132,6 @@ def main(
         write_csv(pd.DataFrame(columns=COLUMNS), csv)
         write_json({"told": False, "why": error.why}, sidecar)
         return
-    say(f"{csv}: {len(table) // steps} launches a step, the same in {table['steps'].iloc[0]} steps")
+    say(f"{csv}: {len(table) // steps} launches per step, the same in {table['steps'].iloc[0]} steps")
     write_csv(table, csv)
     write_json({"told": True, "steps": int(table["steps"].iloc[0])}, sidecar)

@@ -21,9 +21,9 @@ FACTS: fact.Needs = {
 OF_CELL = dictionary.OF_CELL
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),
-    "energy a step (power)": ("step_energy_power_j", "{:,.3g} J".format),
-    "energy a step (counter)": ("step_energy_counter_j", "{:,.3g} J".format),
-    "energy a sample (counter)": ("item_energy_counter_j", "{:,.3g} J".format),
+    "energy per step (power)": ("step_energy_power_j", "{:,.3g} J".format),
+    "energy per step (counter)": ("step_energy_counter_j", "{:,.3g} J".format),
+    "energy per sample (counter)": ("item_energy_counter_j", "{:,.3g} J".format),
     "SM clock": ("sm_clock_hz", lambda value: f"{value / 1e6:,.0f} MHz"),
     "hottest": ("temperature_max_c", "{:.0f} °C".format),
     "clocks": ("clocks", str),
