@@ -92,7 +92,8 @@ def _best(verdicts: Path) -> list[str]:
 
 def _verdict(cell: tuple[str, str], won: float, step: float, row: dict[str, str], unsteady: str) -> str:
     advice = row.get("settings") or row.get("next_step", "").partition(";")[0]
-    what = f"{' '.join(cell)}: {row['verdict']}, up to {formatting.duration(won)} of {formatting.duration(step)} per step"
+    saved = f"up to {formatting.duration(won)} of {formatting.duration(step)} per step"
+    what = f"{' '.join(cell)}: {row['verdict']}, {saved}"
     said = f"{what}: {advice}" if advice else what
     return f"{said} (unsteady times: {unsteady})" if unsteady else said
 

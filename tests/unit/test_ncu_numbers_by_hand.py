@@ -412,7 +412,7 @@ CENSUS = CENSUS.assign(**dict.fromkeys(KEYS[1:], 1), launches=3, **{"gpu__time_d
 def test_a_census_is_read_in_the_order_of_its_launches(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     CENSUS.assign(
-        weight=[1.5, 2.5, None], time_spread=1.5, run=1, launch=[0, 1, None], stratum=0, as_planned=True
+        multiplicity=[1.5, 2.5, None], time_spread=1.5, run=1, launch=[0, 1, None], stratum=0, as_planned=True
     ).to_csv(path, index=False)
     found = export_schema.read_census(path)
     assert found["id"].tolist() == [0, 1, 2] and found.index.tolist() == [0, 1, 2]
