@@ -186,9 +186,7 @@ class LogHandler(LogHandlerBase):
         if over == all_of_them:
             _, others = progress.counted(False)
             if others > run_plan.FEW:
-                self._parts(
-                    [f"then {phrases.format_count(others, 'post-processing job')}", *self._left(now)], "dim"
-                )
+                self._parts([f"then {phrases.format_count(others, 'post-processing job')}", *self._left(now)], "dim")
 
     def _left(self, now: float) -> list[str]:
         left = self._progress().left_s(now)
