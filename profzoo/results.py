@@ -11,11 +11,13 @@ results.verdicts("bert", "train")      # what holds it back, and what to do
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pandas as pd
 
 from profzoo import data_dictionary
+from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.job_types import Sidecar
 from profzoo.data_dictionary import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
 from profzoo.io import csv_tables as reading
@@ -118,7 +120,7 @@ class Cell:
         return self.tables["torch-time" if "time" not in self.tables and "torch-time" in self.tables else "time"]
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> CellSettings:
         """The settings that the cell ran with, such as batch and precision.
 
         Raises:
@@ -126,7 +128,7 @@ class Cell:
         """
         timed = [name for name in ("time.csv", "torch-time.csv") if name in self.sidecars]
         for name in [*timed, *self.sidecars]:
-            if isinstance(found := self.sidecar(name).get("cell"), dict):
+            if (found := self.sidecar(name).get("cell")) is not None:
                 return found
         raise MissingError(
             f"{self.model} {self.phase} has no sidecar with its settings: `snakemake "
@@ -139,7 +141,7 @@ class Cell:
         start = f"{self.phase}."
         return [path.name.removeprefix(start).removesuffix(".json") for path in self.files if path.suffix == ".json"]
 
-    def sidecar(self, name: str = "time.csv") -> dict[str, Any]:
+    def sidecar(self, name: str = "time.csv") -> Sidecar:
         """Return the sidecar of a file, such as `time.csv`, `ncu-rep`, `nsys.csv` or `trace.json.gz`.
 
         Raises:
@@ -147,10 +149,9 @@ class Cell:
         """
         path = self._results.folder / self.model / f"{self.phase}.{name.removesuffix('.json')}.json"
         if not path.exists():
-            raise MissingError(
-                f"{self.model} {self.phase} has no sidecar {name!r}: {suggest_nearest(name, self.sidecars)}"
-            )
-        return read_json(path)
+            known = suggest_nearest(name, self.sidecars)
+            raise MissingError(f"{self.model} {self.phase} has no sidecar {name!r}: {known}")
+        return cast(Sidecar, read_json(path))
 
     def of(self, table: str) -> pd.DataFrame:
         """Return the cell's rows of a table across the zoo, such as `kernels`."""
@@ -287,8 +288,7 @@ def _frame(path: Path, root: Path) -> pd.DataFrame:
     """A table as it is declared, with units and meanings; a file of one's own as pandas reads it."""
     found = data_dictionary.file_of(path.relative_to(root).as_posix())
     if found is None:
-        frame = pd.read_csv(path)
-        units, meanings = {}, {}
+        frame, units, meanings = pd.read_csv(path), {}, {}
     else:
         content = text_files.read_text(path, reading.AGAIN)
         table = found[1].table_of(fast_csv.heading(content))
