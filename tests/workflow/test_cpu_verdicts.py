@@ -52,7 +52,7 @@ def found(ran: tuple[Project, str]) -> pd.DataFrame:
     operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
     ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
     return cpu_verdicts.tabulate_cpu_verdicts(
-        timed.assign(unsteady=""), ranges, operators, ran_with, rules.load_rules()
+        timed.assign(unsteady="", cpu_taken_share=0.0), ranges, operators, ran_with, rules.load_rules()
     )
 
 
