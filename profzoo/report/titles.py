@@ -3,22 +3,24 @@
 from collections.abc import Mapping
 
 from profzoo import data_dictionary, tools
+from profzoo.report.comparison_section import PART_COLUMNS
 from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
+from profzoo.tables.schemas import CELL
 
 FILES = ("../tools/*/activity.py",)
 # Headings, each with the column that it shows, where that has another name.
-CELLS = {"step": "step_ns", "next step": "next_step", "held back by": "verdict"}
+CELLS = {"step": "step_ns", "next step": "next_step", "bottleneck": "verdict"}
 COMPARED = {
+    "outcome": "verdict",
     "95 % interval": "ratio_low",
-    "time, baseline": "baseline_ns",
+    "time, reference side": "baseline_ns",
     "time, candidate": "candidate_ns",
-    "times of": "per",
+    "times": "per",
     "energy ratio": "energy_ratio",
-    "its interval": "energy_low",
-    "J a sample, baseline": "baseline_item_j",
-    "J a sample, candidate": "candidate_item_j",
+    "energy interval": "energy_low",
+    "J per sample, reference side": "baseline_item_j",
+    "J per sample, candidate": "candidate_item_j",
 }
-PARTS = {"change": "delta_ns", "of the step": "delta_share", "launches": "change"}
 GRID = {
     "ns": "total_ns",
     "occupancy": "occupancy_pct",
@@ -27,8 +29,7 @@ GRID = {
 }
 # Those that have the same name.
 SAME = {
-    "comparison": ("verdict", "ratio", "processes", "unsteady"),
-    "parts": ("level", "range", "name"),
+    "comparison": ("ratio", "processes", "unsteady"),
     "grid": ("range", "class", "launches", "share", "bound", "efficiency", "registers", "type", "direction"),
 }
 
@@ -53,11 +54,13 @@ def of_page(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
     """
     ours = {name: column for one in tools.activities().values() for name, (column, _) in one.COLUMNS.items()}
     ours |= {name: column for name, (column, _) in CELL_COLUMNS.items()} | CELLS
+    # Every table has the cell and the candidate, which need no hint.
+    parts = {name: column for name, (column, _) in PART_COLUMNS.items() if column not in (*CELL, "candidate")}
     found = {
         "cells": _hints(ours, "cells", "steps", "verdicts"),
         "processes": _hints({name: column for name, (column, _) in PROCESS_COLUMNS.items()}, "ranks"),
         "comparison": _hints({**COMPARED, **{name: name for name in SAME["comparison"]}}, "compare"),
-        "parts": _hints({**PARTS, **{name: name for name in SAME["parts"]}}, "compare_parts"),
+        "parts": _hints(parts, "compare_parts"),
         "grid": _hints({**GRID, **{name: name for name in SAME["grid"]}}, "kernels", "layers", "roofline"),
     }
     return {

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from profzoo.report import titles, value_formats
+from profzoo.report import cell_data, comparison_section, overview, titles, value_formats
 from tests import whole_zoo
 
 
@@ -12,10 +12,21 @@ def test_every_plain_heading_has_a_hint() -> None:
     assert set(value_formats.CELL_COLUMNS) <= set(found["cells"]) and set(value_formats.PROCESS_COLUMNS) == set(
         found["processes"]
     )
-    for table in ("comparison", "parts", "grid"):
+    for table in ("comparison", "grid"):
         assert set(titles.SAME[table]) <= set(found[table])
     assert found["grid"]["launches"] == "Launches per step. (launches in kernels.csv)"
     assert found["cells"]["power"].endswith("(power_w in cells.csv)")
+
+
+def test_hints_are_of_headings_that_the_page_has() -> None:
+    """A heading that was renamed keeps its hint."""
+    found, cell = titles.of_page(), {"model", "phase", "candidate"}
+    assert set(titles.CELLS) == set(overview.LEADING_COLUMNS) & set(found["cells"]) == {
+        "step", "bottleneck", "next step",
+    }  # fmt: skip
+    assert set(found["comparison"]) == set(comparison_section.COLUMNS) - cell
+    assert set(found["parts"]) == set(comparison_section.PART_COLUMNS) - cell
+    assert set(found["grid"]) <= {*cell_data.KERNEL_COLUMNS, *cell_data.LAYER_COLUMNS}
 
 
 def test_headings_on_a_cpu_have_no_hints_of_gpus() -> None:
