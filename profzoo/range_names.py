@@ -39,7 +39,7 @@ def sanitised_name(name: str) -> str:
 
 
 def original_name(name: str) -> str:
-    """Decode a name encoded by `kept`.
+    """Decode a name that `sanitised_name` encoded.
 
     >>> original_name(sanitised_name("100 %: Größe"))
     '100 %: Größe'

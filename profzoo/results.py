@@ -18,13 +18,14 @@ import pandas as pd
 from profzoo import data_dictionary
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
+from profzoo.cell.registry import PHASES
 from profzoo.data_dictionary import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
 from profzoo.io import csv_tables as reading
 from profzoo.io import fast_csv, text_files
 from profzoo.io.scripts import read_json
+from profzoo.tables import schemas
 
-PHASES = ("train", "inference")
 # What makes tables that the default configuration does not.
 _COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
@@ -106,9 +107,7 @@ class Cell:
         self.model, self.phase, self._results = model, phase, results
         home, start = results.folder / model, f"{phase}."
         self.files: Sequence[Path] = sorted(path for path in home.iterdir() if path.name.startswith(start))
-        paths = {
-            path.name.removeprefix(start).removesuffix(".csv"): path for path in self.files if path.suffix == ".csv"
-        }
+        paths = {path.stem.removeprefix(start): path for path in self.files if path.suffix == ".csv"}
         kinds = [pattern.partition("{phase}.")[2] for pattern in CSV_FILES if pattern.startswith("{model}")]
         known = {kind.removesuffix(".csv"): f"snakemake {home}/{phase}.{kind}" for kind in kinds if "{" not in kind}
         self.tables = Tables(paths, results.folder, known, f"{model} {phase}")
@@ -130,16 +129,14 @@ class Cell:
         for name in [*timed, *self.sidecars]:
             if (found := self.sidecar(name).get("cell")) is not None:
                 return found
-        raise MissingError(
-            f"{self.model} {self.phase} has no sidecar with its settings: `snakemake "
-            f"{self._results.folder}/{self.model}/{self.phase}.time.csv` makes one"
-        )
+        file = f"{self._results.folder}/{self.model}/{self.phase}.time.csv"
+        raise MissingError(f"{self.model} {self.phase} has no sidecar with its settings: `snakemake {file}` makes one")
 
     @property
     def sidecars(self) -> Sequence[str]:
         """The names of the files that have a sidecar, for `sidecar`."""
         start = f"{self.phase}."
-        return [path.name.removeprefix(start).removesuffix(".json") for path in self.files if path.suffix == ".json"]
+        return [path.stem.removeprefix(start) for path in self.files if path.suffix == ".json"]
 
     def sidecar(self, name: str = "time.csv") -> Sidecar:
         """Return the sidecar of a file, such as `time.csv`, `ncu-rep`, `nsys.csv` or `trace.json.gz`.
@@ -228,7 +225,9 @@ class Results:
                 f"{self.folder} has rows of {model} {phase} in its tables, but no files: `snakemake report --config "
                 f"models={model.partition('@')[0]}` makes them"
             )
-        return self._cells.setdefault((model, phase), Cell(self, model, phase))
+        if (model, phase) not in self._cells:
+            self._cells[model, phase] = Cell(self, model, phase)
+        return self._cells[model, phase]
 
     def of_cell(self, table: str, model: str, phase: str = "train") -> pd.DataFrame:
         """Return the rows of a cell in a table across the zoo; none where it has none.
@@ -238,7 +237,7 @@ class Results:
         """
         frame = self.tables[table]
         self._demand(model, phase)
-        return frame[(frame["model"] == model) & (frame["phase"] == phase)].reset_index(drop=True)
+        return schemas.rows_of_cell(frame, model, phase).reset_index(drop=True)
 
     def verdicts(self, model: str, phase: str = "train") -> pd.DataFrame:
         """Return what holds a cell, its kernels and layers back, by level and rank; all cells: tables["verdicts"]."""
@@ -290,8 +289,9 @@ def _frame(path: Path, root: Path) -> pd.DataFrame:
     if found is None:
         frame, units, meanings = pd.read_csv(path), {}, {}
     else:
-        content = text_files.read_text(path, reading.AGAIN)
-        table = found[1].table_of(fast_csv.heading(content))
+        with text_files.open_file(path) as file:
+            heading = text_files.decode(file.readline(), path, reading.AGAIN)
+        table = found[1].table_of(fast_csv.heading(heading))
         frame = reading.read(path, table)
         told = {name: column for name in frame if (column := table.describe(name))}
         units = {name: column.unit for name, column in told.items() if column.unit}

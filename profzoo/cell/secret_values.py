@@ -119,7 +119,7 @@ def take(config: Mapping[str, Any]) -> dict[str, Any]:
     """Replace secrets in the configuration; this process and its children then know what the placeholders stand for.
 
     Raises:
-        ConfigError: as for `conceal`; or the file for them cannot be written.
+        ConfigError: as for `conceal_secrets`; or the file for them cannot be written.
     """
     changed, found = conceal_secrets(config)
     _sweep()
@@ -185,7 +185,7 @@ def known_secrets() -> dict[str, tuple[str, Any]]:
     """Secrets by placeholder, as far as this process knows them.
 
     Raises:
-        ConfigError: as for `told`.
+        ConfigError: as for `read_secrets`.
     """
     return read_secrets(os.environ)
 

@@ -38,7 +38,7 @@ class TracedCell:
     """A cell on one side.
 
     kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
-    then its row of the table of steps. layers: per step, as `of_layers` makes them, None where torch traced none.
+    then its row of the table of steps. layers: per step, of layer_times, None where torch traced none.
     items: what times are divided by, the samples of a step where sides have different numbers of them, else 1.
     """
 

@@ -153,8 +153,8 @@ def select_models(config: Mapping[str, Any]) -> list[str]:
 def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
     """Return the selected cells: model (or model@variant) and phase, as far as models declare the phase.
 
-    planned: as for `normalise`; a model that is named and cannot be used any more keeps its cells, which were looked
-    at when they were planned.
+    planned: as for `normalise_config`; a model that is named and cannot be used any more keeps its cells, which were
+    looked at when they were planned.
 
     Raises:
         ConfigError: there is none, or none of a model that is named by itself.

@@ -6,11 +6,11 @@ from typing import Any
 from profzoo import schema
 from profzoo.errors import ConfigError
 
-# What a setting keeps its place by: the keys that lead to it.
-Path = tuple[str, ...]
+# The keys that lead to a setting: one, or a section's and its own.
+Place = tuple[str, ...]
 
 
-def former_names() -> dict[Path, Path]:
+def former_names() -> dict[Place, Place]:
     """Return the present place of each renamed setting, by its former place.
 
     >>> former_names()[("trials", "most")]
@@ -30,9 +30,11 @@ def rename_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = {key: dict(value) if isinstance(value, Mapping) else value for key, value in given.items()}
     for old, new in _used(config):
-        part = config if len(old) == 1 else config[old[0]]
+        part = _section(config, old)
         if new[-1] in part:
-            raise ConfigError(f"{_word(old)} and {_word(new)} are one setting: leave out {_word(old)}, its former name")
+            raise ConfigError(
+                f"{_dotted(old)} and {_dotted(new)} are one setting: leave out {_dotted(old)}, its former name"
+            )
         part[new[-1]] = part.pop(old[-1])
     return config
 
@@ -44,28 +46,30 @@ def describe_renamed(given: Mapping[str, Any]) -> list[str]:
     ['margin is now called equivalence_margin: the former name is read in this version only']
     """
     return [
-        f"{_word(old)} is now called {_word(new)}: the former name is read in this version only"
+        f"{_dotted(old)} is now called {_dotted(new)}: the former name is read in this version only"
         for old, new in _used(given)
     ]
 
 
-def _used(given: Mapping[str, Any]) -> list[tuple[Path, Path]]:
+def _used(given: Mapping[str, Any]) -> list[tuple[Place, Place]]:
     """Return former and present place of each renamed setting that is there."""
-    found = []
-    for old, new in former_names().items():
-        part = given if len(old) == 1 else given.get(old[0])
-        if isinstance(part, Mapping) and old[-1] in part:
-            found.append((old, new))
-    return found
+    return [(old, new) for old, new in former_names().items() if old[-1] in _section(given, old)]
 
 
-def _walk(part: Mapping[str, Any], place: Path) -> Iterator[tuple[Path, Path]]:
+def _section(config: Mapping[str, Any], place: Place) -> Any:
+    """Return the mapping that holds a setting; an empty one where the configuration has no such section."""
+    part = config if len(place) == 1 else config.get(place[0])
+    return part if isinstance(part, Mapping) else {}
+
+
+def _walk(part: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Place]]:
+    """Yield former and present place of each renamed setting of a schema and its sections."""
     for key, own in part.get("properties", {}).items():
         if "formerly" in own:
             yield (*place, own["formerly"]), (*place, key)
-        if len(place) < 1:
+        if not place:
             yield from _walk(own, (*place, key))
 
 
-def _word(place: Path) -> str:
+def _dotted(place: Place) -> str:
     return ".".join(place)

@@ -49,7 +49,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     gpu_turns.wait_for_turn()
     rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
     with distributed.join_group(cell, device):
-        network = step_loop.place_network(network, cell, device)
+        network = step_loop.set_up_network(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
         outcome = step_loop.run_steps(cell, network, device, recorder, timer)

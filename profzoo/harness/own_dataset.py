@@ -21,7 +21,7 @@ def uses_own_dataset(cell: "CellSettings", model: ModelFunctions) -> bool:
 
 
 def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
-    """Make the data set of a cell for which `used` is true.
+    """Make the data set of a cell for which `uses_own_dataset` is true.
 
     Raises:
         ConfigError: it is none, has no length, is too short for one batch, or cannot be split over the processes.

@@ -83,7 +83,7 @@ def make_network(
     cell: "CellSettings", model: interface.ModelFunctions, device: torch.device, weights: Path | None
 ) -> nn.Module:
     """Cell's network on its device, with weights loaded if given, in the cell's memory format."""
-    return place_network(build_network(cell, model, weights), cell, device)
+    return set_up_network(build_network(cell, model, weights), cell, device)
 
 
 def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
@@ -103,7 +103,7 @@ def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights
     return network
 
 
-def place_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
+def set_up_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
     """Move a built network to the device, in the cell's memory format."""
     network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")

@@ -60,7 +60,7 @@ class ScriptJob:
 def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
     """Yield a script's job; after the body, its outputs move into place with a record.
 
-    snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
+    snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line (`report_errors`).
     """
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
     code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)

@@ -52,9 +52,9 @@ def join_ncu_launches(
 
 
 def join_nsys_launches(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
-    """The launches of one step of nsys, of those that have as many as most, the first; each with its mean time.
+    """Join the launches of one step of nsys, the first with the usual number of launches; times are means over steps.
 
-    Args: as of_ncu has them.
+    nsys, owners: as for join_ncu_launches.
     """
     sizes = nsys.groupby(["process", "step"], sort=False).size()
     rows = nsys.set_index(["process", "step"]).sort_index().loc[[sizes[sizes == sizes.mode()[0]].index[0]]]

@@ -104,7 +104,7 @@ def keep_record(
 ) -> None:
     """Write the record of outputs that are in place.
 
-    job: as `described`. inputs: digests of the files that it read. code: digests of what it was run with, by key.
+    job: of describe_job. inputs: digests of the files that it read. code: digests of what it was run with, by key.
     passing: whether the outputs are removed once others are made of them.
 
     Raises:

@@ -78,7 +78,7 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
             )
         if any(path not in there and path not in planned.passing for path in planned.outputs):
             return OutputVerdict(OutputState.ABSENT)
-        if found := find_differences(planned, known, root):
+        if found := compare_with_record(planned, known, root):
             files = {record.source_key(path, root): path for path in planned.sources} | {
                 str(path): path for path in planned.read
             }
@@ -94,7 +94,7 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
         )
 
 
-def find_differences(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
+def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
     """Differences between a planned job and the recorded one.
 
     Raises:

@@ -96,7 +96,7 @@ def _larger(first: int, second: int, levelled: bool = False) -> np.ndarray:
 
 
 def paired_shift(between: np.ndarray, confidence: float) -> Test:
-    """Pairs, by their differences: the median of the means of two of them, and the interval by `p_of_pairs`."""
+    """Estimate a shift from differences of pairs: the median of pairwise means, and the interval by `paired_p`."""
     first, second = np.triu_indices(len(between))
     means = np.unique((between[first] + between[second]) / 2)
     middle, limit = float(np.median((between[first] + between[second]) / 2)), (1 - confidence) / 2

@@ -90,7 +90,7 @@ def _probability(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, 
 
 
 def _confidence_interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confidence: float) -> tuple[float, float]:
-    """The shifts of which neither `_chance` is too small."""
+    """Return the shifts at which neither one-sided `_probability` is too small."""
     if by_ranks.ends is not None:
         return by_ranks.ends
     ends = [size.interval(confidence) for size in by_size]

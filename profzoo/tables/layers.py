@@ -116,7 +116,7 @@ def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFra
     """Return the same rows with times and launches of other tools.
 
     Args:
-        by_torch: as called has it, of all launches; joined: those of kernels; copies: as by_torch, of others.
+        by_torch: of sum_by_owner, of all launches; joined: those of kernels; copies: as by_torch, of others.
     """
     kernels = joined.launches[OWNER].assign(launches=1.0, total_ns=joined.launches["ns"])
     timed = _summed(kernels, OWNER)

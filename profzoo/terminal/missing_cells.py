@@ -9,7 +9,7 @@ SHOWN = 3
 
 
 def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return one line per tool and reason; missing: model, phase, tool and reason, from collect.left.
+    """Return one line per tool and reason; missing: model, phase, tool and reason, of collect.completeness.
 
     >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
     ['nothing of ncu in 1 cell (lstm train): not measured yet']

@@ -70,7 +70,7 @@ def exclusion_expression(own: str | None) -> str:
 
 
 def user_expression(expression: str) -> str | None:
-    """The user's part of what `replayed` made, or of an expression that it did not make all of it; None without one.
+    """Return the user's part of an expression of `exclusion_expression`, or all of any other; None without one.
 
     >>> tuple(map(user_expression, (exclusion_expression("gemm"), "gemm", exclusion_expression(None))))
     ('gemm', 'gemm', None)

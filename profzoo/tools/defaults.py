@@ -63,7 +63,7 @@ class Files:
     """The module `files` of a tool that exports one table, `{phase}.{tool}.csv`, with a sidecar."""
 
     def __init__(self, tool: str, own: Filled) -> None:
-        """Keep the tool's name, and its module, whose `table_inputs` decides what is `required_files`."""
+        """Keep the tool's name, and its module, from whose `table_inputs` the `required_files` follow."""
         self._tool, self._own = tool, own
 
     def exported_files(self, own: Mapping[str, Any]) -> Sequence[str]:

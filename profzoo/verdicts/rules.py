@@ -50,7 +50,7 @@ def load_rules() -> Mapping[str, Any]:
     """The checked rules with their floors and traits: profzoo's own, and behind them those of extensions.
 
     Raises:
-        ConfigError: as `checked`; an extension's verdict or cause has the name of another.
+        ConfigError: as `check_rules`; an extension's verdict or cause has the name of another.
     """
     return _loaded(extensions.folders())
 

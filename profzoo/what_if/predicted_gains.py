@@ -114,5 +114,5 @@ PANEL: Mapping[str, Callable[[Program], Program]] = {
     "waits_removed": changes.remove_waits,
     "communication_overlapped": changes.overlap_communication,
 }
-# Those that make the CPU less of a limit, of which tax.py names the one that helps.
+# Those that make the CPU less of a limit, of which host_time.py names the one that helps.
 OF_HOST = ("host_2x", "half_the_operators", "short_kernels_fused", "graph")

@@ -30,8 +30,8 @@ class Program:
     host: a row a call, and one where each step begins and ends, in order of their starts, whatever the thread, as
     PyTorch's main thread waits while autograd's runs. `gap` is the CPU's own time before it, since the row before ended
     or, where it `overlaps` that, began; of which `input` in the ranges data and transfer, and `library` in cuDNN or
-    cuBLAS. `own` is its own time. `wait` says what it waits for (a name of waiting.py) with `target`, a stream or an
-    operation, after whose end it takes `tail`. `part` is 1 + the index in PARTS, 0 for none; `launches`: whether it
+    cuBLAS. `own` is its own time. `wait` says what it waits for (a name of blocking_calls.py) with `target`, a
+    stream or an operation, after whose end it takes `tail`. `part` is 1 + the index in PARTS, 0 for none; `launches`: whether it
     gives the GPU work.
 
     gpu: a row an operation, in the order of their calls: `host`, the row of its call; `stream`; `ns`, how long it

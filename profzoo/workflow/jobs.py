@@ -101,9 +101,9 @@ class Jobs:
             "refused": refused,
             "expected": expected.replace("<results>", self.selection.results) if isinstance(expected, str) else "",
             "budget_s": run_checked(job_limits.parse_seconds, self.config["trials"]["budget"], "trials.budget"),
+            "repeats": self.config["trials"]["repeats"],
+            "most": self.config["trials"]["max_settings"],
         }
-        job |= {key: self.config["trials"][key] for key in ("repeats",)}
-        job["most"] = self.config["trials"]["max_settings"]
         return self.job_text("time", self.cell_settings(wildcards, "time"), trials=job)
 
     def describe_section_set(self, wildcards: Wildcards) -> str:

@@ -50,7 +50,7 @@ class Selection:
 
     def makeable(self, files: Iterable[str]) -> list[str]:
         """Those of the files that can be made, as far as is known."""
-        return [file for file in files if str(file.replace("<results>", self.results)) not in self.lost]
+        return [file for file in files if file.replace("<results>", self.results) not in self.lost]
 
     def can_make_tables(self, *names: str) -> bool:
         """Whether the tables across the zoo of these names can be made."""

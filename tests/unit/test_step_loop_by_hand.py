@@ -58,7 +58,7 @@ def test_only_reduce_overhead_is_told_where_steps_begin(monkeypatch: pytest.Monk
 
 def test_a_network_of_its_phase_is_prepared_once_placed() -> None:
     for phase in ("train", "inference"):
-        network = step_loop.place_network(Compiling(), cell(phase=phase), CPU)
+        network = step_loop.set_up_network(Compiling(), cell(phase=phase), CPU)
         assert network.training == (phase == "train") and network.said == ["prepared"]
 
 

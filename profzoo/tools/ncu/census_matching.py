@@ -93,8 +93,8 @@ def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
 
 
 def estimate_totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
-    """Estimate, for each additive metric, its total over the window and the 90% confidence interval; table: from
-    `matched`."""
+    """Estimate, for each additive metric, its total over the window and the 90% confidence interval; table: of
+    `match_runs`."""
     known = table["launch"].notna()
     summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
     values = table.loc[known, summed].astype("float64").dropna(axis=1)

@@ -130,7 +130,7 @@ def select_sample(
 
 
 def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """Select all launches of the window, or of the requested kernels, in one run; arguments as in `sample`."""
+    """Select all launches of the window, or of the requested kernels, in one run; arguments as in `select_sample`."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
     words = ["--kernel-name-base", "mangled", *named]

@@ -159,7 +159,7 @@ def _chosen(
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
-    """Return ncu's options for the chosen launches, in the form that `ncu.of_runs` and `ncu.around` take."""
+    """Return ncu's options for the chosen launches, as `command.run_options` and `wrap_command` take them."""
     shared = ["--replay-mode", replay]
     if not chosen.further:
         return [*shared, *chosen.options]

@@ -14,7 +14,7 @@ COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function",
 
 
 def read_step_launches(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
-    """Return one row per kernel launch in the steps from `window_steps`, by process and then by time.
+    """Return one row per kernel launch in the steps of `read_window_steps`, by process and then by time.
 
     Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
     open when it was launched; `stream`, and the launch configuration. Kernels that a CUDA graph launched, at one

@@ -1,4 +1,4 @@
-"""Declares the columns of the table of a step's launches, which sequence.py makes from a trace."""
+"""Declares the columns of the table of a step's launches, which step_sequence.py makes from a trace."""
 
 import pandas as pd
 

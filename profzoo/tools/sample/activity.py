@@ -17,7 +17,7 @@ FACTS: fact.Needs = {
     "items": fact.SEVERAL,
     "processes?": fact.PROCESSES,
 }
-# What the columns of `of_cell` mean.
+# What the columns of `summarise_cell` mean.
 OF_CELL = dictionary.OF_CELL
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),

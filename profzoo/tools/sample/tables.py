@@ -94,7 +94,7 @@ def mean_interval_ms(table: pd.DataFrame) -> float | None:
 
 
 def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Means over processes of what `of_processes` tells, and `clocks`: why these were not steady, if they were not."""
+    """Return means over processes of `summarise_processes`, and `clocks`: why they were not steady, if so."""
     frame = pd.DataFrame(summarise_processes(table, facts))
     found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
     return found | ({"clocks": said} if (said := describe_clocks(table)) else {})
