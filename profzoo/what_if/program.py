@@ -27,12 +27,12 @@ ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFre
 class Program:
     """The steps of one process as a program for a CPU and a GPU; times in ns.
 
-    host: a row a call, and one where each step begins and ends, in order of their starts, whatever the thread, as
-    PyTorch's main thread waits while autograd's runs. `gap` is the CPU's own time before it, since the row before ended
-    or, where it `overlaps` that, began; of which `input` in the ranges data and transfer, and `library` in cuDNN or
-    cuBLAS. `own` is its own time. `wait` says what it waits for (a name of blocking_calls.py) with `target`, a
-    stream or an operation, after whose end it takes `tail`. `part` is 1 + the index in PARTS, 0 for none; `launches`: whether it
-    gives the GPU work.
+    host: one row per call, and one where each step begins and ends, in order of their starts, whatever the thread,
+    because PyTorch's main thread waits while autograd's thread runs. `gap` is the CPU's own time before the call, since
+    the row before it ended or, where the call `overlaps` that row, began. `input` is the part of the gap in the ranges
+    data and transfer, and `library` the part in cuDNN or cuBLAS. `own` is the call's own time. `wait` says what the
+    call waits for (a name of blocking_calls.py) with `target`, a stream or an operation, after whose end it takes
+    `tail`. `part` is 1 + the index in PARTS, and 0 for none. `launches` says whether the call gives the GPU work.
 
     gpu: a row an operation, in the order of their calls: `host`, the row of its call; `stream`; `ns`, how long it
     takes; `latency`, from its call's start (or from when it found room) until it may begin; `gap` from the end of
