@@ -17,7 +17,7 @@ import torch
 
 from profzoo.calibration import peaks
 from profzoo.errors import ConfigError
-from profzoo.harness import devices, timers
+from profzoo.harness import timers
 from profzoo.machine import job_child
 
 LAUNCHES = 8
@@ -55,11 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.launch_costs", description=__doc__)
-    parser.add_argument("--facts", type=Path, required=True, metavar="FILE", help="JSON: seconds a launch, versions")
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--facts", type=Path, required=True, metavar="FILE", help="JSON: seconds per launch, versions")
     try:
-        device = devices.choose_device(options.device)
+        options, device = peaks.parse_with_device(parser, arguments)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "launch_s": round(statistics.median(times[SET_UP:]), 6),
     }
     options.facts.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"on {facts['device']}: {facts['launch_s']} s a launch")
+    print(f"on {facts['device']}: {facts['launch_s']} s per launch")
     return 0
 
 

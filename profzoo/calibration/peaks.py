@@ -120,16 +120,27 @@ def describe_run(asked: str, device: torch.device) -> dict[str, str | None]:
     }
 
 
+def parse_with_device(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> tuple[argparse.Namespace, torch.device]:
+    """Parse a command line that may name a device by `--device`; return the options and the device.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    options = parser.parse_args(arguments)
+    return options, devices.choose_device(options.device)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.peaks", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="CSV: peak, rate, unit, how")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions")
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    options = parser.parse_args(arguments)
     try:
-        device = devices.choose_device(options.device)
+        options, device = parse_with_device(parser, arguments)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2

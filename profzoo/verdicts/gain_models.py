@@ -23,7 +23,7 @@ class RequestedChange:
     """A change to simulate.
 
     Attributes:
-        change: its name, a key of `OF_STEP` or one of `OF_LAUNCHES`.
+        change: its name, a key of STEP_CHANGES or one of LAUNCH_CHANGES.
         rows: launches that it is about, a row per launch configuration.
         saved: share of each row's time that it saves, nan where unknown; for reduced precision, 1 for launches that
             disappear.

@@ -64,7 +64,6 @@ SHARE_FORMULAS: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     },
 }
 CONDITIONS = (*SHARE_FORMULAS, *QUANTITIES)
-CAUSE_KEYS = ("when", "classes", "match")
 
 
 def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
