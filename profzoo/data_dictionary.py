@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.compare import comparison_table as compare
-from profzoo.compare import contributions
+from profzoo import zoo_tables
 from profzoo.io import column_types
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.tables import kernel_table, layer_kernels, layers, ncu_coverage, owner_coverage, roofline, schemas
+from profzoo.tables import kernel_table, layer_kernels, layers, ncu_coverage, owner_coverage, roofline
+from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.nsys import ranks as nsys_ranks
@@ -26,8 +26,6 @@ from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
 from profzoo.tools.torch import owners as torch_owners
 from profzoo.tools.torch import tables as torch_tables
-from profzoo.trials import trial_table as trials
-from profzoo.verdicts import table_columns as verdicts
 from profzoo.what_if import tables as replay
 
 COLUMNS = ("table", "column", "unit", "meaning", "tool", "clock")
@@ -75,36 +73,8 @@ class File:
         return self.fewer if self.fewer and not set(self.table.columns) <= set(names) else self.table
 
 
-_SPECIAL = {
-    "compare": compare.COMPARISON_TABLE,
-    "compare_parts": contributions.PARTS_TABLE,
-    "trials": trials.TRIALS_TABLE,
-    "verdicts": verdicts.VERDICTS_TABLE,
-}
-_ZOO = {
-    "cells": ("The unprofiled step of every cell, with what it ran and what tools add.", "a cell"),
-    "activity": ("Time by kernel (on a CPU: operator) as each tool saw it.", "a cell, tool, range and kernel"),
-    "kernels": ("Time by nsys and counters by ncu.", "a cell, launch configuration and range"),
-    "ranges": ("Time by part of the step.", "a cell, tool and part of the step"),
-    "steps": ("Where a step's time goes: GPU at work, idle time by cause, host.", "a cell and process"),
-    "agreement": ("Launches and GPU time as each tool saw them, and its slowdown.", "a cell"),
-    "coverage": ("How much of what nsys traced ncu profiled.", "a cell and section set"),
-    "ranks": ("What each process of a cell on several GPUs did.", "a cell and process"),
-    "layers": ("Time by module and direction.", "a cell, module and direction"),
-    "owners": ("How much GPU time has an owner: operator, module.", "a cell"),
-    "replay": ("Predicted speedup of changes, by what-if simulation.", "a cell, process and change"),
-    "host": ("What the host's time goes to.", "a cell and process"),
-    "roofline": ("Counted work against measured peaks.", "a cell, class of kernels, range, or launch configuration"),
-    "compare": ("The sides of a comparison against each other.", "a cell and candidate"),
-    "compare_parts": ("Where the difference lies.", "a cell, candidate, and part of the step, layer or kernel"),
-    "trials": ("Settings that were tried, and what they gained.", "a cell and settings"),
-    "verdicts": ("What holds cells, kernels and layers back, and what to do.", "a verdict"),
-}
 CSV_FILES: Mapping[str, File] = {
-    **{
-        f"tables/{name}.csv": File(*said, _SPECIAL[name] if name in _SPECIAL else schemas.TABLES[name])
-        for name, said in _ZOO.items()
-    },
+    **{f"tables/{name}.csv": File(holds, row, zoo_tables.TABLES[name]) for name, (holds, row) in DESCRIPTIONS.items()},
     "tables/columns.csv": File("This dictionary.", "a table and column", DICTIONARY),
     "peaks/{gpu}.csv": File("Measured peaks of the GPU.", "a peak", roofline.PEAKS),
     "{model}/{phase}.time.csv": File("Steps without any profiler.", "a step", time_tables.REPEATED, time_tables.TABLE),
@@ -175,10 +145,10 @@ CSV_FILES: Mapping[str, File] = {
 }
 
 
-def file_of(path: str) -> tuple[str, File] | None:
+def find_file(path: str) -> tuple[str, File] | None:
     """Return the pattern of a CSV, by its path below results/, and its kind; None for one that is not known.
 
-    >>> file_of("lstm@bf16/train.ncu.roofline.csv")[0]
+    >>> find_file("lstm@bf16/train.ncu.roofline.csv")[0]
     '{model}/{phase}.ncu.{set}.csv'
     """
     for pattern in sorted(CSV_FILES, key=lambda one: (one.count("{"), -len(one))):
@@ -187,33 +157,33 @@ def file_of(path: str) -> tuple[str, File] | None:
     return None
 
 
-def columns_of(table: Table) -> list[str]:
+def list_columns(table: Table) -> list[str]:
     """Return the columns that a table has or may have, families of them by their pattern."""
     declared = [*table.columns, *(name for name in table.optional if name not in table.columns)]
     more = [name for name in table.about if name not in declared and table.others(name.replace("*", "x")) is not None]
     return declared + [name for name in more if "*" not in name or not fnmatch.filter(declared, name)]
 
 
-def entries() -> Iterator[tuple[str, str, Column]]:
+def list_entries() -> Iterator[tuple[str, str, Column]]:
     """Yield each file's pattern, each of its columns, and what that means.
 
     Raises:
         KeyError: a column has no meaning: describe it in the package's dictionary.py.
     """
     for pattern, file in CSV_FILES.items():
-        for name in columns_of(file.table):
+        for name in list_columns(file.table):
             column = file.table.describe(name)
             if column is None:
                 raise KeyError(f"{pattern}: the column {name} has no meaning")
             yield pattern, name, column
 
 
-def dictionary() -> pd.DataFrame:
+def tabulate_columns() -> pd.DataFrame:
     """Return the dictionary as a table: COLUMNS, a row per column of each kind of file."""
-    rows = [(file, name, one.unit, one.means, one.tool, one.clock) for file, name, one in entries()]
+    rows = [(file, name, one.unit, one.means, one.tool, one.clock) for file, name, one in list_entries()]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def main(csv: str | Path) -> None:
     """Write the dictionary."""
-    write_csv(dictionary(), csv)
+    write_csv(tabulate_columns(), csv)

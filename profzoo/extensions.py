@@ -58,9 +58,11 @@ def use(given: object = None) -> None:
     found = list(dict.fromkeys(found))
     names: dict[str, Path] = {}
     for folder in found:
-        other = names.setdefault(name(folder), folder)
+        other = names.setdefault(extension_name(folder), folder)
         if other != folder:
-            raise ConfigError(f"extensions: {other} and {folder} are both called '{name(folder)}': rename one folder")
+            raise ConfigError(
+                f"extensions: {other} and {folder} are both called '{extension_name(folder)}': rename one folder"
+            )
     os.environ[PASSED] = json.dumps(list(map(str, found)))
     folders()
 
@@ -73,7 +75,7 @@ def folders() -> tuple[Path, ...]:
     return _in_use["folders"]
 
 
-def handed() -> dict[str, str]:
+def inherited_variables() -> dict[str, str]:
     """The variable for a process that inherits a few variables only; none where there are no extensions."""
     return {PASSED: os.environ[PASSED]} if folders() else {}
 
@@ -89,35 +91,35 @@ def files(*patterns: str) -> tuple[Path, ...]:
     )
 
 
-def name(folder: Path) -> str:
+def extension_name(folder: Path) -> str:
     """The name of the extension in a folder.
 
-    >>> name(Path("/home/me/my-lab"))
+    >>> extension_name(Path("/home/me/my-lab"))
     'my_lab'
     """
     return re.sub(r"\W", "_", folder.name)
 
 
-def holder(path: Path) -> Path | None:
+def find_extension(path: Path) -> Path | None:
     """The folder of the extension that holds a file; None where none does."""
     return next((folder for folder in folders() if path.is_relative_to(folder)), None)
 
 
-def module(path: Path) -> str:
+def module_name(path: Path) -> str:
     """The dotted name by which a file of an extension is imported; empty where no extension holds it."""
-    if not (folder := holder(path)):
+    if not (folder := find_extension(path)):
         return ""
     parts = [part for part in path.relative_to(folder).with_suffix("").parts if part != "__init__"]
-    return ".".join([__name__, name(folder), *parts])
+    return ".".join([__name__, extension_name(folder), *parts])
 
 
-def split(dotted: str) -> tuple[Path, str] | None:
+def split_module_name(dotted: str) -> tuple[Path, str] | None:
     """The folder of an extension and the rest of a dotted name in it; None for modules of no extension."""
     prefix, _, rest = dotted.partition(f"{__name__}.")
     if prefix or not rest:
         return None
     first, _, inner = rest.partition(".")
-    return next(((folder, inner) for folder in folders() if name(folder) == first), None)
+    return next(((folder, inner) for folder in folders() if extension_name(folder) == first), None)
 
 
 def refuse_clashes(what: str, found: Iterable[tuple[str, Path]], shipped: Iterable[str]) -> None:
@@ -139,7 +141,7 @@ def _folder(asked: str, where: str) -> Path:
     if not path.is_dir():
         raise ConfigError(f"{where}: there is no such folder or package from {Path.cwd()}: give {WHERE}")
     path = path.resolve()
-    if not name(path).isidentifier():
+    if not extension_name(path).isidentifier():
         raise ConfigError(f"{where}: a folder called '{path.name}' cannot be imported: begin its name with a letter")
     if not any(any(path.glob(pattern)) for pattern in CONTENTS):
         raise ConfigError(f"{where}: {path} holds nothing of an extension: put in any of {', '.join(CONTENTS)}")
@@ -161,10 +163,10 @@ def _registered(passed: str) -> tuple[Path, ...]:
     for old in [one for one in sys.modules if one.startswith(f"{__name__}.")]:
         del sys.modules[old]
     for folder in found:
-        package = ModuleType(f"{__name__}.{name(folder)}")
+        package = ModuleType(f"{__name__}.{extension_name(folder)}")
         package.__path__ = [str(folder)]
         sys.modules[package.__name__] = package
-        setattr(sys.modules[__name__], name(folder), package)
+        setattr(sys.modules[__name__], extension_name(folder), package)
     return found
 
 

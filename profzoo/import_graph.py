@@ -49,8 +49,8 @@ def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path])
         if path.suffix != ".py":
             continue
         for name in (module, *_imported(path, module)):
-            if own := extensions.split(name):
-                waiting += [(extensions.module(file), file) for _, file in _modules(*own)]
+            if own := extensions.split_module_name(name):
+                waiting += [(extensions.module_name(file), file) for _, file in _modules(*own)]
             elif root := roots.get(name.partition(".")[0]):
                 waiting += _modules(root, name)
         waiting += [(_named(file, roots.values()), file) for file in declared_files(path, module)]
@@ -76,7 +76,7 @@ def _made_of(paths: tuple[str, ...], extended: tuple[Path, ...]) -> tuple[Path, 
 
 
 def _dotted(path: str) -> str:
-    return extensions.module(Path(path)) or path.removesuffix(".py").replace("/", ".")
+    return extensions.module_name(Path(path)) or path.removesuffix(".py").replace("/", ".")
 
 
 def place(path: str | Path) -> str:
@@ -162,7 +162,7 @@ def _files_beside(path: Path, module: str) -> tuple[Path, ...]:
 
 def _named(path: Path, roots: Iterable[Path]) -> str:
     """Dotted name by which a file is imported from one of the folders; its bare name if none contains it."""
-    if own := extensions.module(path):
+    if own := extensions.module_name(path):
         return own
     for root in roots:
         if path.is_relative_to(root):

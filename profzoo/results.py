@@ -150,21 +150,21 @@ class Cell:
             raise MissingError(f"{self.model} {self.phase} has no sidecar {name!r}: {known}")
         return cast(Sidecar, read_json(path))
 
-    def of(self, table: str) -> pd.DataFrame:
+    def rows(self, table: str) -> pd.DataFrame:
         """Return the cell's rows of a table across the zoo, such as `kernels`."""
-        return self._results.of_cell(table, self.model, self.phase)
+        return self._results.rows_of_cell(table, self.model, self.phase)
 
     def verdicts(self) -> pd.DataFrame:
         """Return what holds the cell back, the largest expected gain first."""
-        return self.of("verdicts")
+        return self.rows("verdicts")
 
     def comparison(self) -> pd.DataFrame:
         """Return how the cell does against its reference side."""
-        return self.of("compare")
+        return self.rows("compare")
 
     def trials(self) -> pd.DataFrame:
         """Return the settings that were tried on the cell, and what they gained."""
-        return self.of("trials")
+        return self.rows("trials")
 
     def __repr__(self) -> str:
         """What there is, for whoever looks at it."""
@@ -219,7 +219,7 @@ class Results:
         Raises:
             MissingError: there is no such cell.
         """
-        self._demand(model, phase)
+        self._require_cell(model, phase)
         if not (self.folder / model).is_dir():
             raise MissingError(
                 f"{self.folder} has rows of {model} {phase} in its tables, but no files: `snakemake report --config "
@@ -229,23 +229,23 @@ class Results:
             self._cells[model, phase] = Cell(self, model, phase)
         return self._cells[model, phase]
 
-    def of_cell(self, table: str, model: str, phase: str = "train") -> pd.DataFrame:
+    def rows_of_cell(self, table: str, model: str, phase: str = "train") -> pd.DataFrame:
         """Return the rows of a cell in a table across the zoo; none where it has none.
 
         Raises:
             MissingError: there is no such table or cell.
         """
         frame = self.tables[table]
-        self._demand(model, phase)
+        self._require_cell(model, phase)
         return schemas.rows_of_cell(frame, model, phase).reset_index(drop=True)
 
     def verdicts(self, model: str, phase: str = "train") -> pd.DataFrame:
         """Return what holds a cell, its kernels and layers back, by level and rank; all cells: tables["verdicts"]."""
-        return self.of_cell("verdicts", model, phase)
+        return self.rows_of_cell("verdicts", model, phase)
 
     def comparison(self, model: str, phase: str = "train") -> pd.DataFrame:
         """Return how a cell does against its reference side; all cells: tables["compare"]."""
-        return self.of_cell("compare", model, phase)
+        return self.rows_of_cell("compare", model, phase)
 
     def columns(self, table: str) -> pd.DataFrame:
         """Return column, unit, meaning, tool and clock of each column of a table across the zoo.
@@ -253,7 +253,7 @@ class Results:
         Raises:
             MissingError: there is no such table.
         """
-        rows = data_dictionary.dictionary()
+        rows = data_dictionary.tabulate_columns()
         found = rows[rows["table"] == f"tables/{table}.csv"].drop(columns="table").reset_index(drop=True)
         if found.empty:
             raise MissingError(f"there is no table {table!r}: {suggest_nearest(table, _names())}")
@@ -267,7 +267,7 @@ class Results:
         """Return the meaning of each column of a table across the zoo."""
         return dict(self.tables[table].attrs["meanings"])
 
-    def _demand(self, model: str, phase: str) -> None:
+    def _require_cell(self, model: str, phase: str) -> None:
         cells = self.all_cells()
         if (model, phase) in cells:
             return
@@ -285,16 +285,16 @@ def _names() -> list[str]:
 
 def _frame(path: Path, root: Path) -> pd.DataFrame:
     """A table as it is declared, with units and meanings; a file of one's own as pandas reads it."""
-    found = data_dictionary.file_of(path.relative_to(root).as_posix())
+    found = data_dictionary.find_file(path.relative_to(root).as_posix())
     if found is None:
         frame, units, meanings = pd.read_csv(path), {}, {}
     else:
         with text_files.open_file(path) as file:
             heading = text_files.decode(file.readline(), path, reading.AGAIN)
-        table = found[1].table_of(fast_csv.heading(heading))
+        table = found[1].table_of(fast_csv.parse_header(heading))
         frame = reading.read(path, table)
-        told = {name: column for name in frame if (column := table.describe(name))}
-        units = {name: column.unit for name, column in told.items() if column.unit}
-        meanings = {name: column.means for name, column in told.items()}
+        described = {name: column for name in frame if (column := table.describe(name))}
+        units = {name: column.unit for name, column in described.items() if column.unit}
+        meanings = {name: column.means for name, column in described.items()}
     frame.attrs = {"units": units, "meanings": meanings, "path": str(path)}
     return frame

@@ -11,7 +11,7 @@ def undescribed(results: Path) -> list[tuple[str, str]]:
     lacking = []
     for path in sorted(results.rglob("*.csv")):
         place = str(path.relative_to(results))
-        found = data_dictionary.file_of(place)
+        found = data_dictionary.find_file(place)
         if found is None:
             lacking.append((place, ""))
             continue

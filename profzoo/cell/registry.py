@@ -191,7 +191,7 @@ def _of_zoo(path: Path) -> Model | None:
         raise UnusableError(
             f"{shown}: {name!a} is no name of a model, {schema.describe_form('model')}: rename the file"
         )
-    return read_model(path, name, extensions.module(path) or f"models.{name}")
+    return read_model(path, name, extensions.module_name(path) or f"models.{name}")
 
 
 def forget_models() -> None:

@@ -150,7 +150,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
         # The scratch is on the first of several nodes alone.
-        environment |= extensions.handed()
+        environment |= extensions.inherited_variables()
         environment |= secret_values.hand_over_secrets(
             job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
         )

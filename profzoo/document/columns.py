@@ -36,21 +36,25 @@ def page() -> str:
 
 
 def _sections() -> Iterator[list[str]]:
-    told = {(pattern, name): column for pattern, name, column in data_dictionary.entries()}
+    described = {(pattern, name): column for pattern, name, column in data_dictionary.list_entries()}
     # Files of one table are one section.
     together: dict[int, list[str]] = {}
     for pattern, file in CSV_FILES.items():
         together.setdefault(id(file.table), []).append(pattern)
     for patterns in together.values():
         first = patterns[0]
-        names = [name for pattern, name in told if pattern == first]
-        rows = [_row(name, names, told[first, name]) for name in names if not _is_end(name, names)]
-        yield [f"## {', '.join(f'`{one}`' for one in patterns)}", "", *map(_said, patterns), "", NAMES, *rows, ""]
+        names = [name for pattern, name in described if pattern == first]
+        rows = [_row(name, names, described[first, name]) for name in names if not _is_end(name, names)]
+        title = ", ".join(f"`{one}`" for one in patterns)
+        yield [f"## {title}", "", *map(_describe_file, patterns), "", NAMES, *rows, ""]
 
 
-def _said(pattern: str) -> str:
+def _describe_file(pattern: str) -> str:
     file: File = CSV_FILES[pattern]
-    return f"`{pattern}`: {file.holds[0].lower()}{file.holds[1:].rstrip('.')}; a row is {file.row}.  "
+    holds = file.holds.rstrip(".")
+    if not holds[1].isupper():
+        holds = holds[0].lower() + holds[1:]
+    return f"`{pattern}`: {holds}; a row is {file.row}.  "
 
 
 def _is_end(name: str, names: list[str]) -> bool:

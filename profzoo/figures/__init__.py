@@ -98,5 +98,5 @@ def _make_figure(path: Path, values: dict[str, Any]) -> Figure:
         raise ConfigError(f"{path}: a figure declares {', '.join(KINDS)} as literals, and {missing[0]} is none here")
     given = {key.lower(): values[key] for key in KINDS}
     own = {f"cpu_{key}": values.get(f"CPU_{key.upper()}", given[key]) for key in ("title", "caption")}
-    module = extensions.module(path) or f"{__name__}.{path.stem}"
+    module = extensions.module_name(path) or f"{__name__}.{path.stem}"
     return Figure(path.stem, path=path, module=module, options=values.get("OPTIONS", ()), **given, **own)

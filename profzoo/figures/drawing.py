@@ -7,14 +7,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import all_figures, plots, table_inputs
+from profzoo import zoo_tables
+from profzoo.figures import all_figures, plots
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
     figure = all_figures()[name]
-    given = [table_inputs.read_table(table, tables[table]) for table in figure.inputs]
-    dated_by = table_inputs.read_table(figure.dated_by, tables[figure.dated_by])
+    given = [zoo_tables.read_table(table, tables[table]) for table in figure.inputs]
+    dated_by = zoo_tables.read_table(figure.dated_by, tables[figure.dated_by])
     plots.save_figure(draw_figure(name, given, options), outputs, plots.make_note(dated_by))
 
 

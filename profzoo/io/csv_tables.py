@@ -103,7 +103,7 @@ def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.Da
 
 def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
     """The columns of a text by their kinds; path: that errors name."""
-    if len(content) >= fast_csv.LEAST and (frame := _parsed(content, table)) is not None:
+    if len(content) >= fast_csv.MIN_CHARACTERS and (frame := _parsed(content, table)) is not None:
         return frame
     heading, *body = rows_of_text(content, path, table.again)
     heading = _present_names(heading, path, table)
@@ -132,7 +132,7 @@ def _present_names(heading: Sequence[str], path: str | Path, table: Table) -> li
 
 def _parsed(content: str, table: Table) -> pd.DataFrame | None:
     """The same by pandas' own parser; None where it is not certain that the table is as declared."""
-    names = fast_csv.heading(content)
+    names = fast_csv.parse_header(content)
     declared = {name: kind for name in names if (kind := table.kind(name)) is not None}
     return fast_csv.parse(content, declared) if set(table.columns) <= set(names) else None
 

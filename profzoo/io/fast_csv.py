@@ -18,8 +18,8 @@ from profzoo.io import column_types
 from profzoo.io.column_types import Column, Kind
 from profzoo.io.text_files import BEYOND
 
-# Of less text the strict reader makes a table sooner: each call of pandas' parser takes a millisecond or two.
-LEAST = 50_000
+# The strict reader is faster on shorter texts, because each call of pandas' parser takes a millisecond or two.
+MIN_CHARACTERS = 50_000
 # Pandas 3.0 reads a number to the nearest float only when asked; later versions always do, and warn when asked.
 _PRECISION = {"float_precision": "round_trip"} if pd.__version__.startswith("3.0.") else {}
 # The first and last characters of the text between two quoted cells: nothing between two quotes stands for one quote.
@@ -32,10 +32,10 @@ _COMMA, _LINE_END, _POINT = ord(","), ord("\n"), ord(".")
 _CASE, _EXPONENT = 0x20, ord("e")
 
 
-def heading(content: str) -> list[str]:
+def parse_header(content: str) -> list[str]:
     """Return the names of a CSV's columns, none where its first line is no row.
 
-    >>> heading('kernel,"a,b"\\n'), heading('"kernel')
+    >>> parse_header('kernel,"a,b"\\n'), parse_header('"kernel')
     (['kernel', 'a,b'], [])
     """
     try:
@@ -54,7 +54,7 @@ def parse(content: str, kinds_of: Mapping[str, Kind]) -> pd.DataFrame | None:
     outside = _outside(content)
     if outside is None or any(odd in outside for odd in _ODD):
         return None
-    names = heading(content)
+    names = parse_header(content)
     if not names or not set(names) <= set(kinds_of) or len(set(names)) < len(names):
         return None
     frame = _parsed(content, names, kinds_of)
@@ -62,7 +62,7 @@ def parse(content: str, kinds_of: Mapping[str, Kind]) -> pd.DataFrame | None:
     # Pandas takes the first column for an index where the first row is too long, and fills rows that are too short.
     if frame is None or list(frame.columns) != names or not isinstance(frame.index, pd.RangeIndex):
         return None
-    if not len(frame) or not cells.fill(len(frame)):
+    if not len(frame) or not cells.has_rows(len(frame)):
         return None
     columns: dict[str, Column] = {}
     for place, name in enumerate(names):
@@ -110,11 +110,11 @@ class _Cells:
         self.ends = np.flatnonzero((self.bytes == _COMMA) | (self.bytes == _LINE_END))
         self.width = width
 
-    def fill(self, rows: int) -> bool:
+    def has_rows(self, rows: int) -> bool:
         """Whether there are as many cells as in so many rows and the heading, none of which is longer than that."""
         return len(self.ends) - 1 == (rows + 1) * self.width
 
-    def of(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def separators(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The places of the separators before and behind each cell of a column, without the heading."""
         start = self.width + place
         return self.ends[start : -1 : self.width], self.ends[start + 1 :: self.width]
@@ -136,7 +136,7 @@ def _column(column: pd.Series, kind: Kind, cells: _Cells, place: int) -> Column 
 def _certain(numbers: np.ndarray, kind: Kind, cells: _Cells, place: int) -> bool:
     """Whether all cells are of the kind; pandas has found them to be numbers, or empty."""
     assert kind.pattern is not None
-    before, behind = cells.of(place)
+    before, behind = cells.separators(place)
     there = behind - before > 1
     empty = len(there) - int(there.sum())
     # A quoted number is as an empty one here.

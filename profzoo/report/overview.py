@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo import tools as registry
 from profzoo.formatting import duration
-from profzoo.report import mixed_versions, savings_section, step_bars, titles, value_formats
+from profzoo.report import heading_hints, mixed_versions, savings_section, step_bars, value_formats
 from profzoo.report.cell_section import make_anchor
 from profzoo.report.savings import Saving, unsteady_reason
 from profzoo.report.value_formats import (
@@ -143,7 +143,9 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str
         "agreement": rows if tools else [],
         "agreement_texts": [index for index, name in enumerate(known) if name in AGREEMENT_TEXTS],
         "agreement_columns": list(headings.values()),
-        "agreement_titles": {heading: titles.said(column, "agreement") for column, heading in headings.items()},
+        "agreement_titles": {
+            heading: heading_hints.describe_column(column, "agreement") for column, heading in headings.items()
+        },
     }
 
 

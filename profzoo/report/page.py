@@ -11,20 +11,20 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from profzoo import zoo_tables
 from profzoo.errors import DataError
 from profzoo.figures import all_figures as known_figures
-from profzoo.figures import table_inputs
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
 from profzoo.report import (
     cell_data,
     comparison_section,
     glossary,
+    heading_hints,
     inline_svg,
     overview,
     savings,
     savings_section,
-    titles,
 )
 from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
@@ -64,7 +64,7 @@ def main(
     asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
     made; and `perfetto`, as the page takes it.
     """
-    read = {name: table_inputs.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
+    read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_json(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]
@@ -107,7 +107,7 @@ def render_page(
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
         page_data=cell_data.page_data(
-            tables.get("peaks"), perfetto, titles.of_page(overview.all_on_cpu(cells))["grid"]
+            tables.get("peaks"), perfetto, heading_hints.list_hints(overview.all_on_cpu(cells))["grid"]
         ),
         perfetto=perfetto,
         details=[describe_cell(row, tables, timelines, results) for _, row in cells.iterrows()],
@@ -117,7 +117,7 @@ def render_page(
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables (paths by name) and figures of a comparison, and write a page of the comparison alone."""
     read, drawn = (
-        {name: table_inputs.read_table(name, path) for name, path in tables.items()},
+        {name: zoo_tables.read_table(name, path) for name, path in tables.items()},
         [read_figure(path) for path in figures],
     )
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
@@ -138,7 +138,7 @@ def _render_template(all_on_cpu: bool, **given: Any) -> str:
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),
     }
-    words |= {"all_on_cpu": all_on_cpu, "titles": titles.of_page(all_on_cpu)}
+    words |= {"all_on_cpu": all_on_cpu, "titles": heading_hints.list_hints(all_on_cpu)}
     files = {"style": _read_assets("css"), "script": _read_assets("js")}
     words["policy"] = POLICY.format(base64.b64encode(hashlib.sha256(files["script"].encode()).digest()).decode())
     return environment.get_template(TEMPLATE).render(given | words | files)

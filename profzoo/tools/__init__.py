@@ -211,6 +211,6 @@ def _parts(part: str) -> dict[str, Any]:
 @functools.cache
 def _imported(part: str, extended: tuple[Path, ...]) -> dict[str, Any]:
     shipped = {name: f"{__name__}.{name}.{part}" for name in names() if (HERE / name / f"{part}.py").exists()}
-    own = {path.parent.name: extensions.module(path) for path in extensions.files(f"tools/*/{part}.py")}
+    own = {path.parent.name: extensions.module_name(path) for path in extensions.files(f"tools/*/{part}.py")}
     found = {name: (shipped | own)[name] for name in names() if name in shipped | own}
     return {name: importlib.import_module(module) for name, module in found.items()}

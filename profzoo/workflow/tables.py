@@ -6,32 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.workflow import patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
-
-# What a row of each table across the zoo is, for Snakemake's own report.
-ROWS = {
-    "cells": "a cell",
-    "activity": "a cell, tool, range and kernel",
-    "kernels": "a cell, launch configuration and range",
-    "ranges": "a cell, tool and part of the step",
-    "steps": "a cell and process",
-    "agreement": "a cell",
-    "coverage": "a cell and section set",
-    "ranks": "a cell on several GPUs and process",
-    "layers": "a cell, module and direction",
-    "owners": "a cell",
-    "replay": "a cell, process and change",
-    "host": "a cell and process",
-    "roofline": "a cell, class of kernels, or launch configuration",
-    "compare": "a cell and candidate",
-    "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",
-    "trials": "a cell and settings",
-    "verdicts": "what holds a cell or one of its kernels back",
-}
 
 
 @dataclass(frozen=True)
@@ -173,5 +153,6 @@ class Tables:
 
 def label_table(report: Callable[..., Any], name: str) -> Any:
     """A table across the zoo as an output that Snakemake's own report carries; report: Snakemake's mark of such."""
-    labels = {"table": name, "a row": ROWS[name]}
+    _, row = DESCRIPTIONS[name]
+    labels = {"table": name, "a row": row}
     return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.figures import table_inputs
+from profzoo import zoo_tables
 from profzoo.io import csv_tables as reading
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv, write_json
@@ -169,7 +169,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "time": (timed, TIME),
         **of_owners(),
         **of_replays(folder / "train.sqlite"),
-        **{name: (frame, table_inputs.TABLES[name]) for name, frame in across.items()},
+        **{name: (frame, zoo_tables.TABLES[name]) for name, frame in across.items()},
     }
 
 
@@ -180,8 +180,8 @@ def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     return {
         "cell-replay": (changes, replay.GAINS),
         "cell-host": (host, replay.TAX),
-        "replay": (changes.assign(**cell), table_inputs.TABLES["replay"]),
-        "host": (host.assign(**cell), table_inputs.TABLES["host"]),
+        "replay": (changes.assign(**cell), zoo_tables.TABLES["replay"]),
+        "host": (host.assign(**cell), zoo_tables.TABLES["host"]),
     }
 
 
@@ -202,8 +202,8 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
         "cell-layers": (tree, layers.TABLE),
         "cell-layer-kernels": (kernels, layer_kernels.TABLE),
         "cell-owners": (covered, owner_coverage.TABLE),
-        "layers": (tree.assign(**cell), table_inputs.TABLES["layers"]),
-        "owners": (covered.assign(**cell), table_inputs.TABLES["owners"]),
+        "layers": (tree.assign(**cell), zoo_tables.TABLES["layers"]),
+        "owners": (covered.assign(**cell), zoo_tables.TABLES["owners"]),
     }
 
 

@@ -28,19 +28,19 @@ FREE = "see "
 
 def declared() -> Iterator[tuple[str, str]]:
     for pattern, file in CSV_FILES.items():
-        yield from ((pattern, name) for name in data_dictionary.columns_of(file.table))
+        yield from ((pattern, name) for name in data_dictionary.list_columns(file.table))
 
 
 def test_every_declared_column_has_a_meaning_in_words() -> None:
     lacking = [(pattern, name) for pattern, name in declared() if CSV_FILES[pattern].table.describe(name) is None]
     assert not lacking, f"describe them in the dictionary.py of the table's package: {lacking}"
-    for _, name, column in data_dictionary.entries():
+    for _, name, column in data_dictionary.list_entries():
         assert re.fullmatch(r"[A-Z`p].{10,180}\.", column.means), (name, column.means)
         assert column.clock in ("", columns.GPU, columns.CPU) and column.interval in ("", "90 %", "95 %")
 
 
 def test_every_number_has_a_unit_and_every_time_a_clock() -> None:
-    for pattern, name, column in data_dictionary.entries():
+    for pattern, name, column in data_dictionary.list_entries():
         kind = CSV_FILES[pattern].table.kind(name.replace("*", "x"))
         assert kind is not None, (pattern, name)
         number = kind.pattern is not None and kind != column_types.FLAG
@@ -95,7 +95,7 @@ def test_every_quantity_and_every_metric_of_it_is_described() -> None:
     ],
 )
 def test_a_file_is_known_by_its_name(path: str, pattern: str | None) -> None:
-    found = data_dictionary.file_of(path)
+    found = data_dictionary.find_file(path)
     assert (found[0] if found else None) == pattern
 
 
@@ -127,3 +127,10 @@ def test_recorded_tables_have_no_other_columns(tmp_path: Path, recording) -> Non
         table.to_csv(tmp_path / f"lstm/train.ncu.{name}.csv", index=False)
     assert undescribed(tmp_path) == []
     assert len(list(tmp_path.rglob("*.csv"))) == 8
+
+
+def test_the_page_keeps_acronyms_in_capitals() -> None:
+    """`GPU time` stands after a colon as it is; other sentences begin there with a small letter."""
+    text = document_columns.page()
+    assert re.findall(r"`: [a-z][A-Z]\w*", text) == []
+    assert "`{model}/{phase}.nsys.csv`: GPU time by nsys; a row is" in text and ".time.csv`: steps without any" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import extended, extensions, figures, import_graph, schema, tools
+from profzoo import extension_checks, extensions, figures, import_graph, schema, tools
 from profzoo.cell import registry, settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
@@ -79,7 +79,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 def refused(*folders: Path) -> str:
     with pytest.raises(ConfigError) as error:
         extensions.use(list(map(str, folders)))
-        extended.check()
+        extension_checks.check_extensions()
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -93,7 +93,7 @@ def test_what_an_extension_brings_is_known_as_the_shipped_is(written: Written) -
     )
     folder = written()
     extensions.use(str(folder))
-    extended.check()
+    extension_checks.check_extensions()
     assert (
         set(figures.all_figures()) - shipped[0] == {"mine"}
         and figures.all_figures()["mine"].path == folder / "figures/mine.py"
@@ -142,9 +142,9 @@ def test_its_modules_import_each_other_and_run(written: Written, monkeypatch: py
     extensions.use(str(written()))
     found = importlib.import_module("profzoo.extensions.my_lab.models.tiny")
     assert found.sizes.__name__ == "profzoo.extensions.my_lab.models.sizes"
-    assert extensions.handed() == {extensions.PASSED: os.environ[extensions.PASSED]}
+    assert extensions.inherited_variables() == {extensions.PASSED: os.environ[extensions.PASSED]}
     extensions.use()
-    assert extensions.handed() == {} and extensions.module(Path("/x.py")) == ""
+    assert extensions.inherited_variables() == {} and extensions.module_name(Path("/x.py")) == ""
 
 
 def test_packages_bring_extensions_by_name_and_by_entry_point(

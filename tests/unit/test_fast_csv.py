@@ -60,7 +60,7 @@ WRONG = (" 5", "5 ", "+5", ".5", "5.", "-.5", "1.e5", "1.E5", "Infinity", "+inf"
 
 def outcome(read: object, monkeypatch: pytest.MonkeyPatch, path: Path, table: reading.Table, least: int) -> object:
     """What a reader makes of a file: the frame, or its error in words; least: from how many characters on by pandas."""
-    monkeypatch.setattr(fast_csv, "LEAST", least)
+    monkeypatch.setattr(fast_csv, "MIN_CHARACTERS", least)
     try:
         return read(path, table) if read is reading.read else pd.concat(list(reading.parts(path, table, 3)))
     except DataError as error:
@@ -189,7 +189,7 @@ def test_recorded_tables_are_read_alike_and_fast(tmp_path: Path, monkeypatch: py
     for name, (path, table) in recorded(recording, tmp_path).items():
         assert isinstance(alike(path, table, monkeypatch), pd.DataFrame), name
         content = path.read_text()
-        known = {one: kind for one in fast_csv.heading(content) if (kind := table.kind(one)) is not None}
+        known = {one: kind for one in fast_csv.parse_header(content) if (kind := table.kind(one)) is not None}
         fast += [name] if fast_csv.parse(content, known) is not None else []
     # None that is large needs the strict reader.
     assert {"zoo kernels", "census", "nsys", "launches", "kernels", "operators"} <= set(fast)

@@ -13,8 +13,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from profzoo import zoo_tables
 from profzoo.errors import DataError
-from profzoo.figures import plots, table_inputs, top_kernels
+from profzoo.figures import plots, top_kernels
 from profzoo.io import column_types, sidecars
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
@@ -173,7 +174,7 @@ def test_a_kernel_of_any_name_keeps_its_time(tmp_path: Path, trace: Path, name: 
     cell = {"model": "m", "phase": "train"}
     activity = cell_tables.activity([("nsys", cell, reading.read(csv, nsys_tables.TABLE), FACTS)])
     write_csv(activity, tmp_path / "a.csv")
-    again = table_inputs.read_table("activity", tmp_path / "a.csv")
+    again = zoo_tables.read_table("activity", tmp_path / "a.csv")
     assert again["name"].tolist() == activity["name"].tolist() and again["share"].sum() == pytest.approx(1)
     plots.save_figure(top_kernels.draw(again, top=20), [str(tmp_path / "f.svg")], "note")
     plt.close("all")

@@ -64,7 +64,7 @@ def test_a_cell_has_its_tables_settings_and_rows(results: Results) -> None:
         cell.tables
     )
     assert cell.settings["batch"] == 8 and "time.csv" in cell.sidecars and cell.sidecar("nsys.csv")
-    assert cell.tables["nsys"].attrs["units"]["mean_ns"] == "ns" and len(cell.of("coverage")) == 1
+    assert cell.tables["nsys"].attrs["units"]["mean_ns"] == "ns" and len(cell.rows("coverage")) == 1
     assert results.cell("mobilenetv2") is cell and "nsys" in repr(cell) and "nsys" in repr(cell.tables)
     assert ("mobilenetv2", "train") in results.all_cells() and len(results.all_cells()) == 42
     verdicts = results.verdicts("bert", "train")

@@ -12,7 +12,7 @@ def test_every_column_of_results_is_described(built: Project) -> None:
     results = built.root / "results"
     assert undescribed(results) == []
     rows = list(csv.DictReader(io.StringIO(built.read("results/tables/columns.csv"))))
-    assert rows == data_dictionary.dictionary().to_dict("records")
+    assert rows == data_dictionary.tabulate_columns().to_dict("records")
 
 
 def test_every_column_of_counters_is_described(ncu_built: Project) -> None:

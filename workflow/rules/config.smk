@@ -9,7 +9,7 @@ from profzoo.cell import settings
 from profzoo.config import configuration, renamed_settings, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
-from profzoo import extended, extensions, figures, import_graph, schema, tools
+from profzoo import extension_checks, extensions, figures, import_graph, schema, tools
 from profzoo.workflow import command_line_secrets, snakemake_attributes, up_to_date
 from profzoo.collect import environment, completeness, missing_parts, version_changes
 from profzoo.tools.ncu import census as ncu_census
@@ -35,7 +35,7 @@ if shutil.which("sbatch"):
 # Before anything asks what there is. Jobs inherit it from the process that plans them.
 if workflow.is_main_process or extensions.PASSED not in os.environ:
     run_checked(extensions.use, config.get("extensions"))
-    run_checked(extended.check)
+    run_checked(extension_checks.check_extensions)
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process

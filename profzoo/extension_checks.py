@@ -1,4 +1,4 @@
-"""Checks what extensions bring, all of it, before a run starts: what is wrong is named in one line."""
+"""Checks everything that extensions bring before a run starts, and names a mistake in one line."""
 
 import importlib
 
@@ -13,7 +13,7 @@ RULES = "rules.yaml"
 NEEDED = {"roofline", "layer_counters", figures.COMPARISON, figures.PARTS}
 
 
-def check() -> None:
+def check_extensions() -> None:
     """Read what extensions bring as the run will read it.
 
     A model whose file cannot be used is no mistake of the run: it is named where it is asked for.
@@ -27,7 +27,7 @@ def check() -> None:
     registry.shipped_models()
     for path in extensions.files(*(f"tools/*/{name}.py" for name in MODULES)):
         try:
-            importlib.import_module(extensions.module(path))
+            importlib.import_module(extensions.module_name(path))
         except Exception as error:
             raise ConfigError(f"{path}: {type(error).__name__}: {first_error_line(error)}") from error
     _check_figures()
@@ -37,14 +37,14 @@ def check() -> None:
 
 
 def _check_figures() -> None:
-    own = [figure for figure in figures.all_figures().values() if extensions.holder(figure.path)]
+    own = [figure for figure in figures.all_figures().values() if extensions.find_extension(figure.path)]
     if not own:
         return
     # What tables hold is declared with what reads them, which takes pandas.
-    from profzoo.figures import table_inputs
+    from profzoo import zoo_tables
 
     settings = schema.load_schema()["properties"]["figures"]["properties"]
-    choices = {"INPUTS": {*table_inputs.TABLES, "peaks"}, "NEEDS": {*tools.names(), *NEEDED}, "OPTIONS": set(settings)}
+    choices = {"INPUTS": {*zoo_tables.TABLES, "peaks"}, "NEEDS": {*tools.names(), *NEEDED}, "OPTIONS": set(settings)}
     for figure in own:
         for key, valid in choices.items():
             if wrong := sorted(set(getattr(figure, key.lower())) - valid):

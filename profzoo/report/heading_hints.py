@@ -1,4 +1,4 @@
-"""What the headings of the page's tables mean, by the data dictionary, as hints."""
+"""Explains the headings of the report's tables as hints, with the meanings of the data dictionary."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
 from profzoo.tables.schemas import CELL
 
 FILES = ("../tools/*/activity.py",)
-# Headings, each with the column that it shows, where that has another name.
+# Headings whose column has another name, with that column.
 CELLS = {"step": "step_ns", "next step": "next_step", "bottleneck": "verdict"}
 COMPARED = {
     "outcome": "verdict",
@@ -27,17 +27,17 @@ GRID = {
     "occupancy_limit": "occupancy_limit_pct",
     "l2_hit": "l2_hit_pct",
 }
-# Those that have the same name.
+# Headings that are named like their column.
 SAME = {
     "comparison": ("ratio", "processes", "unsteady"),
     "grid": ("range", "class", "launches", "share", "bound", "efficiency", "registers", "type", "direction"),
 }
 
 
-def said(column: str, *tables: str) -> str:
+def describe_column(column: str, *tables: str) -> str:
     """Return what a column means in the first of these tables that has it, and where it is; empty where none has it.
 
-    >>> said("items_per_s", "cells")
+    >>> describe_column("items_per_s", "cells")
     'Throughput: samples of the data per second, by the mean step. (items_per_s in cells.csv)'
     """
     for name in tables:
@@ -47,7 +47,7 @@ def said(column: str, *tables: str) -> str:
     return ""
 
 
-def of_page(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
+def list_hints(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
     """Return the hints by table of the page and heading; `grid` is of the lists of kernels and layers.
 
     all_on_cpu: whether all cells of the page ran on a CPU: hints that speak of GPUs are then left out.
@@ -70,4 +70,4 @@ def of_page(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
 
 
 def _hints(columns: Mapping[str, str], *tables: str) -> dict[str, str]:
-    return {heading: said(column, *tables) for heading, column in columns.items()}
+    return {heading: describe_column(column, *tables) for heading, column in columns.items()}

@@ -3,25 +3,25 @@
 import re
 from pathlib import Path
 
-from profzoo.report import cell_data, comparison_section, overview, titles, value_formats
+from profzoo.report import cell_data, comparison_section, heading_hints, overview, value_formats
 from tests import whole_zoo
 
 
 def test_every_plain_heading_has_a_hint() -> None:
-    found = titles.of_page()
+    found = heading_hints.list_hints()
     assert set(value_formats.CELL_COLUMNS) <= set(found["cells"]) and set(value_formats.PROCESS_COLUMNS) == set(
         found["processes"]
     )
     for table in ("comparison", "grid"):
-        assert set(titles.SAME[table]) <= set(found[table])
+        assert set(heading_hints.SAME[table]) <= set(found[table])
     assert found["grid"]["launches"] == "Launches per step. (launches in kernels.csv)"
     assert found["cells"]["power"].endswith("(power_w in cells.csv)")
 
 
 def test_hints_are_of_headings_that_the_page_has() -> None:
     """A heading that was renamed keeps its hint."""
-    found, cell = titles.of_page(), {"model", "phase", "candidate"}
-    assert set(titles.CELLS) == set(overview.LEADING_COLUMNS) & set(found["cells"]) == {
+    found, cell = heading_hints.list_hints(), {"model", "phase", "candidate"}
+    assert set(heading_hints.CELLS) == set(overview.LEADING_COLUMNS) & set(found["cells"]) == {
         "step", "bottleneck", "next step",
     }  # fmt: skip
     assert set(found["comparison"]) == set(comparison_section.COLUMNS) - cell
@@ -30,7 +30,9 @@ def test_hints_are_of_headings_that_the_page_has() -> None:
 
 
 def test_headings_on_a_cpu_have_no_hints_of_gpus() -> None:
-    assert not [text for hints in titles.of_page(all_on_cpu=True).values() for text in hints.values() if "GPU" in text]
+    assert not [
+        text for hints in heading_hints.list_hints(all_on_cpu=True).values() for text in hints.values() if "GPU" in text
+    ]
 
 
 def test_the_page_shows_them(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Read the tables for figures and the page by name."""
+"""Declares the columns of the tables across the zoo, and reads these tables by name."""
 
 from pathlib import Path
 

@@ -1,0 +1,33 @@
+"""Describes the tables across the zoo, `results/tables/NAME.csv`: what each holds, and what one of its rows is.
+
+The rules read this before a run starts, so it imports nothing; zoo_tables.py declares the columns.
+"""
+
+from collections.abc import Mapping
+
+# By the table's name: what it holds, and what a row is.
+DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
+    "cells": ("The unprofiled step of every cell, with what it ran and what tools add.", "a cell"),
+    "activity": ("Time by kernel (on a CPU: operator) as each tool saw it.", "a cell, tool, range and kernel"),
+    "kernels": ("Time by nsys and counters by ncu.", "a cell, launch configuration and range"),
+    "ranges": ("Time by part of the step.", "a cell, tool and part of the step"),
+    "steps": ("Where a step's time goes: GPU at work, idle time by cause, host.", "a cell and process"),
+    "agreement": ("Launches and GPU time as each tool saw them, and its slowdown.", "a cell"),
+    "coverage": ("How much of what nsys traced ncu profiled.", "a cell and section set"),
+    "ranks": ("What each process of a cell on several GPUs did.", "a cell on several GPUs and process"),
+    "layers": ("Time by module and direction.", "a cell, module and direction"),
+    "owners": ("How much GPU time has an owner: operator, module.", "a cell"),
+    "replay": ("Predicted speedup of changes, by what-if simulation.", "a cell, process and change"),
+    "host": ("What the host's time goes to.", "a cell and process"),
+    "roofline": ("Counted work against measured peaks.", "a cell, class of kernels, range, or launch configuration"),
+    "compare": ("The sides of a comparison against each other.", "a cell and candidate"),
+    "compare_parts": (
+        "Where the difference lies.",
+        "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",
+    ),
+    "trials": ("Settings that were tried, and what they gained.", "a cell and settings"),
+    "verdicts": (
+        "What holds cells, kernels and layers back, and what to do.",
+        "a verdict on a cell, a kernel or a layer",
+    ),
+}
