@@ -19,6 +19,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import batch_size
 from profzoo.machine import doctor_checks, job_child
+from profzoo.script_harness import launcher
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
-        # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
-        from profzoo.harness import measure
-
-        cell = measure.fit_batch(cell) if cell["fit"] else cell
-        facts = measure.run_cell(cell, options)
+        facts = _measure(cell, options)
     except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
     except Exception as error:
@@ -58,6 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.facts.write_text(json.dumps(facts, indent=1) + "\n")
         _summarise(cell, facts)
     return 0
+
+
+def _measure(cell: CellSettings, options: argparse.Namespace) -> dict[str, Any]:
+    """Run a model's cell in this process, or a script's command; returns the facts of the run."""
+    if "command" in cell:
+        return launcher.run_script(cell, options)
+    # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
+    from profzoo.harness import measure
+
+    return measure.run_cell(measure.fit_batch(cell) if cell["fit"] else cell, options)
 
 
 def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:

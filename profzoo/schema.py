@@ -124,6 +124,11 @@ def cell_properties() -> dict[str, Any]:
     return load_schema()["$defs"]["cell"]
 
 
+def script_properties() -> dict[str, Any]:
+    """Schemas of the keys that describe a script, by key."""
+    return load_schema()["$defs"]["script"]
+
+
 def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
     """Convert strings, as --config gives them, to the schema's types if they fit.
 

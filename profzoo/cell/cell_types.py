@@ -53,6 +53,9 @@ class CellSettings(TypedDict):
     channels_last: bool
     # Checkpoint activations in training.
     checkpoint: NotRequired[bool]
+    # The command line that runs the script, such as `python train.py --epochs 1`, from the folder that snakemake
+    # runs in.
+    command: NotRequired[str]
     # Compile the network with torch.compile, in one of its modes; `true` is `default`.
     compile: Literal[False, True, "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
     # Let cuDNN time its algorithms and use the fastest; its choice may differ from run to run.
@@ -65,6 +68,8 @@ class CellSettings(TypedDict):
     device: Literal["auto", "cuda", "cpu"]
     # The most epochs, which are passes through the data set.
     epochs: int
+    # Whether the script runs to its own end after the window, instead of ending there.
+    finish: NotRequired[bool]
     # Whether the batch is halved until it fits into memory.
     fit: bool
     # GPUs per node for training, by DistributedDataParallel under torchrun with one process per GPU; `batch` is the
@@ -73,6 +78,9 @@ class CellSettings(TypedDict):
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
     graph: NotRequired[bool]
+    # Files and folders whose change measures the script again, besides the `.py` files that the command names and
+    # the modules that the script imports from outside of installed packages.
+    inputs: NotRequired[list[Any]]
     # Name of the model, without variant.
     model: str
     # Dotted name of the module that holds the model.
@@ -97,6 +105,8 @@ class CellSettings(TypedDict):
     seed: int
     # The model's own shape parameters, by name.
     shape: Mapping[str, Any]
+    # What ends a step.
+    step: NotRequired[str]
     # Steps in all: warm-up, window, and what the profiler's schedule adds.
     steps: int
     # CPU threads of PyTorch.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell import registry, secret_values
+from profzoo.cell import programs, secret_values
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError
 
@@ -44,13 +44,11 @@ def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     Raises:
         UnusableError: one of them is not there.
     """
-    declared = registry.declared_files(registry.find_model(cell["model"], _own_module(cell)))
+    if "command" in cell:
+        # Their content is what counts, and stands among the sources of the record.
+        return {}
+    declared = programs.declared_files(programs.find_program(cell["model"], cell))
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
-
-
-def _own_module(cell: CellSettings) -> str | None:
-    """Module of a model from outside the zoo; None for a model of the zoo."""
-    return None if cell["module"] == f"models.{cell['model']}" else cell["module"]
 
 
 def _facts(path: Path) -> tuple[str, int, int]:

@@ -48,6 +48,7 @@ class Model:
     difference: why the network that is built has another count; empty where it has that one.
     shape: shape parameters of every workload; workloads: those, and the batch, by workload and phase.
     files: what `build` or `dataset` read, such as weights: paths or patterns from the folder of the model's file.
+    command: of a script, the command line that runs it; empty for a model.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Model:
     shape: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
     files: Sequence[str]
+    command: str = ""
 
 
 def read_model(path: Path, name: str, module: str) -> Model:

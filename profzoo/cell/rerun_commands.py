@@ -19,7 +19,7 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     """Shell-quoted arguments of `python -m models.run`; cell: resolved settings, as in a sidecar.
 
     They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
-    a model of one's own, shapes, and what a configuration or a variant of one's own sets.
+    a model of one's own or the command of a script, shapes, and what a configuration or a variant of one's own sets.
     """
     known = schema.fill_defaults({}, schema.load_schema())["variants"]
     name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
@@ -32,17 +32,18 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
 
 
 def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
-    """Words that a bare name and phase stand for, except the module."""
+    """Words that a bare name and phase stand for, except the module and the command."""
     config = schema.fill_defaults({}, schema.load_schema())
     plain, _ = settings.split_variant(name)
-    config["settings"] = {plain: {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}}
+    module = {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}
+    config["settings"] = {plain: {key: cell[key] for key in ("command", "phase")} if "command" in cell else module}
     try:
         resolved = settings.resolve_cell(name, cell["phase"], "time", config)
     except ConfigError:
         # A module that is not to be found from here, a file that has changed since, or settings that need others.
         defaults = {key: config[key] for key in schema.cell_properties()}
         return {f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(defaults).items()}
-    return {word for word in settings.setting_words(resolved)[2:] if not word.startswith("module=")}
+    return {word for word in settings.setting_words(resolved)[2:] if not word.startswith(("module=", "command="))}
 
 
 def format_run(words: str, changes: str = "") -> str:

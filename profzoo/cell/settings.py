@@ -8,13 +8,19 @@ from profzoo import schema
 from profzoo.cell import variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
-from profzoo.cell.registry import PHASES, Model, find_model
+from profzoo.cell.programs import find_program
+from profzoo.cell.registry import PHASES, Model
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.secret_detection import hidden
 
 # Settings that cells have only where they are not at their defaults, so that what was collected before there were such
 # is what is collected now.
 LATER = ("graph", "optimizer", "checkpoint")
+# Settings that can be applied to a script from outside; all others are of the zoo's own step loop.
+APPLICABLE = (
+    "device", "warmup", "window", "precision", "compile", "optimizer", "checkpoint", "channels_last",
+    "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory",
+)  # fmt: skip
 # Of a shape parameter, unless the model itself declares more; of a text among them.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -51,7 +57,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
         raise ConfigError(f"unknown phase '{phase}': {suggest_nearest(phase, PHASES)}")
     model, changes = _changed(cell_model, config)
     known = schema.cell_properties()
-    general = {key: config[key] for key in known}
+    general = _general_settings(model, config)
     workload = changes.get("workload", general["workload"])
     declared = {**model.shape, **_declared(model, workload, phase)}
     cell = {**general, **{key: value for key, value in changes.items() if key in known}}
@@ -61,6 +67,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
+    cell |= _script_settings(changes) if model.command else {}
     if phase == "inference":
         cell |= {"gpus": 1, "nodes": 1}
     # Two words for one thing.
@@ -76,6 +83,20 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
         later = [key for key in declared_by_tool.get("inside_if_set", ()) if config[tool][key]]
         cell["profiler"] = {key: config[tool][key] for key in sorted((*inside, *later))}
     return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
+
+
+def _general_settings(program: Model, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration's top level for a program; of a script's, only what can be applied from outside counts."""
+    return {
+        key: part["default"] if program.command and key not in (*APPLICABLE, "data") else config[key]
+        for key, part in schema.cell_properties().items()
+    }
+
+
+def _script_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What describes a script, apart from its phase."""
+    known = schema.script_properties()
+    return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}
 
 
 def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
@@ -116,7 +137,8 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
     """Model of a cell, and the changes made by its settings and variant."""
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
-    model = find_model(name, own.pop("module", None))
+    model = find_program(name, own)
+    own.pop("module", None)
     if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
         raise ConfigError(
             f"unknown variant '{unknown}' of '{cell_model}': {suggest_nearest(unknown, config['variants'])}"
@@ -130,7 +152,7 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
 
 def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
     """Convert the settings under `where` to their types; ConfigError for an unknown key or invalid value."""
-    known, own = schema.cell_properties(), shape_parameters(model)
+    known, own = known_settings(model), shape_parameters(model)
     result = {}
     for key, value in changes.items():
         if key in known:
@@ -138,12 +160,24 @@ def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict
         elif key in own:
             part = _shape_schema(own[key])
         else:
+            if model.command and key in schema.cell_properties():
+                raise ConfigError(
+                    f"{where}.{key}: cannot be applied to a script from outside: leave it out, or set it in the script"
+                )
             raise ConfigError(
                 f"unknown key '{where}.{key}' (value {hidden(key, value)!r}): {suggest_nearest(key, [*known, *own])}"
             )
         result[key] = schema.coerce_value(value, part)
         schema.check_value(result[key], part, f"{where}.{key}")
     return result
+
+
+def known_settings(model: Model) -> dict[str, Any]:
+    """Schemas of the settings that a program takes besides its shape parameters, by key."""
+    known = schema.cell_properties()
+    if not model.command:
+        return known
+    return {key: known[key] for key in APPLICABLE} | schema.script_properties()
 
 
 def shape_parameters(model: Model) -> dict[str, Any]:
@@ -177,10 +211,13 @@ def parse_words(words: Sequence[str]) -> dict[str, Any]:
 def setting_words(cell: CellSettings) -> list[str]:
     """Words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
     own: Mapping[str, Any] = cell
-    settings = {key: own[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | dict(cell["shape"])
+    known = schema.cell_properties()
+    if "command" in cell:
+        known = {key: known[key] for key in APPLICABLE} | schema.script_properties() | {"phase": None}
+    settings = {key: own[key] for key in (*known, "profiler") if key in cell} | dict(cell["shape"])
     if cell["fit"]:
         settings["batch"] = "auto"
-    if cell["module"] != f"models.{cell['model']}":
+    if cell["module"] not in ("", f"models.{cell['model']}"):
         settings["module"] = cell["module"]
     return [
         cell["model"],

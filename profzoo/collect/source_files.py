@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from profzoo import import_graph, tools
-from profzoo.cell import registry
+from profzoo.cell import programs
 from profzoo.cell.job_types import Job
 from profzoo.errors import ConfigError
 from profzoo.records import digests, record
@@ -26,7 +26,7 @@ def job_sources(job: Job) -> list[Path]:
     if own := OF_GPU.get(job["tool"]):
         return list(import_graph.files_of(own, SURROUNDINGS))
     cell = job["cell"]
-    found = {*registry.source_files(registry.find_model(cell["model"], cell.get("module")))}
+    found = {*programs.source_files(programs.find_program(cell["model"], cell))}
     if {"order", "repeats"} & set(job):
         found |= {*import_graph.files_of(IN_TURN)}
     if own_tool := tools.commands().get(job["tool"]):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profzoo import schema, secret_detection, tools
-from profzoo.cell import registry, settings, variant_settings
+from profzoo.cell import programs, registry, settings, variant_settings
 from profzoo.cell.process_count import process_count
 from profzoo.config import name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
@@ -39,7 +39,7 @@ def normalise_config(
     config["settings"] = {name: value or {} for name, value in config["settings"].items()}
     for name, changes in config["settings"].items():
         try:
-            model = registry.find_model(name, changes.get("module"))
+            model = programs.find_program(name, changes)
         except registry.UnusableError:
             continue  # Said where the model is asked for.
         except ConfigError:
@@ -83,17 +83,17 @@ def explain_unusable_models(config: Mapping[str, Any]) -> dict[str, str]:
 def _find_models(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
     usable, wrong = dict(registry.shipped_models()), dict(registry.unusable_models())
     for name, changes in config["settings"].items():
-        if "module" not in changes:
+        if not {"module", "command"} & set(changes):
             continue
         for found in (usable, wrong):
             found.pop(name, None)
         try:
-            usable[name] = registry.find_model(name, changes["module"])
+            usable[name] = programs.find_program(name, changes)
         except ConfigError as error:
             wrong[name] = str(error)
     for name, model in list(usable.items()):
         try:
-            registry.source_files(model)
+            programs.source_files(model)
         except registry.UnusableError as error:
             # In a module that it imports.
             del usable[name]

@@ -61,7 +61,8 @@ def module_text() -> str:
     known = schema.cell_properties()
     data, own = known["data"]["properties"], schema.tool_schemas()["torch"]["properties"]
     profiler = {key: own[key] for key in PROFILER}
-    cell = _fields(known, LATER) | ADDED
+    script = {key: part for key, part in schema.script_properties().items() if key != "phase"}
+    cell = _fields(known, LATER) | _fields(script, list(script)) | ADDED
     classes = [
         class_text("DataSettings", "Where the samples of a cell come from.", _fields(data)),
         class_text("ProfilerSettings", "Options of torch.profiler.", _fields(profiler, ["baseline"])),

@@ -1,7 +1,9 @@
 """Chooses the device of a run: an available GPU is used, or the run ends with one line that says why not."""
 
 import os
+import platform
 import re
+from typing import Any
 
 import torch
 
@@ -64,6 +66,22 @@ def explain_cpu(asked: str, device: torch.device) -> str | None:
     if asked == "cpu":
         return f"device = cpu, though {_names(found)} is here"
     return f"{gpus.VISIBLE} = '{os.environ.get(gpus.VISIBLE, '')}' hides {_names(found)}"
+
+
+def describe_machine(asked: str, device: torch.device) -> dict[str, Any]:
+    """Facts about the machine and the versions that a process runs with; asked: the setting `device`."""
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device_type": device.type,
+        "device_uuid": read_uuid(device),
+        "device_why": explain_cpu(asked, device),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+    }
 
 
 def _names(found: list[dict[str, str]]) -> str:

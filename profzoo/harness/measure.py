@@ -70,7 +70,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     if rank:
         return {}
     return {
-        **_machine(cell, device),
+        **devices.describe_machine(cell["device"], device),
         "parameters": outcome.parameters,
         "batch": cell["batch"],
         "input": data_loading.describe_source(cell, model),
@@ -84,22 +84,6 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         **({"memory": taken} if taken else {}),
         **({"ranks": ranks} if len(ranks) > 1 else {}),
         **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
-    }
-
-
-def _machine(cell: "CellSettings", device: torch.device) -> dict[str, Any]:
-    """Facts about the machine that ran the cell."""
-    cuda = device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
-        "device_type": device.type,
-        "device_uuid": devices.read_uuid(device),
-        "device_why": devices.explain_cpu(cell["device"], device),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda if cuda else None,
-        "cudnn": torch.backends.cudnn.version() if cuda else None,
     }
 
 

@@ -3,7 +3,7 @@
 import csv
 import functools
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,36 +33,60 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
 
     Blocks are those of the device's allocator. What was there before is on a CPU that of which it is known.
     """
-    trainer, ranges, known = repeated.trainer, repeated.ranges, []
+    trainer, ranges = repeated.trainer, repeated.ranges
     networks = [network, *([trainer.others] if trainer else [])]
-    before = _before(networks, trainer.optimizers if trainer else [], batch, device)
-    backward = 0
-
-    def closed(name: str) -> None:
-        nonlocal backward
-        if name == "backward":
-            gradients = [one.grad for part in networks for one in part.parameters() if one.grad is not None]
-            known.append(memory_blocks.KnownAddresses("gradients", name, backward, set(_sizes(gradients, device))))
-            backward += 1
-
+    watch = MemoryWatch(networks, trainer.optimizers if trainer else [], batch, device)
     ranges.watch(torch_ranges=True, torch_modules=False)
-    # The CPU's activities alone: what is allocated for a GPU is told there as well.
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler, ranges(STEP):
+    with watch.profiler, ranges(STEP):
         with ranges("transfer"):
             placed = repeated.transfer(batch, device)
-        known.append(
-            memory_blocks.KnownAddresses(
-                "inputs", "transfer", 0, set(_sizes(tensor_trees.find_tensors(placed), device))
-            )
-        )
-        ranges.closed = closed
+        watch.note_inputs(placed)
+        ranges.closed = watch.note_closed
         repeated.plain(placed)
         ranges.closed = None
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        events = chrome_trace.read_events(trace)
-    return memory_blocks.memory_rows(events, DEVICE_TYPES[device.type], before, known)
+    return watch.rows()
+
+
+class MemoryWatch:
+    """What a step allocates, and what is known of the purpose of its blocks.
+
+    profiler: runs while the step does. The CPU's activities alone: what is allocated for a GPU is told there as well.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[nn.Module],
+        optimizers: Iterable[torch.optim.Optimizer],
+        batch: Any,
+        device: torch.device,
+    ) -> None:
+        """batch: of the host, whose tensors a step on the CPU takes where they are."""
+        self.profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+        self._networks, self._device = networks, device
+        self._held = _before(networks, optimizers, batch, device)
+        self._known: list[memory_blocks.KnownAddresses] = []
+        self._backward = 0
+
+    def note_inputs(self, placed: Any) -> None:
+        """Note the batch on the device."""
+        addresses = set(_sizes(tensor_trees.find_tensors(placed), self._device))
+        self._known.append(memory_blocks.KnownAddresses("inputs", "transfer", 0, addresses))
+
+    def note_closed(self, name: str) -> None:
+        """Note that a range of this name has ended: after a backward pass the gradients are there."""
+        if name == "backward":
+            gradients = [one.grad for part in self._networks for one in part.parameters() if one.grad is not None]
+            addresses = set(_sizes(gradients, self._device))
+            self._known.append(memory_blocks.KnownAddresses("gradients", name, self._backward, addresses))
+            self._backward += 1
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of COLUMNS, once the step has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "trace.json"
+            self.profiler.export_chrome_trace(str(trace))
+            events = chrome_trace.read_events(trace)
+        return memory_blocks.memory_rows(events, DEVICE_TYPES[self._device.type], self._held, self._known)
 
 
 def _before(

@@ -25,7 +25,8 @@ class Ranges:
         }
         self._openers = [module_ranges.nvtx_range] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
-        self._torch_ranges = False
+        # Whether ranges go to torch.profiler too.
+        self.torch_ranges = False
         # Told the name of each range that ends.
         self.closed: Callable[[str], None] | None = None
 
@@ -39,7 +40,7 @@ class Ranges:
 
     def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
         """Set whether step ranges also go to torch.profiler (microseconds each); module ranges, once on, stay on."""
-        self._torch_ranges = torch_ranges
+        self.torch_ranges = torch_ranges
         if torch_modules and module_ranges.torch_range not in self._openers:
             self._openers.append(module_ranges.torch_range)
             for network, prefix in self._networks:
@@ -56,7 +57,7 @@ class Ranges:
         """Open a range of that name around the body, on the calling thread."""
         self.open(name)
         try:
-            if self._torch_ranges:
+            if self.torch_ranges:
                 with record_function(make_torch_name(name)):
                     yield
             else:

@@ -146,12 +146,20 @@ def set_arithmetic(cell: "CellSettings") -> None:
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
     torch.backends.cudnn.deterministic = cell["deterministic"]
-    if cell["deterministic"]:
-        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Where nothing changes it is not asked, as torch's compiler is told too, which takes a second to load.
     if cell["deterministic"] or torch.are_deterministic_algorithms_enabled():
-        # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
-        torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+        use_deterministic_algorithms(cell["deterministic"])
     # Else it would fill what it allocates as well, by launches that the model does not have.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def use_deterministic_algorithms(wanted: bool = True) -> None:
+    """Let PyTorch, cuDNN and cuBLAS use only algorithms whose results repeat exactly, or any again.
+
+    Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+    """
+    torch.backends.cudnn.deterministic = wanted
+    if wanted:
+        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(wanted, warn_only=True)

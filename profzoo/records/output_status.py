@@ -1,7 +1,7 @@
 """Judges a job's existing outputs by their record: up to date, outdated, damaged, or unknown."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -107,6 +107,7 @@ def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[
         known.job, sources={key: sha for key, sha in known.sources.items() if key not in loose}, changed=known.changed
     )
     found = list(job_differences.find_differences(then, job_differences.normalize_json(planned.job), now))
+    found += _changed_imports(known, sources.values())
     for path in planned.read:
         name = derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0])
         if path in planned.loose:
@@ -120,6 +121,15 @@ def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[
     }:
         found.append(Difference(f"{min(gone)} is no longer read", min(gone)))
     return found
+
+
+def _changed_imports(known: Record, sources: Iterable[Path]) -> Iterator[Difference]:
+    """Differences of modules that a script imported when it was measured; what its rule lists is compared there."""
+    listed = {path.resolve() for path in sources}
+    for name, digest in known.imports.items():
+        path = Path(name)
+        if path.resolve() not in listed and (not path.is_file() or digests.compute_digest(path) != digest):
+            yield Difference(f"{name} is another", name)
 
 
 def recorded_digest(path: Path) -> str | None:

@@ -19,6 +19,8 @@ FOLDER = ".records"
 VERSION = 1
 # Of a sidecar. The last one is of the sidecar itself, without that key.
 FILES, SOURCES, CHANGED, INPUTS, ITSELF = "files", "sources", "sources_changed", "inputs", "sha256_of_the_rest"
+# Of a script's sidecar: digests of the modules that the script imported, by path.
+IMPORTS = "imports"
 
 
 class DamagedRecordError(DataError):
@@ -40,7 +42,8 @@ class Record:
     job: all that it went by, as JSON has it. inputs: digests of the files that it read and that other jobs made, by
     path; of these a later run knows what they are. sources: digests of the files that it was run with, by their keys.
     changed: keys of the sources that changed while it ran. files: what it made, by name beside the record's own output.
-    passing: whether that is removed once others are made of it.
+    passing: whether that is removed once others are made of it. imports: digests of the modules that a script
+    imported, by path from the working folder.
     """
 
     job: Mapping[str, Any]
@@ -49,6 +52,7 @@ class Record:
     changed: tuple[str, ...] = ()
     files: Mapping[str, Entry] = field(default_factory=dict)
     passing: bool = False
+    imports: Mapping[str, str] = field(default_factory=dict)
 
 
 def record_path(output: Path) -> Path:
@@ -170,6 +174,7 @@ def _record(home: Path, content: Mapping[str, Any]) -> Record:
             changed=tuple(content.get(CHANGED, ())),
             files={str(name): Entry(int(size), str(sha)) for name, (size, sha) in content[FILES].items()},
             passing=content.get("passing") is True,
+            imports=dict(content.get(IMPORTS, {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedRecordError(f"{home} holds no record: {type(error).__name__}: {error}") from error

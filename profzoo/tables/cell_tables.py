@@ -29,6 +29,13 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
+def _precision(facts: Mapping[str, Any]) -> str:
+    """Return the arithmetic of a cell: a script's own as it was seen, where no setting chose it."""
+    observed = facts.get("script", {}).get("observed", {})
+    asked: str = facts["cell"]["precision"]
+    return observed.get("precision", asked) if asked == "fp32" else asked
+
+
 def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
     """Raise DataError where a sidecar belongs to another cell than its path says."""
     place, told = cell_of(sidecar), facts.get("cell")
@@ -68,7 +75,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "device": facts["device"],
                 "date": facts["started"][:10],
                 "workload": facts["cell"]["workload"],
-                "precision": facts["cell"]["precision"],
+                "precision": _precision(facts),
                 "parameters": facts["parameters"],
                 "batch": facts["batch"],
                 "steps": facts["steps"],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import import_graph
-from profzoo.cell import registry, settings
+from profzoo.cell import programs, settings
 from profzoo.workflow.selection import Wildcards
 from profzoo.workflow.user_errors import run_checked
 
@@ -31,8 +31,8 @@ class SourceFiles:
     def of_model(self, wildcards: Wildcards) -> list[Any]:
         """The files of a model whose change means that its cells have to be collected again."""
         name, _ = settings.split_variant(wildcards.model)
-        model = run_checked(registry.find_model, name, self.config["settings"].get(name, {}).get("module"))
-        return self.name_inputs(run_checked(registry.source_files, model))
+        program = run_checked(programs.find_program, name, self.config["settings"].get(name, {}))
+        return self.name_inputs(run_checked(programs.source_files, program))
 
     def name_inputs(self, files: Iterable[Path]) -> list[Any]:
         """Files of the workflow as inputs: relative, so that a checkout can be moved."""

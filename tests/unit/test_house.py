@@ -24,7 +24,7 @@ LAYERS = (
     ("schema", "machine"),
     ("cell", "op_costs"),
     ("harness", "tools"),
-    ("calibration", "experiments", "kernels", "what_if"),
+    ("calibration", "experiments", "kernels", "script_harness", "what_if"),
     ("launches",),
     ("config", "tables"),
     ("compare", "verdicts"),
@@ -34,9 +34,9 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "extension_checks", "run"),
-    ("redaction", "workflow"),
+    ("redaction", "script_run", "workflow"),
     ("shutdown",),
-    ("doctor", "results", "serve", "share", "terminal", "verify"),
+    ("__main__", "doctor", "results", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")

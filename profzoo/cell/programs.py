@@ -1,0 +1,108 @@
+"""Finds the program that a name stands for: a model of the zoo, the user's own model, or a script by its command."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo import import_graph, schema
+from profzoo.cell import registry
+from profzoo.errors import ConfigError, UnusableError
+
+# What runs inside the processes of a script, and what it runs in: with all that they import, part of what is measured.
+MEASURED = (
+    "profzoo/script_harness/observers.py",
+    "profzoo/script_harness/attach.py",
+    "profzoo/script_harness/launcher.py",
+    "profzoo/script_harness/startup/sitecustomize.py",
+    "profzoo/collect/job_environment.py",
+)
+# Groups that a script is selected by.
+GROUPS = ("scripts", "own")
+
+
+def find_program(name: str, changes: Mapping[str, Any]) -> registry.Model:
+    """Find the program of a name; changes: its settings, or those of a resolved cell.
+
+    Raises:
+        UnusableError: its file cannot be used.
+        ConfigError: there is none.
+    """
+    if "command" in changes:
+        return describe_script(name, changes)
+    module = changes.get("module")
+    return registry.find_model(name, None if module == f"models.{name}" else module)
+
+
+def describe_script(name: str, changes: Mapping[str, Any]) -> registry.Model:
+    """Describe a script in the terms of a model; its batch is not known before it runs.
+
+    Raises:
+        ConfigError: the name is no name, or is that of a model of the zoo; or a key is not of its type.
+    """
+    if not schema.is_name(name, "model"):
+        raise ConfigError(f"settings holds {name!r}, which is no name: {schema.describe_form('model')}")
+    if (registry.ZOO / f"{name}.py").exists():
+        raise ConfigError(
+            f"settings.{name}.command: the zoo has a model {name}, and results of both would lie in one folder: give "
+            f"the script another name, such as my_{name}"
+        )
+    if changes.get("module"):
+        raise ConfigError(f"settings.{name} has both command and module: leave one out")
+    known = schema.script_properties()
+    given = {key: schema.coerce_value(changes[key], known[key]) for key in known if key in changes}
+    for key, value in given.items():
+        schema.check_value(value, known[key], f"settings.{name}.{key}")
+    phases = {given.get("phase", known["phase"]["default"]): {"batch": 1}}
+    files = tuple(dict.fromkeys([*scripts_of(given["command"]), *given.get("inputs", ())]))
+    return registry.Model(
+        name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
+        {"trimmed": phases, "reference": phases}, files, given["command"],
+    )  # fmt: skip
+
+
+def scripts_of(command: str) -> list[str]:
+    """Return the `.py` files that a command names and that are there.
+
+    >>> scripts_of("python no_such_script.py --epochs 1")
+    []
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [word for word in words if word.endswith(".py") and Path(word).is_file()]
+
+
+def source_files(program: registry.Model) -> list[Path]:
+    """Files that a measurement of the program depends on, sorted.
+
+    Raises:
+        UnusableError: one of them is not there, cannot be read or is no Python.
+    """
+    if not program.command:
+        return registry.source_files(program)
+    return sorted({*_script_files(program), *import_graph.files_of(*MEASURED)})
+
+
+def declared_files(program: registry.Model) -> list[Path]:
+    """Files that a program declares: FILES of a model, `inputs` and the scripts that are named of a command.
+
+    Raises:
+        UnusableError: one of them is not there.
+    """
+    return sorted({*_script_files(program)}) if program.command else registry.declared_files(program)
+
+
+def _script_files(program: registry.Model) -> Iterator[Path]:
+    for name in program.files:
+        path = Path(name)
+        if path.is_dir():
+            yield from (one.resolve() for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
+        elif path.is_file():
+            yield path.resolve()
+        else:
+            raise UnusableError(
+                f"settings.{program.name}.inputs names '{name}', and there is no such file or folder in {Path.cwd()}: "
+                "put it there, or correct the name"
+            )

@@ -1,0 +1,157 @@
+"""Runs a script's command with profzoo attached to its processes, and gathers what they measured."""
+
+import argparse
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profzoo import schema
+from profzoo.cell import settings
+from profzoo.errors import CollectError, ConfigError
+from profzoo.records import digests
+from profzoo.script_harness import task as tasks
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
+STARTUP = Path(__file__).with_name("startup")
+TASK, PATHS, VISIBLE = "PROFZOO_SCRIPT", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"
+# Packages that measuring takes and a script's own environment may lack.
+LENT = ("nvtx",)
+# Settings that say where and how long a script is measured, which the launcher and the session see to.
+NOT_APPLIED = ("device", "warmup", "window")
+
+
+def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
+    """Run a cell's command to the end of its window and return its facts.
+
+    Raises:
+        ConfigError: the command cannot be started.
+        CollectError: it ended before its window did; the message says what was seen of it.
+    """
+    words = split_command(cell["command"], cell["model"])
+    with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
+        folder = Path(name)
+        task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
+        task.write(folder / "task.json")
+        code = subprocess.run(words, env=environment(os.environ, folder / "task.json", cell["device"])).returncode
+        return gather_facts(folder, cell, code)
+
+
+def split_command(command: str, model: str) -> list[str]:
+    """Split a command into words, as a shell does; its program must be on PATH.
+
+    Raises:
+        ConfigError: it is no command, or its program is not there.
+    """
+    where = f"settings.{model}.command = {command!r}"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"{where} cannot be split into words: {error}") from error
+    if not words:
+        raise ConfigError(f"{where} is empty: give a command such as 'python train.py'")
+    if "=" in words[0] and not shutil.which(words[0]):
+        raise ConfigError(f"{where} begins with a variable: write `env {words[0]} ...`, as no shell runs it")
+    if not shutil.which(words[0]):
+        raise ConfigError(f"{where}: {words[0]} is not on PATH, nor a file that can be run from {Path.cwd()}")
+    return words
+
+
+def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, str]:
+    """Return the environment of the command, in which Python attaches profzoo when it starts."""
+    paths = [str(STARTUP), *filter(None, [given.get(PATHS)])]
+    hidden = {VISIBLE: ""} if device == "cpu" else {}
+    return {**given, **hidden, TASK: str(task), PATHS: os.pathsep.join(paths)}
+
+
+def setting_defaults() -> dict[str, Any]:
+    """Return the default of each setting that can be applied to a script, which leaves it as it is."""
+    known = schema.cell_properties()
+    return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
+
+
+def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any]:
+    """Gather what the processes of a command left in the folder; code: how the command ended.
+
+    Raises:
+        CollectError: none of them came to the end of its window.
+    """
+    if not (folder / tasks.FACTS).exists():
+        raise CollectError(
+            f"{cell['model']} {cell['phase']}: {explain_end(_notes(folder, tasks.PROGRESS), cell, code)}"
+        )
+    facts: dict[str, Any] = json.loads((folder / tasks.FACTS).read_text())
+    if code and cell["finish"]:
+        raise CollectError(f"{cell['model']} {cell['phase']}: the command ended with exit code {code} after its window")
+    ranks = sorted(_notes(folder, tasks.RANK), key=lambda one: (one["rank"], one["pid"]))
+    files = [Path(path) for path in facts.pop("imported")]
+    imports = {relative_path(path): digests.compute_digest(path) for path in files if path.is_file()}
+    return facts | {"imports": imports} | ({"ranks": ranks} if len(ranks) > 1 else {})
+
+
+def relative_path(path: Path) -> str:
+    """Return a path relative to the working folder where it lies below it, else the path itself."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def explain_end(notes: Sequence[Mapping[str, Any]], cell: Mapping[str, Any], code: int) -> str:
+    """Explain in one line why a command ended before its window did, and what to do.
+
+    notes: what its processes saw; code: the exit code of the command.
+    """
+    ended = f"ended with exit code {code}" if code else "ended"
+    if not notes:
+        return (
+            f"the command {ended} before any of its Python processes imported torch: profzoo follows scripts that "
+            "train or run networks of torch, and cannot follow `python -I` or `python -E`"
+        )
+    most = max(notes, key=lambda note: (note["steps"], note["optimizer_steps"], note["calls"]))
+    steps, warmup = most["steps"], max(cell["warmup"], 1)
+    needed = warmup + cell["steps"] - cell["warmup"]
+    seen = _describe_seen(most)
+    if error := next((note["error"] for note in notes if "error" in note), None):
+        return f"the script failed in step {steps + 1} with {error}"
+    if code:
+        return f"the command {ended} in step {steps + 1} of {needed}, {seen}"
+    if not steps:
+        return (
+            f"no step was found until the command ended, {seen}: set `step` to module:NAME, range:NAME or dataloader, "
+            "which ends a step"
+        )
+    return (
+        f"the command ended after {steps} steps, and warm-up and window take {warmup} + {needed - warmup}: lower "
+        "warmup or window, or have the script run longer"
+    )
+
+
+def _describe_seen(note: Mapping[str, Any]) -> str:
+    networks = ", ".join(note["networks"]) or "no network"
+    updates = f"{note['optimizer_steps']} steps of {note['optimizers']} optimizers"
+    return f"after {updates} and {note['calls']} calls of {networks}"
+
+
+def _notes(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(name.format("*")))]
+
+
+def _files(options: argparse.Namespace) -> dict[str, Path]:
+    """Absolute paths of the files that the command line asks for: the script may change its working folder."""
+    named = {name: getattr(options, name) for name in ("steps", "memory", "trace", "operators")}
+    return {name: path.absolute() for name, path in named.items() if path}
+
+
+def _lent_packages() -> dict[str, str]:
+    found = {name: importlib.util.find_spec(name) for name in LENT}
+    return {
+        name: spec.submodule_search_locations[0]
+        for name, spec in found.items()
+        if spec and spec.submodule_search_locations
+    }

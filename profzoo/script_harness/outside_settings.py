@@ -1,0 +1,85 @@
+"""Applies a cell's settings to a script from outside; a setting at its default leaves the script as it is."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profzoo.harness import activation_checkpointing, optimizers, training_step
+
+
+class OutsideSettings:
+    """What of a cell's settings is to be applied, and how.
+
+    Args:
+        cell: the resolved settings. defaults: for each setting that can be applied, the value that leaves the script as
+            it is.
+    """
+
+    def __init__(self, cell: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._cell = cell
+        self.asked = {key: cell[key] for key, default in defaults.items() if key in cell and cell[key] != default}
+
+    def apply_to_process(self) -> None:
+        """Set torch's global state; called when torch has been imported, before the script goes on.
+
+        The script may set the same afterwards, so that it is set once more before the window (`apply_arithmetic`).
+        """
+        if "threads" in self.asked:
+            torch.set_num_threads(self.asked["threads"])
+        if "seed" in self.asked:
+            torch.manual_seed(self.asked["seed"])
+        self.apply_arithmetic()
+
+    def apply_arithmetic(self) -> None:
+        """Set TensorFloat-32, cuDNN's tuning and deterministic algorithms, each only where it is asked for."""
+        if self.asked.get("precision") == "tf32":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        if "cudnn_benchmark" in self.asked:
+            torch.backends.cudnn.benchmark = True
+        if "deterministic" in self.asked:
+            training_step.use_deterministic_algorithms()
+
+    def apply_to_network(self, network: nn.Module) -> None:
+        """Change a network before its first call: memory format, checkpoints, and compilation in place."""
+        if "channels_last" in self.asked:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if "checkpoint" in self.asked and network.training:
+            activation_checkpointing.insert_checkpoints(network, self._cell["model"])
+        if (mode := self.asked.get("compile")) and not is_compiled(network):
+            network.compile(mode=None if mode is True else mode)
+
+    def apply_to_inputs(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a network's call, images among them in the cell's memory format."""
+        if "channels_last" not in self.asked:
+            return inputs
+        return tuple(
+            one.contiguous(memory_format=torch.channels_last) if isinstance(one, Tensor) and one.dim() == 4 else one
+            for one in inputs
+        )
+
+    def apply_to_loader(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments of a DataLoader with the cell's `workers` and `pin_memory`."""
+        changed = {**options, **({"pin_memory": True} if "pin_memory" in self.asked else {})}
+        return changed | ({"num_workers": self.asked["workers"]} if "workers" in self.asked else {})
+
+    def apply_to_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Choose the implementation of an optimizer that has not stepped yet; others, without the choice, stay."""
+        options = optimizers.IMPLEMENTATIONS[self.asked.get("optimizer", "auto")]
+        for group in (optimizer.defaults, *optimizer.param_groups):
+            group.update({name: value for name, value in options.items() if name in optimizer.defaults})
+        if options.get("fused") and "fused" in optimizer.defaults:
+            # What torch sets where an optimizer is made as a fused one: a gradient scaler then leaves the rest to it.
+            optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+
+    def make_autocast(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        """Return the autocast context of the cell's precision, which changes nothing where none is asked for."""
+        dtype = training_step.AUTOCAST.get(self.asked.get("precision", ""))
+        return torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def is_compiled(network: nn.Module) -> bool:
+    """Whether a network was compiled already, by torch.compile or in place."""
+    return hasattr(network, "_orig_mod") or network._compiled_call_impl is not None

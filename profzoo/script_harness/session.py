@@ -1,0 +1,253 @@
+"""Follows a script through its steps: warm-up, then the window, which a recorder observes."""
+
+import contextlib
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profzoo.harness import devices
+from profzoo.harness.ranges import Ranges
+from profzoo.range_names import STEP
+from profzoo.script_harness import networks, step_facts
+from profzoo.script_harness.outside_settings import OutsideSettings
+from profzoo.script_harness.parts import PartRanges
+from profzoo.script_harness.sample_count import SampleCount
+from profzoo.script_harness.stages import Stages
+from profzoo.script_harness.step_finder import StepFinder
+from profzoo.script_harness.step_memory import StepMemory
+from profzoo.script_harness.task import Task, write_note
+
+# What happens in a step, counted to tell how regular steps are.
+BATCHES, FORWARDS, BACKWARDS, UPDATES = "batches", "forward calls", "backward passes", "optimizer steps"
+
+
+class Session:
+    """One process of a script while it is measured.
+
+    Observers (`observers.py`) call its methods as the script's optimizers, modules and loaders are called; only those
+    of the thread that first called a network or an optimizer count.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.settings = OutsideSettings(task.cell, task.defaults)
+        self._lowers = self.settings.asked.get("precision") in ("bf16", "fp16")
+        self.finder = StepFinder(task.cell["step"])
+        self.ranges = Ranges()
+        self.parts = PartRanges(self.ranges)
+        self.networks = networks.Networks(self.ranges, self.settings, task.cell["step"])
+        self.active = True
+        self.ended = False
+        self.observed: set[str] = set()
+        # Whether a gradient scaler is at work, and the optimizers that have stepped within its step.
+        self.scaling = False
+        self.scaled_steps: list[torch.optim.Optimizer] = []
+        self._awaiting: list[tuple[torch.optim.Optimizer, bool]] = []
+        self._unscaled = False
+        self._thread: int | None = None
+        self._step: contextlib.AbstractContextManager[None] | None = None
+        self._autocast: contextlib.AbstractContextManager[Any] | None = None
+        self._stages: Stages | None = None
+        self._memory: StepMemory | None = None
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self._steps, self._skipped = 0, 0
+        self._names: dict[Hashable, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
+        self._samples = SampleCount()
+        self._window_items: list[int] = []
+        self._loss: Tensor | None = None
+        if not task.times_first:
+            self.ranges.watch(*task.kinds_of_ranges)
+
+    def concerns(self) -> bool:
+        """Whether what happens now is of the measured loop."""
+        return self.active and self._thread in (None, threading.get_ident())
+
+    # What observers tell.
+
+    def begin_part(self, part: str) -> bool:
+        """Open the range of a part of the step; returns whether it has to be ended."""
+        if part != "optimizer":
+            self.end_scaled_steps()
+        if not self.parts.enter(part):
+            return False
+        if self._lowers and part in ("forward", "loss"):
+            self._autocast = self.settings.make_autocast(self.networks.device)
+            self._autocast.__enter__()
+        return True
+
+    def end_part(self) -> None:
+        """Close the range that was begun last."""
+        if self._autocast and self.parts.current in ("forward", "loss"):
+            self._autocast.__exit__(None, None, None)
+            self._autocast = None
+        self.parts.leave()
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer, skipped: bool = False) -> None:
+        """Note that an optimizer's step has ended, or was skipped by a gradient scaler."""
+        self._thread = self._thread or threading.get_ident()
+        self._counts[UPDATES] += 1
+        self._skipped += skipped
+        self._optimizers[id(optimizer)] = optimizer
+        self._names[id(optimizer)] = f"a step of {type(optimizer).__name__}"
+        if self.finder.optimizer_stepped(id(optimizer)):
+            self._end_step()
+
+    def await_update(self, optimizer: torch.optim.Optimizer, skipped: bool) -> None:
+        """Note a step by a gradient scaler, which ends with the scaler's update or with what follows instead."""
+        self._awaiting.append((optimizer, skipped))
+
+    def end_scaled_steps(self) -> None:
+        """End the steps that waited for their gradient scaler's update."""
+        waiting, self._awaiting = self._awaiting, []
+        for optimizer, skipped in waiting:
+            self.optimizer_stepped(optimizer, skipped)
+
+    def network_called(self, network: nn.Module, inputs: Any, output: Any) -> None:
+        """Note that the call of an outermost network has ended."""
+        self._thread = self._thread or threading.get_ident()
+        self._counts[FORWARDS] += 1
+        evaluates = self.finder.made > 0 and self.task.cell["phase"] == "train" and not torch.is_grad_enabled()
+        self._samples.note_call(id(network), inputs, output, evaluates)
+        self._names[id(network)] = f"a call of {type(network).__name__}"
+        if self.finder.module_called(id(network), (type(network).__name__,), outermost=True):
+            self._end_step()
+
+    def module_called(self, name: str) -> None:
+        """Note that the call of the module that the setting `step` names has ended."""
+        if self.finder.module_called(name, (name,), outermost=False):
+            self._end_step()
+
+    def batch_asked_for(self) -> None:
+        """Note that a data loader is asked for its next batch."""
+        if self.finder.batch_asked_for() and self._counts:
+            self._end_step()
+
+    def batch_loaded(self, batch: Any) -> None:
+        """Note that a data loader has given a batch."""
+        self._counts[BATCHES] += 1
+        self._samples.note_batch(batch)
+
+    def range_ended(self, name: str) -> None:
+        """Note that a range of the script's own has ended."""
+        if self.finder.range_ended(name):
+            self._end_step()
+
+    def backward_ended(self, loss: Any) -> None:
+        """Note that a backward pass has ended; loss: what it was called with."""
+        self._counts[BACKWARDS] += 1
+        if not self._unscaled and isinstance(loss, Tensor) and loss.numel() == 1:
+            self._loss = loss.detach()
+
+    def note_unscaled_loss(self, loss: Tensor) -> None:
+        """Note a loss before a gradient scaler multiplies it."""
+        self._unscaled = True
+        if loss.numel() == 1:
+            self._loss = loss.detach()
+
+    # Steps and the window.
+
+    def _end_step(self) -> None:
+        self._close_step()
+        if self.ended:
+            # Somebody has caught what ended the script.
+            step_facts.leave_at_once()
+        if self._memory:
+            self._end_memory_step()
+            return
+        self._steps += 1
+        items = self._samples.end_step()
+        counts, self._counts = self._counts, Counter()
+        self.networks.mark_new()
+        if not self.finder.settled or not self.networks.found:
+            self._steps = 0
+        elif self._stages is None:
+            if self._steps >= max(self.task.cell["warmup"], 1):
+                self._open_window()
+        else:
+            self._kinds[tuple(sorted(counts.items()))] += 1
+            self._window_items.append(items)
+            if self._stages.note_step(items):
+                self._close_window()
+                return
+        self._open_step()
+
+    def _open_step(self) -> None:
+        self._step = self.ranges(STEP)
+        self._step.__enter__()
+
+    def _close_step(self) -> None:
+        if self._step:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def _open_window(self) -> None:
+        self.settings.apply_arithmetic()
+        self._stages = Stages(self.task, self.networks.device, self.ranges)
+        self._stages.begin()
+
+    def _close_window(self) -> None:
+        """Look at memory in a step more, if that is asked for; then end."""
+        assert self._stages
+        if self._stages.represents and "memory" in self.task.files:
+            self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
+            self._open_step()
+            return
+        self._end()
+
+    def _end_memory_step(self) -> None:
+        assert self._memory
+        memory, self._memory = self._memory, None
+        self._end({"memory": memory.end(self.task.files["memory"])})
+
+    def _end(self, more: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write what the process knows of itself, and end it unless it is to go on; more: facts besides."""
+        assert self._stages
+        self.ended = True
+        write_note(self.task, self._stages, {**self._facts(), **more}, self._stages.represents)
+        if self.task.cell["finish"]:
+            self.active = False
+            self.ended = False
+            return
+        step_facts.leave()
+
+    def _facts(self) -> dict[str, Any]:
+        assert self._stages
+        device = self.networks.device
+        most, times = self._kinds.most_common(1)[0]
+        return {
+            **devices.describe_machine(self.task.cell["device"], device),
+            "parameters": self.networks.count_parameters(),
+            "batch": statistics.median_low(self._window_items),
+            "input": {"from": "script", "pool": None},
+            "loss": None if self._loss is None else float(self._loss),
+            "imported": step_facts.imported_files(),
+            "script": {
+                "step": self._names.get(self.finder.closing) or self.finder.describe_rule(),
+                "per_step": dict(most),
+                "regular_share": times / self._kinds.total(),
+                "skipped_updates": self._skipped,
+                "networks": self.networks.names(),
+                "applied": self.settings.asked,
+                "observed": step_facts.describe_arithmetic(self.observed, self.networks.found),
+            },
+        }
+
+    def describe_progress(self) -> dict[str, Any]:
+        """What was seen of the script, for the message where it ended before its window did."""
+        return {
+            "steps": self._steps,
+            "window": self._stages is not None,
+            "settled": self.finder.settled,
+            "optimizers": self.finder.made,
+            "optimizer_steps": self.finder.optimizer_steps,
+            "calls": self.finder.calls,
+            "networks": self.networks.names(),
+        }

@@ -1,0 +1,72 @@
+"""Python imports this module when it starts: it attaches profzoo to a script's process once torch is imported.
+
+`launcher.py` puts this folder on PYTHONPATH. The standard library alone is imported here, as every Python process of
+the command starts with this file, also those that never import torch.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+
+HERE = Path(__file__).resolve().parent
+# The package `profzoo`, which is not on the path: `models`, `config` and `tests` beside it are names that scripts use.
+PACKAGE = HERE.parents[1]
+# Path of the JSON file that says what to measure (launcher.py writes it).
+TASK = "PROFZOO_SCRIPT"
+
+
+def load_package(name: str, folder: Path) -> ModuleType:
+    """Import a package from its folder, without its parent folder on the path."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no package {name} in {folder}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class TorchFinder(MetaPathFinder):
+    """Finds torch as Python would, and calls a function when its import has ended."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+
+    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+        """Return torch's own specification with a loader that attaches profzoo; None for any other module."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def load_and_attach(module: ModuleType) -> None:
+            load(module)
+            load_package("profzoo", PACKAGE)
+            importlib.import_module("profzoo.script_harness.attach").attach(self._task)
+
+        spec.loader.exec_module = load_and_attach
+        return spec
+
+
+def run_other() -> None:
+    """Run the sitecustomize that this one hides, if the environment has one."""
+    rest = [folder for folder in sys.path if Path(folder or os.curdir).resolve() != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+run_other()
+if TASK in os.environ:
+    sys.meta_path.insert(0, TorchFinder(os.environ[TASK]))

@@ -1,0 +1,75 @@
+"""Describes a script's process: device, versions, arithmetic and batch; and ends it."""
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+# A process whose other threads keep it alive after its window is ended by then.
+PATIENCE_S = 30.0
+
+
+def describe_arithmetic(entered: Collection[str], networks: Iterable[nn.Module]) -> dict[str, Any]:
+    """Return what arithmetic the script uses: autocast, TensorFloat-32, type of most weights, and compilation.
+
+    entered: types of the autocast contexts that it has entered.
+    """
+    networks = list(networks)
+    weights: dict[str, int] = {}
+    for network in networks:
+        for one in network.parameters():
+            name = str(one.dtype).removeprefix("torch.")
+            weights[name] = weights.get(name, 0) + one.numel()
+    most = max(weights, key=lambda name: weights[name]) if weights else "float32"
+    short = {"bfloat16": "bf16", "float16": "fp16"}
+    lowered = [short[name] for name in (*sorted(entered), most) if name in short]
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    return {
+        "precision": lowered[0] if lowered else "tf32" if tf32 else "fp32",
+        "compile": any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in networks),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def imported_files() -> list[str]:
+    """Return the files of the modules that the process has imported, without installed packages and profzoo."""
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths.add(str(Path(torch.__file__).parents[1]))
+    installed = tuple(f"{os.path.realpath(path)}{os.sep}" for path in paths if path)
+    ours = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+    found = set()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or name == "sitecustomize":
+            continue
+        real = os.path.realpath(path)
+        if real.endswith(".py") and not real.startswith((*installed, ours)) and Path(real).is_file():
+            found.add(real)
+    return sorted(found)
+
+
+def leave() -> None:
+    """End the process after its window, as a script ends by itself.
+
+    Raises:
+        SystemExit: always, in the main thread.
+    """
+    watchdog = threading.Timer(PATIENCE_S, leave_at_once)
+    watchdog.daemon = True
+    watchdog.start()
+    if threading.current_thread() is not threading.main_thread():
+        leave_at_once()
+    raise SystemExit(0)
+
+
+def leave_at_once() -> None:
+    """End the process without running what is left of it."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

@@ -1,0 +1,122 @@
+"""Runs a script once, says what a step of it is, and prints the configuration that profiles it."""
+
+import argparse
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profzoo import run, schema
+from profzoo.cell import programs
+from profzoo.errors import CollectError, ConfigError
+from profzoo.script_harness import launcher
+
+# How a step's counts are told, in this order.
+COUNTED = (
+    ("batches", "batch", "batches"),
+    ("forward calls", "forward call", "forward calls"),
+    ("backward passes", "backward pass", "backward passes"),
+    ("optimizer steps", "optimizer step", "optimizer steps"),
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(words)
+    command = shlex.join(options.command[1:] if options.command[:1] == ["--"] else options.command)
+    name = options.name or propose_name(command)
+    given = {"command": command, "phase": options.phase, "step": options.step, "window": str(options.window)}
+    given["warmup"] = str(options.warmup)
+    try:
+        cell = run.resolve_words(name, options.phase, "time", [f"{key}={value}" for key, value in given.items()])
+        with tempfile.TemporaryDirectory() as folder:
+            files = dict.fromkeys(("memory", "trace", "operators")) | {"steps": Path(folder) / "steps.csv"}
+            facts = launcher.run_script(cell, argparse.Namespace(at_least_s=0.0, **files))
+    except (CollectError, ConfigError) as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(["", *describe_run(facts), "", *configuration_lines(name, command, options, facts)]))
+    return 0
+
+
+def propose_name(command: str) -> str:
+    """Propose a name for a script: that of its file, with what a name may not hold replaced.
+
+    >>> propose_name("python examples/train-gpt.2.py --fast"), propose_name("./run")
+    ('train-gpt_2', 'script')
+    """
+    found = [word for word in shlex.split(command) if word.endswith(".py")]
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", Path(found[0]).stem) if found else "script"
+    usable = schema.is_name(name, "model") and not (programs.registry.ZOO / f"{name}.py").exists()
+    return name if usable else f"my_{name}"
+
+
+def describe_run(facts: Mapping[str, Any]) -> list[str]:
+    """Describe in lines what a step of the script is, how regular its steps are, and how long one takes."""
+    script = facts["script"]
+    step_s = facts["step_ns"] / 1e9
+    share = round(script["regular_share"] * 100)
+    lines = [
+        f"step      {script['step']}: {describe_counts(script['per_step'])}; {share} % of the steps are so",
+        f"time      {step_s * 1e3:.2f} ms per step, {facts['items'] / facts['steps'] / step_s:,.0f} samples/s, "
+        f"batch {facts['batch']}, on {facts['device']}",
+        f"networks  {', '.join(script['networks'])}: {facts['parameters']:,} parameters, "
+        f"{script['observed']['precision']}",
+    ]
+    if script["skipped_updates"]:
+        lines.append(f"skipped   {script['skipped_updates']} optimizer steps, by the gradient scaler")
+    return lines
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Describe what happens in a step.
+
+    >>> describe_counts({"forward calls": 3, "optimizer steps": 1})
+    '3 forward calls, 1 optimizer step'
+    """
+    return ", ".join(
+        f"{counts[key]} {one if counts[key] == 1 else several}" for key, one, several in COUNTED if counts.get(key)
+    )
+
+
+def configuration_lines(name: str, command: str, options: argparse.Namespace, facts: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a configuration file that profile the script, and what to type then."""
+    trains = "optimizer steps" in facts["script"]["per_step"]
+    phase = options.phase if trains else "inference"
+    other = {"phase": phase} if phase != "train" else {}
+    other |= {"step": options.step} if options.step != "auto" else {}
+    other |= {"warmup": options.warmup} if options.warmup != WARMUP else {}
+    settings = ", ".join([f"command: {_quoted(command)}", *(f"{key}: {value}" for key, value in other.items())])
+    return [
+        "Put these lines into config/config.yaml, or into a file for --configfile:",
+        f"  models: [{name}]",
+        "  settings:",
+        f"    {name}: {{{settings}}}",
+        "",
+        "Then type one of:",
+        f"  snakemake results/{name}/{phase}.ncu.roofline.csv",
+        "  snakemake report",
+    ]
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML in double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+WARMUP, WINDOW = 3, 10
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m profzoo run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--name", help="name of the script in results/; that of its file unless given")
+    parser.add_argument("--phase", choices=("train", "inference"), default="train")
+    parser.add_argument("--step", default="auto", help="auto, optimizer, module:NAME, range:NAME or dataloader")
+    parser.add_argument("--warmup", type=int, default=WARMUP, help="steps before the window")
+    parser.add_argument("--window", type=int, default=WINDOW, help="steps that are timed")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command, as you type it")
+    return parser

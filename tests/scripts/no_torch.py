@@ -1,0 +1,3 @@
+"""A program without torch."""
+
+print(sum(range(10)))
