@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from profzoo import zoo_tables
+from profzoo.cell import script_steps
 from profzoo.errors import DataError
 from profzoo.figures import all_figures as known_figures
 from profzoo.io import sidecars as fact
@@ -110,8 +112,20 @@ def render_page(
             tables.get("peaks"), perfetto, heading_hints.list_hints(overview.all_on_cpu(cells))["grid"]
         ),
         perfetto=perfetto,
-        details=[describe_cell(row, tables, timelines, results) for _, row in cells.iterrows()],
+        details=[
+            {**describe_cell(row, tables, timelines, results), "script": _describe_script(sidecar)}
+            for (_, row), sidecar in zip(
+                cells.iterrows(), itertools.chain(sidecars, itertools.repeat({})), strict=False
+            )
+        ],
     )
+
+
+def _describe_script(sidecar: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the command of a script and what was taken for its steps; None for a model."""
+    if "script" not in sidecar:
+        return None
+    return {"command": sidecar["cell"]["command"], "step": script_steps.describe_step(sidecar["script"])}
 
 
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
