@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from profzoo.import_graph import PROJECT
-from profzoo.verdicts.table_columns import CELL_LEVEL
+from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 
 pytestmark = [
     pytest.mark.gpu,
