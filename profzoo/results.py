@@ -15,7 +15,7 @@ from typing import cast
 
 import pandas as pd
 
-from profzoo import data_dictionary
+from profzoo import data_dictionary, tools
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES
@@ -115,8 +115,7 @@ class Cell:
     @property
     def steps(self) -> pd.DataFrame:
         """The steps of the unprofiled baseline: wall time, GPU time, samples of the data."""
-        # Of `torch.baseline` the steps are in the process that torch.profiler then profiles.
-        return self.tables["torch-time" if "time" not in self.tables and "torch-time" in self.tables else "time"]
+        return self.tables[next((name for name in tools.timed_tables() if name in self.tables), tools.BASELINE)]
 
     @property
     def settings(self) -> CellSettings:
@@ -125,7 +124,7 @@ class Cell:
         Raises:
             MissingError: no sidecar of the cell tells them.
         """
-        timed = [name for name in ("time.csv", "torch-time.csv") if name in self.sidecars]
+        timed = [name for name in (f"{table}.csv" for table in tools.timed_tables()) if name in self.sidecars]
         for name in [*timed, *self.sidecars]:
             if (found := self.sidecar(name).get("cell")) is not None:
                 return found

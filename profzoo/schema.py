@@ -18,12 +18,18 @@ format_choice = schema_errors.written
 # words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
 TOOLS, SETS = "tools/*/schema.yaml", "sets.yaml"
+# The tool of the unprofiled baseline, which comes along with every other.
+BASELINE = "time"
+# What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
+# launches to layers; sample the GPU from outside.
+DOES = ("time", "trace", "count", "attribute", "sample")
 # What profzoo takes for granted of every tool's schema.
 OF_TOOL = {
     "type": "object",
     "required": ["order", "properties"],
     "properties": {
         "order": {"type": "number"},
+        "does": {"type": "array", "items": {"enum": [*DOES]}},
         "properties": {"type": "object", "required": ["window", "time_limit"]},
     },
 }

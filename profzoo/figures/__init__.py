@@ -27,8 +27,9 @@ class Figure:
     """What a figure's module declares.
 
     order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
-    needs: tools, what is made of several (`roofline`, `layer_counters`), or tables of a comparison, of which one must
-    have data, empty for none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what
+    needs: what the chosen tools do (tools.DOES), files that they provide (tools.PROVIDED), names of tools, what is made
+    of several (`roofline`, `layer_counters`), or tables of a comparison; one of them must be there, empty for none;
+    options: keys of the configuration's `figures` that `draw` takes by name; caption: what
     readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU. path, module: the file and the
     dotted name of its module.
     """
@@ -88,7 +89,8 @@ def _declared(paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
 def list_drawable(have: Collection[str]) -> list[str]:
     """Names of the figures that there is data for.
 
-    have: chosen tools, what is made of several, and tables of a comparison where there is one.
+    have: chosen tools, what these do and provide, what is made of several, and tables of a comparison where there is
+    one.
     """
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 

@@ -14,7 +14,7 @@ from profzoo.figures.svg_tooltips import attach_titles
 ORDER = 95
 TITLE = "layers of the step"
 INPUTS = ("layers",)
-NEEDS = ("torch",)
+NEEDS = ("layers",)
 CAPTION = (
     "GPU time per step by module, forward and backward separately (on a CPU, the operators' own time). The width of a "
     "box is its share of the time, and it stands below the module that contains it. Colours show which roof limits the "

@@ -66,7 +66,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
     write_csv(cell_tables.ranges(exported), outputs["ranges"])
     processes = rank_imbalance.read(inputs.get("ranks", []))
-    traced = cell_tables.read(inputs.get("nsys_steps", []), nsys_steps.TABLE)
+    traced = cell_tables.read(inputs.get("steps", []), nsys_steps.TABLE)
     write_csv(cell_tables.steps(cells, traced, processes), outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [

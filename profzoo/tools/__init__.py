@@ -1,8 +1,8 @@
 """The tools, a package each, and the registry that finds them: whatever asks which tool, asks here.
 
 A tool is a folder with a `schema.yaml`: its part of the configuration, its place among the tools (`order`), what it
-does (`does`, of DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that it has
-those of these modules that concern it, under these names:
+does (`does`, of schema.DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that
+it has those of these modules that concern it, under these names:
 
 command: its command line from the configuration;
 files: what it leaves under results/, and what tables are made of;
@@ -22,7 +22,7 @@ it is made of is known.
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -37,11 +37,35 @@ if TYPE_CHECKING:
     from profzoo.machine.doctor_checks import Check
 
 HERE = Path(__file__).parent
-# The unprofiled baseline, which comes along with every tool.
-BASELINE = "time"
-# What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
-# launches to layers; sample the GPU from outside.
-TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = ("time", "trace", "count", "attribute", "sample")
+BASELINE = schema.BASELINE
+TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = schema.DOES
+# The sidecar of a tool's counters, among its table inputs, where the tool has no table there.
+COUNTED = "_counted"
+# Files of a cell that rules read by what these hold, whichever tool provides them. Each has the form of the table or
+# module in brackets.
+PROVIDED: Mapping[str, str] = {
+    BASELINE: "steps without a profiler, with their times (profzoo.tools.time.tables.TABLE)",
+    f"{BASELINE}_sidecar": "the sidecar of these steps",
+    "launch_times": "GPU time per launch configuration and range (profzoo.tools.nsys.tables.TABLE)",
+    "steps": "where the time of a step goes (profzoo.tools.nsys.steps.TABLE)",
+    "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
+    "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.trace)",
+    "trace_database_sidecar": "the sidecar of that trace",
+    "timeline": "one typical step of the trace as JSON (profzoo.tools.nsys.timeline)",
+    "program": "the traced steps, for what-if simulations (profzoo.what_if.storage)",
+    "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",
+    "host": "host time by cause (profzoo.what_if.tables.TAX)",
+    "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.ranks.TABLE)",
+    "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
+    "layer_kernels": "the kernels of each module (profzoo.tables.layer_kernels.TABLE)",
+    "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
+    "owners": "how much of the GPU time has an owner (profzoo.tables.owner_coverage.TABLE)",
+    "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",
+    "coverage": "launch configurations that were counted, of all traced ones (profzoo.tables.ncu_coverage.TABLE)",
+    "advice": "the details page of ncu, with its advice (profzoo.tools.ncu.details_page)",
+    "advised_launches": "the launches that the advice is about (profzoo.tools.ncu.export_schema.TABLE)",
+    "samples": "power and clocks of the GPU over time (profzoo.tools.sample.tables.TABLE)",
+}
 
 
 class Command(Protocol):
@@ -90,7 +114,17 @@ class Files(Protocol):
         """What `all` makes with the tool, by its part of the configuration."""
 
     def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
-        """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it."""
+        """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it.
+
+        A tool without a table that counted something has the sidecar of the counters, under `{tool}_counted`.
+        """
+
+    def provided_files(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+        """Files that other rules read by what these hold: patterns by names of PROVIDED.
+
+        The `table_inputs` under such names are provided as well. If several chosen tools provide one file, the tool
+        that the configuration names last counts; the baseline counts least.
+        """
 
     def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """What of it tables take, and cannot be made of anything else that it leaves: all must be there, or none is."""
@@ -162,6 +196,36 @@ def that(does: str) -> list[str]:
     (['torch', 'nsys'], ['ncu'])
     """
     return [name for name, part in schema.tool_schemas().items() if does in part.get("does", ())]
+
+
+def abilities_of(chosen: Collection[str]) -> set[str]:
+    """Names of these tools, and what they do, of DOES; what is also the name of a tool means the tool alone.
+
+    >>> sorted(abilities_of(["nsys", "sample"]))
+    ['nsys', 'sample', 'trace']
+    """
+    known = schema.tool_schemas()
+    return {*chosen} | {what for name in chosen for what in known[name].get("does", ()) if what not in known}
+
+
+def timed_tables() -> list[str]:
+    """Names of a cell's tables that may hold the steps without a profiler, as between phase and `.csv`; the first that
+    there is counts.
+
+    >>> timed_tables()[0], "torch-time" in timed_tables()
+    ('time', True)
+    """
+    # A profiler may time steps before it starts, in the process that it then profiles.
+    return [*that(TIME), *(f"{name}-{BASELINE}" for name in names() if name != BASELINE)]
+
+
+def with_setting(key: str) -> list[str]:
+    """Names of the tools whose part of the configuration has a setting, in their order.
+
+    >>> with_setting("sets"), with_setting("interval_ms")
+    (['ncu'], ['sample'])
+    """
+    return [name for name, part in schema.tool_schemas().items() if key in part["properties"]]
 
 
 def commands() -> dict[str, Command]:

@@ -75,6 +75,10 @@ class Files:
         csv = f"{{phase}}.{self._tool}.csv"
         return {self._tool: csv, f"{self._tool}_sidecar": f"{csv}.json"}
 
+    def provided_files(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+        """Nothing besides the inputs of tables."""
+        return {}
+
     def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
         """Everything that tables are made of."""
         return [*self._own.table_inputs(own).values()]

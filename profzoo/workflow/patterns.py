@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo import tools
+from profzoo.errors import ConfigError, suggest_nearest
 
 
 def table_patterns_by_tool(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -22,10 +23,27 @@ def table_patterns(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str
     return {key: pattern for key, (_, pattern) in table_patterns_by_tool(config, chosen).items()}
 
 
+def provided_files_by_tool(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The files of a cell that rules read whichever tool provides them: tool and pattern by names of tools.PROVIDED.
+
+    Raises:
+        ConfigError: a tool provides what nothing reads.
+    """
+    found = table_patterns_by_tool(config, chosen)
+    for tool in (tools.BASELINE, *chosen):
+        provided = tools.files()[tool].provided_files(config[tool])
+        if unknown := [name for name in provided if name not in tools.PROVIDED]:
+            near = suggest_nearest(unknown[0], tools.PROVIDED)
+            raise ConfigError(f"the tool '{tool}' provides '{unknown[0]}', which nothing reads: {near}")
+        found |= {name: (tool, pattern) for name, pattern in provided.items()}
+    return {name: found[name] for name in tools.PROVIDED if name in found}
+
+
 def required_files(config: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Sequence[str]]:
     """By tool, the baseline among them, the files without which tables have nothing of it from a cell."""
     patterns = table_patterns(config, chosen)
-    found: dict[str, Sequence[str]] = {tools.BASELINE: [patterns[key] for key in ("time", "time_sidecar")]}
+    steps = (tools.BASELINE, f"{tools.BASELINE}_sidecar")
+    found: dict[str, Sequence[str]] = {tools.BASELINE: [patterns[key] for key in steps]}
     return found | {tool: tools.files()[tool].required_files(config[tool]) for tool in chosen}
 
 

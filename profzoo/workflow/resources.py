@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profzoo.tools import BASELINE
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.selection import Wildcards
 
@@ -46,7 +47,7 @@ class JobResources:
 
     def on_gpus(self, phase: str | None = None, minutes: Minutes = MINUTES) -> dict[str, Any]:
         """The resources of a collecting job: as many GPUs and nodes as its cell takes, and what goes with these."""
-        return self._resources_of(lambda wildcards: self.jobs.cell_settings(wildcards, "time", phase), minutes)
+        return self._resources_of(lambda wildcards: self.jobs.cell_settings(wildcards, BASELINE, phase), minutes)
 
     def on_one_gpu(self, minutes: Minutes = MINUTES) -> dict[str, Any]:
         """The resources of a job that takes one GPU, whatever its cell does."""
@@ -55,7 +56,7 @@ class JobResources:
 
     def cores(self, phase: str | None = None) -> Callable[[Wildcards], int]:
         """A threads function: the cores of a collecting job on each of its nodes."""
-        return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, "time", phase))
+        return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, BASELINE, phase))
 
     def cores_of_one(self, wildcards: Wildcards) -> int:
         """The cores of a job that takes one GPU, whatever its cell does."""

@@ -436,7 +436,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     joined = str(folder / "train.kernels.csv")
     kernel_table.main(inputs["nsys"][0], str(folder / "s.json"), [], None, joined)
     inputs["kernels"] = [joined]
-    inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
+    inputs["steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {
         name: str(tmp_path / f"{name}.csv")
         for name in ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage")

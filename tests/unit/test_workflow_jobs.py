@@ -12,6 +12,7 @@ from profzoo.errors import ConfigError
 from profzoo.workflow import command_lines, constraints
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.resources import MEM_MB, JobResources
+from profzoo.workflow.section_set_jobs import SectionSetJobs
 from profzoo.workflow.source_files import SourceFiles
 from profzoo.workflow.user_errors import run_checked
 from tests.unit.workflow_runs import section_sets, select, wildcards
@@ -61,7 +62,8 @@ def test_trials_are_described_by_candidates_and_where_expectations_are() -> None
 
 
 def test_a_section_set_is_described_by_its_options_and_plan() -> None:
-    jobs = Jobs(select(ncu={"launches": "sampled"}))
+    shared = Jobs(select(ncu={"launches": "sampled"}))
+    jobs = SectionSetJobs(shared)
     found = text(jobs.describe_section_set(wildcards(set="roofline")))
     assert found["set"] == "roofline" and found["options"]
     assert {*found["planned"]} == {
@@ -76,7 +78,7 @@ def test_a_section_set_is_described_by_its_options_and_plan() -> None:
     }
     assert text(jobs.describe_section_set(wildcards(set="launch")))["planned"] == {}
     assert text(jobs.describe_probe(wildcards(gpu="gpu", set="roofline")))["tool"] == "probe"
-    peaks = json.loads(jobs.describe_peaks())
+    peaks = json.loads(shared.describe_peaks())
     assert peaks["tool"] == "peaks" and peaks["cell"] == {"device": "auto"} and peaks["environment"] == []
 
 
@@ -172,7 +174,7 @@ def test_wildcards_match_what_is_selected_and_nothing_else() -> None:
     assert constraints.match_any(["a.b", "c"]) == r"a\.b|c"
     assert constraints.match_several_gpus([]) == {"model": "no_cell", "phase": "train"}
     assert constraints.match_sampled_sets(["deep"]) == {"set": "deep"}
-    assert constraints.match_timed_by_torch({"torch": {"baseline": True}}) == {}
+    assert constraints.match_timed_inside({"baseline": 20}) == {}
 
 
 def test_source_files_are_relative_and_marked_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

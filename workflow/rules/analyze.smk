@@ -60,7 +60,7 @@ rule add_up_layers:
     resources:
         **light(),
     params:
-        steps=JOBS.window,
+        steps=SET_JOBS.window,
     script:
         "../scripts/add_up_layers.py"
 
@@ -71,8 +71,8 @@ rule replay_steps:
         code("workflow/scripts/replay_steps.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
-        time=TABLES.pattern("time"),
-        time_sidecar=TABLES.pattern("time_sidecar"),
+        time=TABLES.pattern(tools.BASELINE),
+        time_sidecar=TABLES.pattern(f"{tools.BASELINE}_sidecar"),
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",
@@ -132,8 +132,8 @@ rule tabulate_layers:
     """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
-        layers=RUN.cell_files("<results>/{model}/{phase}.layers.csv", "torch"),
-        coverage=RUN.cell_files("<results>/{model}/{phase}.owners.csv", "torch"),
+        layers=RUN.provided_files("layers"),
+        coverage=RUN.provided_files("owners"),
     output:
         layers=table("layers"),
         owners=table("owners"),
@@ -168,8 +168,8 @@ rule tabulate_replays:
     """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
     input:
         code("workflow/scripts/tabulate_replays.py"),
-        changes=RUN.cell_files("<results>/{model}/{phase}.replay.csv", "nsys"),
-        host=RUN.cell_files("<results>/{model}/{phase}.host.csv", "nsys"),
+        changes=RUN.provided_files("replay"),
+        host=RUN.provided_files("host"),
     output:
         changes=table("replay"),
         host=table("host"),

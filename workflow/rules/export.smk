@@ -195,7 +195,7 @@ checkpoint export_launches:
     resources:
         **light(),
     params:
-        steps=JOBS.window,
+        steps=SET_JOBS.window,
         otherwise=config["ncu"]["census"] == ncu_census.AUTO,
     script:
         "../scripts/export_launches.py"

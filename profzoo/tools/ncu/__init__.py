@@ -1,1 +1,4 @@
 """Nsight Compute."""
+
+# The name of the tool, for code that is about this tool alone.
+TOOL = "ncu"

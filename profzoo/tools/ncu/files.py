@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profzoo import tools
+from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.census import NCU, OF_NSYS, TOLD
 from profzoo.tools.ncu.command import CENSUS, launch_sets
 
-COUNTED = "ncu_counted"
+COUNTED = f"{TOOL}{tools.COUNTED}"
 
 
 def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
@@ -20,6 +22,16 @@ def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
         return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in launch_sets(own) else {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
+
+
+def provided_files(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """Counters of the default set's launches, advice on these, and coverage; nothing where the set measures ranges."""
+    if own["set"] not in launch_sets(own):
+        return {}
+    launches = "{phase}.ncu.csv"
+    counted = {} if own["set"] == CENSUS else {"counters": launches}
+    advice = {"advice": "{phase}.ncu-details.csv", "advised_launches": launches}
+    return counted | advice | {"coverage": f"{{phase}}.ncu.{own['set']}.coverage.csv"}
 
 
 def required_files(own: Mapping[str, Any]) -> Sequence[str]:

@@ -1,1 +1,4 @@
 """Nsight Systems."""
+
+# The name of the tool, for code that is about this tool alone.
+TOOL = "nsys"

@@ -14,9 +14,23 @@ def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     """The table of launches with its sidecar, where the step goes, and launches with what ncu counted of them."""
     return {
         "nsys": "{phase}.nsys.csv",
-        "nsys_steps": "{phase}.nsys-steps.csv",
+        "steps": "{phase}.nsys-steps.csv",
         "kernels": "{phase}.kernels.csv",
         "nsys_sidecar": "{phase}.nsys.csv.json",
+    }
+
+
+def provided_files(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """The launches, the trace itself, and what is made of it: simulations, one typical step, and processes."""
+    return {
+        "launch_times": "{phase}.nsys.csv",
+        "trace_database": "{phase}.nsys.sqlite",
+        "trace_database_sidecar": "{phase}.nsys-rep.json",
+        "timeline": "{phase}.timeline.json",
+        "program": "{phase}.program.npz",
+        "replay": "{phase}.replay.csv",
+        "host": "{phase}.host.csv",
+        "ranks": "{phase}.ranks.csv",
     }
 
 

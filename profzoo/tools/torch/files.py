@@ -15,6 +15,12 @@ def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json", **timed}
 
 
+def provided_files(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """Layers, their kernels, operators, and how much of the time has an owner."""
+    names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners"}
+    return {name: f"{{phase}}.{part}.csv" for name, part in names.items()}
+
+
 def required_files(own: Mapping[str, Any]) -> Sequence[str]:
     """The tables of operators, kernels, launches and modules, with the trace's sidecar."""
     tables = [f"{{phase}}.torch{part}.csv" for part in ("", ".launches", ".modules")]
