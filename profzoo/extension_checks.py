@@ -7,7 +7,7 @@ from profzoo.cell import registry
 from profzoo.errors import ConfigError, first_error_line, suggest_nearest
 from profzoo.report import glossary
 
-MODULES = ("command", "files", "activity", "failures", "losses", "doctor")
+MODULES = ("command", "files", "activity", "failures", "losses", "doctor", "settings")
 RULES = "rules.yaml"
 # What figures may need besides what tools are called, do and provide.
 NEEDED = {"roofline", "layer_counters", figures.COMPARISON, figures.PARTS}

@@ -72,6 +72,11 @@ def _of_tools(extended: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
 
 
+def extension_sets() -> dict[str, Path]:
+    """Names of the section sets of extensions, each with the file that defines it."""
+    return {name: path for path in extensions.files(SETS) for name in strict_yaml.load_yaml(path)}
+
+
 def _add_sets(part: dict[str, Any]) -> None:
     """Add the section sets of extensions to those that are there without a word of the configuration."""
     files = {path: strict_yaml.load_yaml(path) for path in extensions.files(SETS)}

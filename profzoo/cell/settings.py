@@ -129,7 +129,7 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
     name, variant = split_variant(cell_model)
     if variant is None:
         return name
-    plain, other = (resolve_cell(one, "inference", "time", config) for one in (name, cell_model))
+    plain, other = (resolve_cell(one, "inference", schema.BASELINE, config) for one in (name, cell_model))
     return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 

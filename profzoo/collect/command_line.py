@@ -13,7 +13,7 @@ from profzoo.cell.job_types import Job
 from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
-# A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
+# A job of no tool: the tool of section sets around a few kernels, for what a launch of a set costs.
 PROBE = "probe"
 # Of processes in turn, how many start side by side: more would take memory that the one at work may need.
 AT_ONCE = 4
@@ -59,8 +59,9 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         )
     if tool == PROBE:
         words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
-        profiler = tools.commands()["ncu"].wrap_command(job["options"], made, 1)
-        return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
+        counting = tools.with_setting("sets")[0]
+        profiler = tools.commands()[counting].wrap_command(job["options"], made, 1)
+        return Command([], profiler, words, sidecar, counting, made, [made["report"]])
     program = cell_words(cell, load)
     if tool == "train":
         save = ["--save", str(made["weights"])]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profzoo import schema
+
 # Of a job's files, the sidecar of the baseline; of the facts of a run, what differs for it.
 TIMED, BASELINE = "timed", "baseline"
 
@@ -22,4 +24,4 @@ def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, An
     cell = {key: value for key, value in own["cell"].items() if key != "profiler"}
     cell |= {"window": steps, "steps": cell["warmup"] + steps}
     process = {"tool": own["tool"], "sidecar": beside}
-    return own, {**own, **sidecar[BASELINE], "tool": "time", "cell": cell, "process": process}
+    return own, {**own, **sidecar[BASELINE], "tool": schema.BASELINE, "cell": cell, "process": process}

@@ -145,7 +145,8 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
     code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
     sees = bool(own and own.SEES_OTHERS)
     exposed = _exposed(cell) if sees else None
-    around = job_environment.prepare_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
+    sampled = job["tool"] in tools.that(tools.SAMPLE)
+    around = job_environment.prepare_job(job, candidates, planned.get("estimate_s"), sees and not exposed, sampled)
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)

@@ -8,7 +8,6 @@ from profzoo.cell import programs, registry, settings, variant_settings
 from profzoo.cell.process_count import process_count
 from profzoo.config import name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
-from profzoo.tools.ncu import census
 
 
 def normalise_config(
@@ -53,7 +52,7 @@ def normalise_config(
     if not planned:
         name_collisions.check_collisions(config)
     config |= {name: command.check_settings(config[name]) for name, command in tools.commands().items()}
-    return config | {"ncu": {**config["ncu"], "census": census.census_source(config)}}
+    return config | {name: own.resolve_settings(config) for name, own in tools.settings().items()}
 
 
 def _check_variants(config: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from profzoo import tools
 from profzoo.cell import registry
 from profzoo.errors import ConfigError
 
@@ -16,7 +17,8 @@ def check_collisions(config: Mapping[str, Any]) -> None:
     """
     _check_names("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
     _check_names("variants", "in variants", config["variants"])
-    _check_names("section sets", "in ncu.sets", config["ncu"]["sets"])
+    for tool in tools.with_setting("sets"):
+        _check_names("section sets", f"in {tool}.sets", config[tool]["sets"])
 
 
 def _check_names(kind: str, where: str, names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
+from profzoo import schema, tools
 from profzoo.errors import ConfigError
 
 INTRODUCTION = """# Configuration
@@ -89,11 +89,16 @@ def write_config_page(rules: Mapping[str, Any]) -> str:
     """Return the page in Markdown."""
     table = ["| key | type | default | what it does |", "|---|---|---|---|"]
     table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in list_keys(rules)]
-    sets = ["", "## Section sets of ncu", "", "| set | collects |", "|---|---|"]
-    for name, chosen in rules["properties"]["ncu"]["properties"]["sets"]["default"].items():
-        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
-        sets.append(f"| `{name}` | {'; '.join(what)} |")
+    sets = [line for tool in tools.with_setting("sets") for line in _list_sets(tool, rules["properties"][tool])]
     return "\n".join([INTRODUCTION.format(name=schema.describe_form()), *table, *sets, MODELS])
+
+
+def _list_sets(tool: str, rules: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of the table of a tool's section sets; rules: its part of the schema."""
+    yield from ("", f"## Section sets of {tool}", "", "| set | collects |", "|---|---|")
+    for name, chosen in rules["properties"]["sets"]["default"].items():
+        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
+        yield f"| `{name}` | {'; '.join(what)} |"
 
 
 def _list_values(value: Any) -> list[str]:

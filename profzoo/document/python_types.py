@@ -59,7 +59,9 @@ def class_text(name: str, meaning: str, fields: Mapping[str, tuple[str, str]]) -
 def module_text() -> str:
     """Return the source text of profzoo/cell/cell_types.py."""
     known = schema.cell_properties()
-    data, own = known["data"]["properties"], schema.tool_schemas()["torch"]["properties"]
+    data = known["data"]["properties"]
+    # Of the profiler that runs inside the measured process.
+    own = next(part["properties"] for part in schema.tool_schemas().values() if "inside" in part)
     profiler = {key: own[key] for key in PROFILER}
     script = {key: part for key, part in schema.script_properties().items() if key != "phase"}
     cell = _fields(known, LATER) | _fields(script, list(script)) | ADDED

@@ -11,16 +11,18 @@ from profzoo.kernels import counters, kernel_classes
 from profzoo.tables import dictionary
 from profzoo.tables.ncu_coverage import KEYS, shares_whole
 from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
+from profzoo.tools.ncu import TOOL as NCU
 from profzoo.tools.ncu import derived_metrics, export_schema
 from profzoo.tools.ncu.dictionary import DERIVED
 from profzoo.tools.ncu.raw_page import SHARED_MEMORY
 from profzoo.tools.ncu.strata import Window
+from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.tools.nsys import tables as nsys_tables
 
 LEADING = ["range", "class", "kernel", "function", *KEYS]
 MEASURED = ["launches", "total_ns", "mean_ns", "share"]
 COLUMNS = [*LEADING, *MEASURED, "source", *derived_metrics.QUANTITIES, *counters.INTERVALS]
-BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
+BOTH = f"{NSYS}+{NCU}"
 TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
 # What one tool alone saw of, and the other did not, is empty.
 TABLE = reading.Table(

@@ -19,7 +19,6 @@ from profzoo.tables import (
     steps_per_export,
     version_columns,
 )
-from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import steps as nsys_steps
 
 FILES = ("../tools/*/activity.py",)
@@ -41,17 +40,19 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 
 
 def _measured(
-    timed: baseline_steps.Timed, exported: Exported, counted: Sequence[str]
+    timed: baseline_steps.Timed, exported: Exported, counted: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
-    """Return tool, cell and sidecar of all inputs; counted: ncu's where it has no table of its own."""
+    """Return tool, cell and sidecar of all inputs; counted: sidecars of tools without a table of their own, by tool."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
     found += [(tool, cell, facts) for tool, cell, _, facts in exported]
-    return found + [("ncu", cell_tables.cell_of(path), read_json(path)) for path in counted]
+    return found + [
+        (tool, cell_tables.cell_of(path), read_json(path)) for tool, paths in counted.items() for path in paths
+    ]
 
 
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
-    timed = baseline_steps.read(inputs["time"], inputs["time_sidecar"])
+    timed = baseline_steps.read(inputs[tools.BASELINE], inputs[f"{tools.BASELINE}_sidecar"])
     exported = [
         entry
         for tool in tools.activities()
@@ -60,7 +61,8 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
     cells, activity = cell_tables.add_tool_columns(cell_tables.cells(timed), exported), cell_tables.activity(exported)
-    cells = version_columns.add_version_columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
+    counted = {tool: inputs.get(f"{tool}{tools.COUNTED}", []) for tool in tools.that(tools.COUNT)}
+    cells = version_columns.add_version_columns(cells, _measured(timed, exported, counted))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])

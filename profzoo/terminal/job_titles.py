@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profzoo.tools import BASELINE
+
 # Rules that measure, besides those of tools: what they are called, and the phase where no wildcard has it.
 MEASURING: Mapping[str, tuple[str, str]] = {
     "train_weights": ("weights", "train"),
-    "time_training": ("time", "train"),
-    "time_inference": ("time", "inference"),
+    "time_training": (BASELINE, "train"),
+    "time_inference": (BASELINE, "inference"),
     "time_in_turn": ("in turn", ""),
     "measure_peaks": ("peaks", ""),
     "probe_ncu": ("probe", ""),

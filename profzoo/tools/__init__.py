@@ -10,7 +10,8 @@ export: its reports as tidy CSV, called by a script of the workflow;
 activity: what its exported CSV says of kernels, parts of the step, and cells;
 failures: what its program prints when it fails, and what to do;
 losses: what it lost of what it was to record, for which a job is repeated;
-doctor: what it takes to run here.
+doctor: what it takes to run here;
+settings: what of its configuration follows from the whole configuration.
 
 A module defines what differs from profzoo/tools/defaults.py, which says what holds otherwise; an `activity` has to
 define its TABLE.
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from profzoo import extensions, schema
 from profzoo.tools import defaults
+from profzoo.tools.provided import PROVIDED as PROVIDED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,31 +43,6 @@ BASELINE = schema.BASELINE
 TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = schema.DOES
 # The sidecar of a tool's counters, among its table inputs, where the tool has no table there.
 COUNTED = "_counted"
-# Files of a cell that rules read by what these hold, whichever tool provides them. Each has the form of the table or
-# module in brackets.
-PROVIDED: Mapping[str, str] = {
-    BASELINE: "steps without a profiler, with their times (profzoo.tools.time.tables.TABLE)",
-    f"{BASELINE}_sidecar": "the sidecar of these steps",
-    "launch_times": "GPU time per launch configuration and range (profzoo.tools.nsys.tables.TABLE)",
-    "steps": "where the time of a step goes (profzoo.tools.nsys.steps.TABLE)",
-    "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
-    "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.trace)",
-    "trace_database_sidecar": "the sidecar of that trace",
-    "timeline": "one typical step of the trace as JSON (profzoo.tools.nsys.timeline)",
-    "program": "the traced steps, for what-if simulations (profzoo.what_if.storage)",
-    "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",
-    "host": "host time by cause (profzoo.what_if.tables.TAX)",
-    "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.ranks.TABLE)",
-    "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
-    "layer_kernels": "the kernels of each module (profzoo.tables.layer_kernels.TABLE)",
-    "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
-    "owners": "how much of the GPU time has an owner (profzoo.tables.owner_coverage.TABLE)",
-    "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",
-    "coverage": "launch configurations that were counted, of all traced ones (profzoo.tables.ncu_coverage.TABLE)",
-    "advice": "the details page of ncu, with its advice (profzoo.tools.ncu.details_page)",
-    "advised_launches": "the launches that the advice is about (profzoo.tools.ncu.export_schema.TABLE)",
-    "samples": "power and clocks of the GPU over time (profzoo.tools.sample.tables.TABLE)",
-}
 
 
 class Command(Protocol):
@@ -105,6 +82,13 @@ class Command(Protocol):
 
     def arrange_outputs(self, made: Mapping[str, Path]) -> None:
         """Put in its place what it left elsewhere."""
+
+
+class Settings(Protocol):
+    """A tool's module `settings`."""
+
+    def resolve_settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tool's part of the configuration, by all of that, which is complete; ConfigError where two disagree."""
 
 
 class Files(Protocol):
@@ -231,6 +215,11 @@ def with_setting(key: str) -> list[str]:
 def commands() -> dict[str, Command]:
     """The modules `command` of all tools, by name."""
     return cast(dict[str, Command], _filled("command", defaults.Command, names()))
+
+
+def settings() -> dict[str, Settings]:
+    """The modules `settings` of the tools that have one, by name."""
+    return cast(dict[str, Settings], _parts("settings"))
 
 
 def files() -> dict[str, Files]:

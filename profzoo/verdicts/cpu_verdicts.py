@@ -5,11 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo import tools
 from profzoo.formatting import duration
 from profzoo.tables import schemas
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import CELL
 from profzoo.tables.step_shares import amdahl
+from profzoo.tables.tool_preference import prefer_tool
 from profzoo.verdicts import advice_scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
@@ -18,15 +20,21 @@ from profzoo.verdicts.rule_evaluation import LAYER_LEVEL, UNDECIDED
 from profzoo.verdicts.table_columns import COLUMNS
 from profzoo.verdicts.verdicts import BY_PROFZOO, NOTHING, CellKey
 
-TOOL, CLOCK = "torch", "cpu"
+CLOCK = "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
 MEASURE_AGAIN = "stop other programs and measure again with more steps (time.window, torch.window)"
 
 
 def cpu_cells(ranges: pd.DataFrame) -> list[CellKey]:
-    """Return the cells that torch.profiler traced on a CPU; ranges: the table of that name."""
-    mine = ranges[(ranges["tool"] == TOOL) & (ranges["clock"] == CLOCK)]
+    """Return the cells that a tool of operators and layers traced on a CPU; ranges: the table of that name."""
+    mine = _attributed(ranges)
+    mine = mine[mine["clock"] == CLOCK]
     return [(model, phase) for model, phase in mine[CELL].drop_duplicates().itertuples(index=False)]
+
+
+def _attributed(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of one tool per cell that attributes time to operators and layers."""
+    return prefer_tool(ranges[ranges["tool"].isin(tools.that(tools.ATTRIBUTE))])
 
 
 def tabulate_cpu_verdicts(
@@ -49,8 +57,9 @@ def tabulate_cpu_verdicts(
     the verdict is UNDECIDED.
     """
     rows: list[dict[str, Any]] = []
+    attributed = _attributed(ranges)
     for cell in cpu_cells(ranges):
-        mine, parts = schemas.rows_of_cell(timed, *cell), schemas.rows_of_cell(ranges[ranges["tool"] == TOOL], *cell)
+        mine, parts = schemas.rows_of_cell(timed, *cell), schemas.rows_of_cell(attributed, *cell)
         times = dict(zip(parts["range"], parts["ns_per_step"], strict=True))
         if mine.empty or cell not in operators or not sum(times.values()):
             continue

@@ -7,12 +7,12 @@ import pandas as pd
 from profzoo.kernels.kernel_classes import classify
 from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tables.step_shares import amdahl
+from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.tools.ncu.raw_page import function_name
 
 # Rows per cell.
 MAX_ROWS = 5
-NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
 WHOLE = "global"
 
@@ -47,7 +47,7 @@ def tabulate_ncu_advice(
             "verdict": f"ncu: {row['Rule Name']}", "metric": f"estimated speed-up, {row['Estimated Speedup Type']}, %",
             "value": row["percent"], "share": row["share"], "evidence": f"ncu-details.csv: launch {row['ID']}",
             "gain": amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
-            "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
+            "next_step": row["Rule Description"], "by": TOOL, "source": f"ncu, section {row['Section Name']}",
         }
         for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MAX_ROWS).iterrows()
     ]  # fmt: skip

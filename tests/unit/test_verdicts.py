@@ -403,7 +403,7 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     total = (times + [0.0] * len(ids))[: len(ids)]
     rows = kernel_rows(total_ns=total).assign(**{key: launches[key] for key in KEYS})
     table = verdicts.tabulate_verdicts(made({}), rows, None, {}, {("m", "train"): (details, launches)}, {}, RULES)
-    return table[table["by"] == ncu_advice.NCU]
+    return table[table["by"] == ncu_advice.TOOL]
 
 
 def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable) -> None:
