@@ -21,7 +21,7 @@ LONGEST_S = 30 * 24 * 3600
 # Of what a plan estimates, and besides; without a plan.
 TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
 # Jobs of the workflow that are no tool's, and whose limit they have.
-LIKE = {"train": "time", "peaks": "time", "probe": "time"}
+LIKE = dict.fromkeys(("train", "peaks", "probe"), "time")
 
 
 @dataclass(frozen=True)

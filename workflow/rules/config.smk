@@ -96,6 +96,6 @@ wildcard_constraints:
     model=constraints.match_models([*MODELS, *UNUSABLE], config["variants"]),
     phase="train|inference",
     tool=constraints.match_any(tools.names()),
-    set=constraints.match_any(config["ncu"]["sets"]),
+    set=constraints.match_any(name for tool in tools.with_setting("sets") for name in config[tool]["sets"]),
     report=constraints.match_any(nsys.REPORTS),
     gpu=schema.PATTERN,

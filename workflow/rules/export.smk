@@ -196,7 +196,7 @@ checkpoint export_launches:
         **light(),
     params:
         steps=SET_JOBS.window,
-        otherwise=config["ncu"]["census"] == ncu_census.AUTO,
+        otherwise=SETS.ncu["census"] == ncu_census.AUTO,
     script:
         "../scripts/export_launches.py"
 
