@@ -8,7 +8,7 @@ from profzoo.schema import BASELINE
 PROVIDED: Mapping[str, str] = {
     BASELINE: "steps without a profiler, with their times (profzoo.tools.time.tables.TABLE)",
     f"{BASELINE}_sidecar": "the sidecar of these steps",
-    "launch_times": "GPU time per launch configuration and range (profzoo.tools.nsys.tables.TABLE)",
+    "launch_times": "GPU time per launch configuration and range, with sidecar (profzoo.tools.nsys.tables.TABLE)",
     "steps": "where the time of a step goes (profzoo.tools.nsys.steps.TABLE)",
     "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
     "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.trace)",

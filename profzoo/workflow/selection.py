@@ -51,6 +51,14 @@ class Selection:
         """Whether the chosen tools provide all of these files of a cell, by names of tools.PROVIDED."""
         return set(names) <= set(self.provided)
 
+    def pattern(self, name: str) -> str:
+        """The file of one name of tools.PROVIDED, with wildcards: of the chosen tools, else of any tool."""
+        known = self.provided
+        if name not in known:
+            others = [tool for tool in reversed(tools.names()) if tool != tools.BASELINE]
+            known = run_checked(patterns.provided_files_by_tool, self.config, others)
+        return f"<results>/{{model}}/{known[name][1]}"
+
     def provided_files(self, name: str, *with_others: str) -> list[str]:
         """The files of one name of tools.PROVIDED, of all selected cells that there are; none if no tool provides it.
 

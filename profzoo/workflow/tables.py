@@ -19,13 +19,9 @@ class Tables:
     selection: Selection
     section_sets: SectionSets
 
-    def pattern(self, name: str) -> str:
-        """The file of a cell that tables know by this name, with wildcards for the cell."""
-        return f"<results>/{{model}}/{patterns.table_patterns(self.selection.config, self.selection.tools)[name]}"
-
     def timing_sidecars(self) -> list[str]:
         """The sidecars of the unprofiled runs of all selected cells."""
-        return self.selection.cell_files(self.pattern(f"{tools.BASELINE}_sidecar"))
+        return self.selection.cell_files(self.selection.pattern(f"{tools.BASELINE}_sidecar"))
 
     def inputs(self) -> dict[str, list[str]]:
         """The inputs of the tables, by tool, each with its sidecars in the same order."""

@@ -12,7 +12,7 @@ import pytest
 from snakemake.exceptions import WorkflowError
 
 import profzoo
-from profzoo import extension_checks, extensions, figures, tools
+from profzoo import extension_checks, extensions, figures, import_graph, tools
 from profzoo.errors import ConfigError
 from profzoo.tables import kernel_table, tabulate
 from profzoo.tools.nsys import export as export_nsys
@@ -174,7 +174,7 @@ def test_its_numbers_go_into_the_tables_across_cells(tmp_path: Path, recording: 
 def test_a_tool_that_times_is_the_baseline() -> None:
     run = select(tool=["watch"])
     made = tables(run)
-    assert made.pattern("time") == "<results>/{model}/{phase}.watch.csv"
+    assert run.pattern("time") == "<results>/{model}/{phase}.watch.csv"
     assert made.timing_sidecars() == [f"{TRAIN}.watch.csv.json", f"{INFERENCE}.watch.csv.json"]
     assert made.inputs()["time"] == [f"{TRAIN}.watch.csv", f"{INFERENCE}.watch.csv"]
     assert patterns.required_files(run.config, run.tools)["time"] == ["{phase}.watch.csv", "{phase}.watch.csv.json"]
@@ -202,6 +202,22 @@ def test_what_nothing_reads_is_named(written: Written) -> None:
 def test_what_no_tool_does_is_named(written: Written) -> None:
     with pytest.raises(ConfigError, match=r"schema\.yaml\.does\.0.* = 'traces'"):
         written("spy", "traces", {}, {})
+
+
+@pytest.mark.usefixtures("spy")
+def test_rules_take_the_file_of_the_chosen_tool_else_that_of_profzoo() -> None:
+    assert select(tool=["spy"]).pattern("launch_times") == "<results>/{model}/{phase}.spy.csv"
+    assert select(tool=["torch"]).pattern("launch_times") == "<results>/{model}/{phase}.nsys.csv"
+    assert select(tool=["spy"]).pattern("trace_database") == "<results>/{model}/{phase}.nsys.sqlite"
+    timed = select(tool=["nsys"], torch={"baseline": 20})
+    assert timed.pattern("time") == "<results>/{model}/{phase}.time.csv"
+
+
+def test_the_page_on_extending_lists_what_tools_provide() -> None:
+    page = (import_graph.PROJECT / "docs/extending.md").read_text()
+    for name, means in tools.PROVIDED.items():
+        what, _, form = means.partition(" (")
+        assert f"| `{name}` | {what[0].upper()}{what[1:]} | {f'`{form[:-1]}`' if form else ''} |\n" in page
 
 
 def test_each_file_that_is_provided_has_a_form_that_there_is() -> None:

@@ -5,7 +5,7 @@ rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
     input:
         code("workflow/scripts/cover_ncu.py"),
-        nsys="<results>/{model}/{phase}.nsys.csv",
+        nsys=RUN.pattern("launch_times"),
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
         census=SETS.census,
     output:
@@ -24,8 +24,8 @@ rule join_kernels:
     """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
     input:
         code("workflow/scripts/join_kernels.py"),
-        nsys="<results>/{model}/{phase}.nsys.csv",
-        sidecar="<results>/{model}/{phase}.nsys.csv.json",
+        nsys=RUN.pattern("launch_times"),
+        sidecar=RUN.pattern("launch_times") + ".json",
         sets=SETS.joined_sets,
         census=SETS.joined_census,
     output:
@@ -69,10 +69,10 @@ rule replay_steps:
     """Run a cell's traced steps again, changed: what each change would be worth, and what the CPU's time went to."""
     input:
         code("workflow/scripts/replay_steps.py"),
-        sqlite="<results>/{model}/{phase}.nsys.sqlite",
-        sidecar="<results>/{model}/{phase}.nsys-rep.json",
-        time=TABLES.pattern(tools.BASELINE),
-        time_sidecar=TABLES.pattern(f"{tools.BASELINE}_sidecar"),
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
+        time=RUN.pattern(tools.BASELINE),
+        time_sidecar=RUN.pattern(f"{tools.BASELINE}_sidecar"),
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",
@@ -91,8 +91,8 @@ rule condense_step:
     """Take one typical step out of a cell's trace: ranges, calls, streams and idle gaps, for the report's timeline."""
     input:
         code("workflow/scripts/condense_step.py"),
-        sqlite="<results>/{model}/{phase}.nsys.sqlite",
-        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
     output:
         json="<results>/{model}/{phase}.timeline.json",
     log:
