@@ -1,11 +1,13 @@
 """The pages that `make docs` writes: what the schema or costs.yaml lacks is named in one line."""
 
 import copy
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from profzoo import schema
+from profzoo import extensions, import_graph, schema
 from profzoo.cell import cell_types, settings
 from profzoo.config import configuration
 from profzoo.document import config as document_config
@@ -32,6 +34,25 @@ def test_a_description_of_no_section_set_is_named() -> None:
     costs["answers"]["trafic"] = "nothing"
     with pytest.raises(ConfigError, match=r"`answers` has trafic, which is no section set: did you mean 'traffic'\?"):
         document_sets.write_sets_page(SHIPPED, costs)
+
+
+def test_sets_of_an_extension_are_on_a_page_that_is_written_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab").mkdir()
+    sets = "known: {metrics: [gpu__time_duration.sum]}\nnew: {metrics: [sm__never_measured.sum]}\n"
+    (tmp_path / "lab/sets.yaml").write_text(sets)
+    monkeypatch.setenv(extensions.PASSED, json.dumps([str(tmp_path / "lab")]))
+    for document in (document_sets, document_config):
+        document.main(tmp_path / "page.md")
+        assert "| `known` | " in (tmp_path / "page.md").read_text()
+    document_sets.main(tmp_path / "page.md")
+    *_, known, new = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| `")]
+    assert re.fullmatch(r"\| `known` \| a set of the extension `lab` \| at most 1 \| at most 0\.\d+ \|", known)
+    assert new == "| `new` | a set of the extension `lab` | probed before the first run | probed |"
+    monkeypatch.setenv(extensions.PASSED, "[]")
+    document_sets.main(tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == (import_graph.PROJECT / "docs/sections.md").read_text()
 
 
 @pytest.mark.parametrize("lacking", ["description", "default"])

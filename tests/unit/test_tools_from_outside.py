@@ -14,8 +14,9 @@ from snakemake.exceptions import WorkflowError
 import profzoo
 from profzoo import extension_checks, extensions, figures, import_graph, tools
 from profzoo.errors import ConfigError
-from profzoo.tables import kernel_table, tabulate
+from profzoo.tables import disagreements, kernel_table, tabulate
 from profzoo.tools.nsys import export as export_nsys
+from profzoo.verdicts import cpu_verdicts
 from profzoo.workflow import patterns
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.jobs import Jobs
@@ -68,14 +69,14 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
     """Makes an extension with one tool and uses it; none is in use once the test is over."""
     monkeypatch.setenv(extensions.PASSED, "[]")
 
-    def write(name: str, does: str, inputs: dict[str, str], provided: dict[str, str], activity: str = "") -> None:
+    def write(name: str, does: str, inputs: dict[str, str], provided: dict[str, str], **modules: str) -> None:
         home = tmp_path / "lab/tools" / name
         home.mkdir(parents=True)
         (home / "schema.yaml").write_text(SCHEMA.format(does=does))
         (home / "command.py").write_text('"""Nothing differs."""\n')
         (home / "files.py").write_text(FILES.format(tables=inputs, provided=provided))
-        if activity:
-            (home / "activity.py").write_text(activity)
+        for module, text in modules.items():
+            (home / f"{module}.py").write_text(text)
         extensions.use([str(tmp_path / "lab")])
         extension_checks.check_extensions()
 
@@ -85,7 +86,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 @pytest.fixture
 def spy(written: Written) -> None:
     """A tool that traces."""
-    written("spy", "trace", SPY_TABLES, SPY_FILES, ACTIVITY)
+    written("spy", "trace", SPY_TABLES, SPY_FILES, activity=ACTIVITY)
 
 
 @pytest.fixture
@@ -191,6 +192,30 @@ def test_its_steps_are_those_of_a_cell_in_python(tmp_path: Path) -> None:
     (home / "train.nsys-rep.json").write_text(json.dumps({"cell": {"batch": 4}}))
     cell = profzoo.load(tmp_path / "results").cell("lstm")
     assert cell.steps["wall_ns"].tolist() == [5] and cell.settings == {"batch": 3}
+
+
+def test_a_tool_that_runs_launches_alone_explains_its_longer_times(written: Written) -> None:
+    written("slow", "count", {}, {}, activity='"""Alone."""\n\nTABLE = None\nPLACE = 40\nALONE = True\n')
+    row = {"model": "m", "phase": "train", "launches_spread": 0.0, "gpu_ns_spread": 0.14}
+    row |= {"nsys_launches": 1000, "slow_launches": 1000, "nsys_gpu_ns": 5e6, "slow_gpu_ns": 5.8e6}
+    found = disagreements.explain_disagreements(pd.DataFrame([row]), pd.DataFrame()).iloc[0]
+    assert found["cause"].startswith(
+        "under slow each launch runs alone and takes 0.8 µs more, beside 5.0 µs: take times"
+    )
+
+
+def test_a_tool_that_attributes_is_judged_on_a_cpu(written: Written) -> None:
+    parts = pd.DataFrame([{"model": "m", "phase": "train", "tool": "owner", "clock": "cpu", "range": "forward"}])
+    assert cpu_verdicts.cpu_cells(parts) == []
+    written("owner", "attribute", {}, {}, activity='"""Ranges."""\n\nTABLE = None\n')
+    assert cpu_verdicts.cpu_cells(parts) == [("m", "train")]
+
+
+def test_a_tool_resolves_its_settings_by_the_whole_configuration(written: Written) -> None:
+    module = '"""Half of the window."""\n\n\ndef resolve_settings(config):\n    """As the baseline."""\n'
+    module += '    return {**config["half"], "window": config["time"]["window"] // 2}\n'
+    written("half", "sample", {}, {}, settings=module)
+    assert select(time={"window": 30}).config["half"]["window"] == 15
 
 
 def test_what_nothing_reads_is_named(written: Written) -> None:
