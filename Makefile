@@ -48,11 +48,11 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md, cell_types.py
+docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md, types of settings
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/zoo.md
 	python -m profzoo.document.sets docs/sections.md
-	python -m profzoo.document.python_types profzoo/cell/cell_types.py
+	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/columns.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml

@@ -27,6 +27,7 @@ from profzoo.cell import secret_values
 from profzoo.collect import secret_leaks
 from profzoo.errors import CollectError
 from profzoo.import_graph import PROJECT
+from profzoo.json_types import JsonObject
 
 GONE, USER = "<secret>", "user"
 # An absolute path within a text, of which the last part stays; no address. In a table or a page without spaces.
@@ -68,7 +69,7 @@ class Known:
 
 
 def find_known_secrets(
-    environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]], kept: Iterable[str] = ()
+    environment: Mapping[str, str], sidecars: Iterable[JsonObject], kept: Iterable[str] = ()
 ) -> Known:
     """What is to be looked for, by variables, settings and what sidecars tell; kept: names that tables go by."""
     told, names = list(sidecars), hosts([])
@@ -82,7 +83,7 @@ def find_known_secrets(
     return Known(values, {**people, **short, **names}, folders(told), frozenset(kept))
 
 
-def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _secrets(environment: Mapping[str, str], sidecars: Iterable[JsonObject]) -> Iterator[tuple[str, str]]:
     """Yield secrets with their names: from settings, all variables, and sidecars of older versions."""
     yield from ((key, str(value)) for key, value in secret_values.read_secrets(environment).values())
     # Those of the fixed list hold none.
@@ -95,7 +96,7 @@ def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any
         yield from secret_detection.secrets_in_words([str(word) for word in facts.get("command") or []])
 
 
-def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def hosts(sidecars: Iterable[JsonObject]) -> dict[str, str]:
     """Replacement names for this host and those in sidecars: host-1, host-2, ..."""
     told = {socket.gethostname()}
     for facts in sidecars:
@@ -105,7 +106,7 @@ def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {name: f"host-{number}" for number, name in enumerate(sorted(told), start=1)}
 
 
-def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] = ()) -> set[str]:
+def users(environment: Mapping[str, str], sidecars: Iterable[JsonObject] = ()) -> set[str]:
     """Names of this user and of the owners of folders in sidecars."""
     found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(OSError, KeyError, ImportError):
@@ -114,7 +115,7 @@ def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] 
     return {name for name in found if len(name) >= SHORTEST_NAME and name.lower() not in COMMON}
 
 
-def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
+def folders(sidecars: Iterable[JsonObject] = ()) -> dict[str, str]:
     """Replacement names for folders of this user and machine, and of those in sidecars."""
     given = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
     given |= {str(Path(place).resolve()): name for place, name in given.items()}

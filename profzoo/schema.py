@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from profzoo import extensions, schema_errors
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
+from profzoo.json_types import JsonSchema
 
 format_choice = schema_errors.written
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
@@ -19,7 +20,7 @@ format_choice = schema_errors.written
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
 TOOLS, SETS = "tools/*/schema.yaml", "sets.yaml"
 # The tool of the unprofiled baseline, which comes along with every other.
-BASELINE = "time"
+BASELINE: Final = "time"
 # What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
 # launches to layers; sample the GPU from outside.
 DOES = ("time", "trace", "count", "attribute", "sample")
@@ -101,7 +102,7 @@ def _definitions() -> dict[str, Any]:
     return _general()["$defs"]
 
 
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+def _inlined(part: Any, definitions: JsonSchema) -> Any:
     """Replace references in a part of the schema by their definitions, as parts are validated separately."""
     if isinstance(part, Mapping):
         named = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else {}
@@ -135,12 +136,12 @@ def cell_properties() -> dict[str, Any]:
     return load_schema()["$defs"]["cell"]
 
 
-def script_properties() -> dict[str, Any]:
+def script_properties() -> dict[str, JsonSchema]:
     """Schemas of the keys that describe a script, by key."""
     return load_schema()["$defs"]["script"]
 
 
-def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
+def coerce_value(value: Any, schema: JsonSchema, told: Any = None) -> Any:
     """Convert strings, as --config gives them, to the schema's types if they fit.
 
     A comma-separated string becomes a list, a YAML mapping an object, `true`, `8` and `null` what they mean.
@@ -170,7 +171,7 @@ def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any
     return value
 
 
-def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
+def fill_defaults(value: Any, schema: JsonSchema) -> Any:
     """Fill in the schema's defaults for missing keys; mappings of named entries are merged by name."""
     if isinstance(value, Mapping):
         properties = schema.get("properties", {})
@@ -187,7 +188,7 @@ def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
     return value
 
 
-def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
+def check_value(value: Any, schema: JsonSchema, where: str = "") -> None:
     """Raise a one-line ConfigError for the first place where the value does not fit the schema."""
     try:
         errors = sorted(_validator()(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))

@@ -23,7 +23,9 @@ def main(words: Sequence[str]) -> int:
     given = {"command": command, "phase": options.phase, "step": options.step, "window": str(options.window)}
     given["warmup"] = str(options.warmup)
     try:
-        cell = run.resolve_words(name, options.phase, "time", [f"{key}={value}" for key, value in given.items()])
+        cell = run.resolve_words(
+            name, options.phase, schema.BASELINE, [f"{key}={value}" for key, value in given.items()]
+        )
         with tempfile.TemporaryDirectory() as folder:
             files = dict.fromkeys(("memory", "trace", "operators")) | {"steps": Path(folder) / "steps.csv"}
             facts = launcher.run_script(cell, argparse.Namespace(at_least_s=0.0, **files))

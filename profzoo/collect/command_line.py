@@ -4,12 +4,11 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.job_types import Job
+from profzoo.cell.job_types import Job, Trials
 from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
@@ -110,7 +109,7 @@ def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
     return [(side, words[side]) for side in order]
 
 
-def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None) -> list[str]:
+def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[str]:
     """Words that run trials of settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is

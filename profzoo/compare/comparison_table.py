@@ -3,23 +3,27 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import dictionary, differences, energy
 from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.statistics import process_repeats, speedup
 from profzoo.tables import baseline_steps
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
@@ -64,7 +68,7 @@ class MeasuredSide:
     """
 
     processes: Sequence[np.ndarray]
-    facts: Mapping[str, Any]
+    facts: "Sidecar"
     energies: energy.Energies = field(default_factory=dict)
     items: float = 1.0
     places: Sequence[int] = ()
@@ -81,15 +85,15 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
 
     Any of them may have been the first to run.
     """
-    steps, facts = reading.read(path, REPEATED), read_json(sidecar, ALTERNATING_FACTS)
+    steps, facts = reading.read(path, REPEATED), read_facts(sidecar, ALTERNATING_FACTS)
     if len(steps) != facts["steps"]:
         raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
     for side in sides:
         rows = steps[steps["side"] == side]
         mine = [process for process in facts["processes"] if process["side"] == side]
-        shared: dict[str, Any] = {key: facts[key] for key in SHARED_FACTS if key in facts}
-        known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
+        shared: dict[str, Any] = {key: value for key, value in facts.items() if key in SHARED_FACTS}
+        known = cast("Sidecar", {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine})
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
         shifted = turns if len(turns) == len(mine) else []
@@ -99,7 +103,7 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
     return found
 
 
-def _items_per_step(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
+def _items_per_step(steps: pd.DataFrame, facts: "Sidecar") -> float:
     """Return data samples per step over all of a cell's GPUs, each of which has its own batch."""
     cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
     return float(steps["items"].median()) * process_count.process_count(cell)

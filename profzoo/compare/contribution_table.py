@@ -5,10 +5,11 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import comparison_table, contributions
 from profzoo.compare.contributions import TracedCell
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.kernels import kernel_classes
 from profzoo.tables import cell_tables, kernel_table, layers
 from profzoo.tables.schemas import CELL, TABLES
@@ -35,10 +36,10 @@ def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> T
     return TracedCell(kernels, {"step_ns": step_ns, **step}, found, items)
 
 
-def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, reading.Row]:
     cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
     classes = kernel_classes.classify_all(launches["kernel"].unique())
-    table = kernel_table.join(launches, count_profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
+    table = kernel_table.join(launches, count_profiled_steps(read_facts(f"{kernels}.json", NEEDS)), [], classes)
     unprofiled = pd.DataFrame([{**cell, "step_ns": step_ns, "step_median_ns": step_ns}])
     of_trace = [(cell, reading.read(steps, nsys_steps.TABLE))]
     return table, cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty()).iloc[0].to_dict()

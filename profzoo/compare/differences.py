@@ -1,9 +1,11 @@
 """What differs between two runs besides their times: the GPU, software, settings; said first in every comparison."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profzoo.cell import settings
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 # Of sidecars, in the order in which they matter, with the words for them.
 FACTS = {
@@ -23,7 +25,7 @@ FACTS = {
 DERIVED = ("model", "module", "steps", "samples", "window", "fit")
 
 
-def describe_sidecar_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
+def describe_sidecar_differences(baseline: "Sidecar", candidate: "Sidecar") -> list[str]:
     """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
 
     >>> before = {"torch": "2.10", "cell": {"precision": "fp32"}}

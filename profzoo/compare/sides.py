@@ -2,14 +2,17 @@
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo import schema, tools
 from profzoo.cell import settings, variant_settings
 from profzoo.errors import ConfigError, suggest_nearest
+
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
 
 # The model as it is configured, without a variant.
 PLAIN = "plain"
@@ -40,7 +43,7 @@ class Side:
         return model if self.folder or self.name == PLAIN else f"{model}@{self.name}"
 
 
-def sides_of(config: Mapping[str, Any]) -> list[Side]:
+def sides_of(config: "Config") -> list[Side]:
     """Return the sides of a comparison, the reference side first; none if the configuration names no candidate.
 
     Raises:
@@ -54,7 +57,7 @@ def sides_of(config: Mapping[str, Any]) -> list[Side]:
     return found
 
 
-def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
+def _side(name: str, key: str, config: "Config") -> Side:
     if name == PLAIN or variant_settings.find_unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
@@ -81,7 +84,7 @@ def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     return [side for turn in range(repeats) for side in (first if turn % 2 == 0 else first[::-1])]
 
 
-def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
+def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: "Config") -> None:
     """Check that every selected cell can be compared; cells: model and phase.
 
     Raises:

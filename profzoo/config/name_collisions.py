@@ -1,15 +1,15 @@
 """Refuse names that differ only in case, because some disks would mix up their results."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from profzoo import tools
 from profzoo.cell import registry
+from profzoo.cell.config_types import Config
 from profzoo.errors import ConfigError
 
 
-def check_collisions(config: Mapping[str, Any]) -> None:
+def check_collisions(config: Config) -> None:
     """Check that models, variants and section sets have separate folders and files on every disk.
 
     Raises:
@@ -18,7 +18,7 @@ def check_collisions(config: Mapping[str, Any]) -> None:
     _check_names("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
     _check_names("variants", "in variants", config["variants"])
     for tool in tools.with_setting("sets"):
-        _check_names("section sets", f"in {tool}.sets", config[tool]["sets"])
+        _check_names("section sets", f"in {tool}.sets", tools.settings_of(config, tool)["sets"])
 
 
 def _check_names(kind: str, where: str, names: Iterable[str]) -> None:

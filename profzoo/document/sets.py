@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from profzoo import extensions, schema
+from profzoo.cell.tool_types import SectionSet
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
@@ -91,7 +91,7 @@ a set as `ncu.set`, tables of kernels have the times of `launch` alone, and ther
 
 
 def write_sets_page(
-    sets: Mapping[str, Any], costs: Mapping[str, Any], origins: Mapping[str, str] = MappingProxyType({})
+    sets: Mapping[str, SectionSet], costs: ncu_costs.Costs, origins: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """The page, in Markdown; origins: names of extensions, by section sets of theirs, which need no description.
 

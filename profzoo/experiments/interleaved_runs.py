@@ -17,13 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from profzoo.machine import gpu_turns, job_child, time_slicing
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 COLUMNS = ("side", "process")
 # Of a shell, for a program that a signal ended.
@@ -122,7 +125,7 @@ def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
 
 
 def summarize_processes(
-    sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int, baseline: str | None = None
+    sides: Sequence[str], facts: "Sequence[Sidecar]", steps: int, baseline: str | None = None
 ) -> dict[str, Any]:
     """What the sidecar says of all processes: facts of one, `steps` of all, `processes`: those of each.
 
@@ -137,15 +140,26 @@ def summarize_processes(
     }
 
 
-def find_difference(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
+def find_difference(sides: Sequence[str], facts: "Sequence[Sidecar]") -> str | None:
     """Describe a difference between processes of one side, which had equal settings; None if there is none."""
-    first: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, Sidecar] = {}
     for side, own in zip(sides, facts, strict=True):
         before = first.setdefault(side, own)
-        for key in ("batch", "device", "torch", "parameters"):
-            if own.get(key) != before.get(key):
-                return f"processes of one side differ in {key}: {before.get(key)} and {own.get(key)}"
+        one, other = _comparable(before), _comparable(own)
+        for key in one:
+            if one[key] != other[key]:
+                return f"processes of one side differ in {key}: {one[key]} and {other[key]}"
     return None
+
+
+def _comparable(facts: "Sidecar") -> dict[str, object]:
+    """Return what equal settings make equal."""
+    return {
+        "batch": facts.get("batch"),
+        "device": facts.get("device"),
+        "torch": facts.get("torch"),
+        "parameters": facts.get("parameters"),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

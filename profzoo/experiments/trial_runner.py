@@ -15,11 +15,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from profzoo.experiments import interleaved_runs
 from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 TOGETHER = "+"
 # Why no more was tried: all was, the budget ended, or the cell as it is failed.
@@ -38,16 +41,28 @@ def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list
     return list(settings.values())
 
 
+class TriedCell(TypedDict):
+    """A cell on which settings are tried, in words of its command line."""
+
+    # Model and phase.
+    name: str
+    # Words before the cell's own, these, and words after them.
+    program: Sequence[str]
+    words: Sequence[str]
+    load: Sequence[str]
+    # Setting words by the candidate's name.
+    candidates: Mapping[str, Sequence[str]]
+
+
 class TrialRunner:
     """Runs rounds of trials and stores their results."""
 
-    def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
-        """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name.
-        at_once: processes that may start side by side."""
+    def __init__(self, given: TriedCell, folder: Path, at_once: int = 1) -> None:
+        """Begin without a round; at_once: processes that may start side by side."""
         self._given, self._folder, self._at_once = given, folder, at_once
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
-        self.facts: list[dict[str, Any]] = []
+        self.facts: list[Sidecar] = []
         self.failed: dict[str, str] = {}
         self.done: list[Took] = []
         # What a process takes, by what is tried.

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +16,8 @@ from profzoo.io.columns import Column
 from profzoo.io.common_columns import COMMON
 from profzoo.io.text_files import SAME
 
+# A row of a table by column, as pandas gives it; the table's `Table` declares the columns.
+Row = Mapping[str, Any]
 AGAIN = "delete it, and the next run makes it again"
 # Names, shapes and stacks may be long; Python would refuse more than 128 KiB.
 csv.field_size_limit(2**31 - 1)

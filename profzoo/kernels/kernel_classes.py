@@ -9,6 +9,7 @@ from typing import Any
 
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.io import strict_yaml
+from profzoo.json_types import JsonObject
 from profzoo.kernels.demangle import demangle
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.kernel_signature import function_path, template_arguments
@@ -35,7 +36,7 @@ class Rule:
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
 
 
-def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
+def parse_rules(content: JsonObject) -> tuple[Rule, ...]:
     """Return the rules in order.
 
     Raises:
@@ -44,7 +45,7 @@ def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
     return _parsed(content["rules"], content["classes"])
 
 
-def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> tuple[Rule, ...]:
+def _parsed(rules: Sequence[JsonObject], classes: Mapping[str, str]) -> tuple[Rule, ...]:
     found = []
     for rule in rules:
         name, match = rule["class"], rule["match"]

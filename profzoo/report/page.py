@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import jinja2
 import pandas as pd
@@ -14,10 +14,12 @@ from markupsafe import Markup
 
 from profzoo import zoo_tables
 from profzoo.cell import script_steps
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.figures import all_figures as known_figures
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
+from profzoo.json_types import TemplateVariables
 from profzoo.report import (
     cell_data,
     comparison_section,
@@ -33,6 +35,10 @@ from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.rank_imbalance import read as read_ranks
 from profzoo.verdicts import table_columns as verdicts
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+    from profzoo.tools.nsys.median_step import Timeline
 
 TEMPLATE = "page.html.j2"
 FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
@@ -50,12 +56,35 @@ POLICY = (
 RUN_FACTS: fact.Needs = {"torch": fact.TEXT, "cuda": fact.or_null(fact.TEXT), "device_why?": fact.or_null(fact.TEXT)}
 
 
+class PageFigure(TypedDict):
+    """A figure of the page; compares: whether it is about a comparison."""
+
+    name: str
+    title: str
+    svg: Markup
+    caption: str
+    compares: bool
+
+
+class PageOptions(TypedDict):
+    """What the page is made by besides files."""
+
+    # Tools that were chosen.
+    tools: Sequence[str]
+    # Paths of the timelines of typical steps.
+    timelines: Sequence[str]
+    # Model, phase and `why` of cells that were selected and cannot be made.
+    lacking: Sequence[Mapping[str, str]]
+    # `address` of Perfetto's page, and what to `type` so that it can be handed traces.
+    perfetto: Mapping[str, str]
+
+
 def main(
     tables: Mapping[str, str],
     ranks: Sequence[str],
     sidecars: Sequence[str],
     figures: Sequence[str],
-    asked: Mapping[str, Any],
+    asked: PageOptions,
     html: str,
     results: Path,
 ) -> None:
@@ -68,9 +97,10 @@ def main(
     """
     read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
-    told = [read_json(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
+    told = [read_facts(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]
-    typical = {tuple(cell_of(path).values()): step for path in asked["timelines"] if (step := read_json(path))}
+    steps = ((path, cast("Timeline", read_json(path))) for path in asked["timelines"])
+    typical = {tuple(cell_of(path).values()): step for path, step in steps if step}
     more = (asked["lacking"], typical, asked["perfetto"])
     page = render_page(read, told, drawn, asked["tools"], results, *more)
     Path(html).write_text(page, encoding="utf-8")
@@ -78,12 +108,12 @@ def main(
 
 def render_page(
     tables: Mapping[str, pd.DataFrame],
-    sidecars: Sequence[Mapping[str, Any]],
-    figures: Sequence[Mapping[str, Any]],
+    sidecars: "Sequence[Sidecar]",
+    figures: Sequence[PageFigure],
     tools: Sequence[str],
     results: Path,
     missing: Sequence[Mapping[str, str]] = (),
-    timelines: Mapping[tuple[str, ...], Mapping[str, Any]] = MappingProxyType({}),
+    timelines: "Mapping[tuple[str, ...], Timeline]" = MappingProxyType({}),
     perfetto: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the page's HTML.
@@ -148,7 +178,7 @@ def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], htm
 def _render_template(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
-    words: dict[str, Any] = {
+    words: TemplateVariables = {
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),
     }
@@ -164,7 +194,7 @@ def _read_assets(ending: str) -> Markup:
     return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
 
 
-def read_figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
+def read_figure(path: str, on_cpu: bool = False) -> PageFigure:
     """Return a figure's name, title, inlined SVG and caption; on_cpu: whether all cells ran on a CPU.
 
     Raises:

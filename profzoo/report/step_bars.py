@@ -1,7 +1,7 @@
 """Make a cell's strip: a bar of the step's parts, each as wide as its share."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import pandas as pd
 
@@ -13,7 +13,15 @@ LEAST_PERCENT = 0.5
 NO_ROWS = pd.DataFrame(columns=schemas.CELL)
 
 
-def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
+class StripPart(TypedDict):
+    """A part of a cell's strip: its name, its share of the step in %, and its colour."""
+
+    part: str
+    percent: float
+    colour: str
+
+
+def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[StripPart]:
     """Return the parts with share in % and colour: ranges of a cell on a CPU, parts by nsys of a cell on a GPU.
 
     Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
@@ -36,6 +44,6 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
     ]
 
 
-def describe_parts(strip: list[dict[str, Any]]) -> str:
+def describe_parts(strip: Sequence[StripPart]) -> str:
     """Describe the strip in words, for screen readers."""
     return ", ".join(f"{part['part']} {part['percent']:.0f} %" for part in strip)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profzoo import schema
-from profzoo.cell import settings
+from profzoo.cell import script_settings
 from profzoo.errors import CollectError, ConfigError
 from profzoo.import_graph import PROJECT
 from profzoo.records import digests
@@ -84,7 +84,7 @@ def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, 
 def setting_defaults() -> dict[str, Any]:
     """Return the default of each setting that can be applied to a script, which leaves it as it is."""
     known = schema.cell_properties()
-    return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
+    return {key: known[key]["default"] for key in script_settings.APPLICABLE if key not in NOT_APPLIED}
 
 
 def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any]:

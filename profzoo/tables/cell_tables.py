@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from profzoo.statistics import process_repeats
 from profzoo.tables import kernel_table, ncu_coverage
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.steps_per_export import count_profiled_steps
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
@@ -29,14 +32,14 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
-def _precision(facts: Mapping[str, Any]) -> str:
+def _precision(facts: "Sidecar") -> str:
     """Return the arithmetic of a cell: a script's own as it was seen, where no setting chose it."""
     observed = facts.get("script", {}).get("observed", {})
     asked: str = facts["cell"]["precision"]
     return observed.get("precision", asked) if asked == "fp32" else asked
 
 
-def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
+def check_sidecars(sidecar: str | Path, facts: "Sidecar") -> None:
     """Raise DataError where a sidecar belongs to another cell than its path says."""
     place, told = cell_of(sidecar), facts.get("cell")
     if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
@@ -54,7 +57,7 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
     return [(cell_of(path), reading.read(path, table)) for path in paths]
 
 
-def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
+def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell from the baseline: what ran, time per step, throughput, peak memory.
 
     timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
@@ -102,21 +105,21 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
 
 
 def add_tool_columns(
-    baseline: pd.DataFrame, exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+    baseline: pd.DataFrame, exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]"
 ) -> pd.DataFrame:
     """Add the columns of tools to the table of cells; exported: tool, cell, rows of its CSV, sidecar."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    found: dict[tuple[str, ...], dict[str, float | str]] = {}
     for tool, cell, table, facts in exported:
         if columns := tools.activities()[tool].summarise_cell(table, facts):
             found.setdefault(tuple(cell[key] for key in CELL), {}).update(columns)
     if not found:
         return baseline
-    rows = [dict(zip(CELL, cell, strict=True)) | columns for cell, columns in found.items()]
+    rows = [{**dict(zip(CELL, cell, strict=True)), **columns} for cell, columns in found.items()]
     return baseline.merge(pd.DataFrame(rows), on=CELL, how="left")
 
 
 def activity(
-    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
 ) -> pd.DataFrame:
     """Return one row per cell, tool, range and kernel (on a CPU: operator), per step, longest first.
 
@@ -138,7 +141,7 @@ def activity(
 
 
 def ranges(
-    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
 ) -> pd.DataFrame:
     """Return one row per cell, tool and range, per step: GPU time of the kernels launched in it, or CPU time.
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.kernels import counters, kernel_classes
 from profzoo.tables import dictionary
 from profzoo.tables.ncu_coverage import KEYS, shares_whole
@@ -124,4 +125,4 @@ def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: 
     every = export_schema.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, count_profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)
+    write_csv(join(traced, count_profiled_steps(read_facts(sidecar, NEEDS)), counted, classes, every), csv)

@@ -1,10 +1,10 @@
 """Computes shares of an unprofiled step: GPU work, waiting for other processes, and each cause of idle time."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.tools.nsys.steps import CAUSES, FEEDING
 
 # What the GPU does, what it waits for: in the order in which figures and pages show them.
@@ -49,7 +49,7 @@ def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
     return shares[list(LAUNCHING)].sum(axis=1)
 
 
-def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[str]) -> float:
+def least(step: Row, shares: Mapping[str, float], names: Sequence[str]) -> float:
     """Return a lower bound of the step's share that the GPU idles or waits for these causes, at least 0.
 
     A profiler only adds to what the GPU waits for, so that the other causes together take no more time of the

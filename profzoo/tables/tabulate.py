@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo import tools
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tables import (
     baseline_steps,
     cell_tables,
@@ -21,9 +22,12 @@ from profzoo.tables import (
 )
 from profzoo.tools.nsys import steps as nsys_steps
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
-Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}
 
@@ -33,7 +37,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     activity = tools.activities()[tool]
     found: Exported = []
     for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True):
-        facts = read_json(sidecar, {**OF_TOOL, **activity.FACTS})
+        facts = read_facts(sidecar, {**OF_TOOL, **activity.FACTS})
         cell_tables.check_sidecars(sidecar, facts)
         found.append((tool, *exported, facts))
     return found
@@ -41,12 +45,12 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 
 def _measured(
     timed: baseline_steps.Timed, exported: Exported, counted: Mapping[str, Sequence[str]]
-) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
+) -> "list[tuple[str, Mapping[str, str], Sidecar]]":
     """Return tool, cell and sidecar of all inputs; counted: sidecars of tools without a table of their own, by tool."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
     found += [(tool, cell, facts) for tool, cell, _, facts in exported]
     return found + [
-        (tool, cell_tables.cell_of(path), read_json(path)) for tool, paths in counted.items() for path in paths
+        (tool, cell_tables.cell_of(path), read_facts(path)) for tool, paths in counted.items() for path in paths
     ]
 
 

@@ -1,16 +1,19 @@
 """Adds the versions that each cell was measured with to the table of cells."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo.tables.schemas import CELL, VERSION, VERSIONS
 from profzoo.tools import tool_versions
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 
 def add_version_columns(
-    cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]
+    cells: pd.DataFrame, measured: "Iterable[tuple[str, Mapping[str, str], Sidecar]]"
 ) -> pd.DataFrame:
     """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty where there is none.
 

@@ -25,7 +25,7 @@ import importlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from profzoo import extensions, schema
 from profzoo.tools import defaults
@@ -34,12 +34,14 @@ from profzoo.tools.provided import PROVIDED as PROVIDED
 if TYPE_CHECKING:
     import pandas as pd
 
+    from profzoo.cell.config_types import Config
+    from profzoo.cell.job_types import Sidecar
     from profzoo.io.csv_tables import Table
     from profzoo.io.sidecars import Needs
     from profzoo.machine.doctor_checks import Check
 
 HERE = Path(__file__).parent
-BASELINE = schema.BASELINE
+BASELINE: Final = schema.BASELINE
 TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = schema.DOES
 # The sidecar of a tool's counters, among its table inputs, where the tool has no table there.
 COUNTED = "_counted"
@@ -87,7 +89,7 @@ class Command(Protocol):
 class Settings(Protocol):
     """A tool's module `settings`."""
 
-    def resolve_settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolve_settings(self, config: "Config") -> Mapping[str, Any]:
         """The tool's part of the configuration, by all of that, which is complete; ConfigError where two disagree."""
 
 
@@ -132,13 +134,13 @@ class Activity(Protocol):
     FACTS: "Needs"
     COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
 
-    def summarise_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":
+    def summarise_kernels(self, table: "pd.DataFrame", facts: "Sidecar") -> "pd.DataFrame | None":
         """Columns kind, name, range, count and ns of its kernels or operators, sums over its window; None for none."""
 
-    def summarise_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    def summarise_ranges(self, table: "pd.DataFrame", facts: "Sidecar") -> tuple[str, Mapping[str, Any]] | None:
         """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
 
-    def summarise_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+    def summarise_cell(self, table: "pd.DataFrame", facts: "Sidecar") -> Mapping[str, float | str]:
         """Columns that the table of cells gets from it: numbers, and `clocks`, why these were not steady."""
 
 
@@ -166,6 +168,12 @@ class Doctor(Protocol):
 
     def describe_use(self, lacking: frozenset[str]) -> str | None:
         """How this machine can profile with it, where checks of these names lack something; None where it cannot."""
+
+
+def settings_of(config: "Config", tool: str) -> Mapping[str, Any]:
+    """Return a tool's part of the configuration, also that of an extension's tool."""
+    parts: Mapping[str, Any] = config
+    return parts[tool]
 
 
 def names() -> list[str]:

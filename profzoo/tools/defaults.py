@@ -6,7 +6,10 @@ Each class here has the functions and names of one module of a tool, with the de
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 # The outputs of a collecting job that the job itself writes, after the tool has ended.
 SIDECARS = ("sidecar", "timed")
@@ -99,12 +102,12 @@ class Activity:
     def __init__(self, tool: str, own: Filled) -> None:
         """Defaults of an activity depend on neither the tool nor its module."""
 
-    def summarise_kernels(self, table: Any, facts: Mapping[str, Any]) -> None:
+    def summarise_kernels(self, table: Any, facts: "Sidecar") -> None:
         """No kernels."""
 
-    def summarise_ranges(self, table: Any, facts: Mapping[str, Any]) -> None:
+    def summarise_ranges(self, table: Any, facts: "Sidecar") -> None:
         """No parts of the step."""
 
-    def summarise_cell(self, table: Any, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+    def summarise_cell(self, table: Any, facts: "Sidecar") -> Mapping[str, float | str]:
         """No columns."""
         return {}

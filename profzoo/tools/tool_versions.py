@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo import tools
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 TORCH, DRIVER = "torch", "driver"
 NUMBER = re.compile(r"\d+(\.\d+)+")
@@ -15,7 +18,7 @@ def profilers() -> list[str]:
     return [name for name, command in tools.commands().items() if command.PROGRAM]
 
 
-def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
+def versions_of(facts: "Sidecar") -> dict[str, str]:
     """Versions by what they are of: torch, driver (of a GPU), and the tool where that is a program of its own.
 
     facts: a sidecar; what it does not tell is left out.

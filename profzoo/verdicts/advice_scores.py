@@ -4,11 +4,12 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import yaml
 
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.json_types import JsonObject
 
 FILES = ("scores.yaml",)
 FILE = Path(__file__).with_name(FILES[0])
@@ -47,6 +48,16 @@ class Score:
 
 MEASURES = tuple(field.name for field in fields(Score))
 COUNTS = ("trials", "advised")
+
+
+class ScoreColumns(TypedDict):
+    """The columns of a verdict about its score; numbers are those of `Score`."""
+
+    trials: int
+    score: str
+    median_error: NotRequired[float]
+    slowed_down: NotRequired[float]
+    covered: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ class Scores:
         known = self.held_out.get(verdict)
         return bool(known and known.advised >= self.enough and known.helped <= self.coin)
 
-    def columns(self, verdict: str) -> dict[str, Any]:
+    def columns(self, verdict: str) -> ScoreColumns:
         """Return the columns about a verdict's score."""
         known = self.held_out.get(verdict)
         if not known or not known.trials:
@@ -115,7 +126,7 @@ def load_scores() -> Scores:
     return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
-def check_scores(content: Mapping[str, Any]) -> Scores:
+def check_scores(content: JsonObject) -> Scores:
     """Check the content of a file of scores and return the scores.
 
     Raises:

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.range_names import PARTS
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import QUARTILES
+from profzoo.verdicts.rule_types import CallOverhead
 
 DATA = PARTS[0]
 OUTSIDE = "(outside)"
@@ -39,10 +40,10 @@ class CpuStep:
 
     def __init__(
         self,
-        cell: Mapping[str, Any],
+        cell: Row,
         ranges: Mapping[str, float],
         operators: pd.DataFrame,
-        floor: Mapping[str, Any],
+        floor: CallOverhead,
         stretch: float = np.inf,
     ) -> None:
         """Take it apart.

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -17,6 +18,9 @@ from profzoo.tools.nsys.trace import explain_no_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 from profzoo.what_if import dictionary, host_time, predicted_gains, program, simulator, storage, trace_events
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 MAYBE = column_types.or_missing(column_types.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
@@ -129,7 +133,7 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
     return float(np.median(least)) if least else None
 
 
-def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
+def unprofiled_step_ns(timed: "Sidecar") -> float:
     """Return the unprofiled step in ns, the median of several processes; timed: the baseline's sidecar.
 
     >>> unprofiled_step_ns({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
@@ -138,7 +142,7 @@ def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
     return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
 
 
-def process_spread(timed: Mapping[str, Any]) -> float:
+def process_spread(timed: "Sidecar") -> float:
     """Return how far the mean of as many other processes may differ, relative; timed: the baseline's sidecar.
 
     >>> several = {"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}
@@ -163,7 +167,7 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
     if lacking := explain_no_steps(sqlite, whole_run):
         # Into the log: the export of the same trace says it to the user.
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
-    timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
+    timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
     found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
     write_csv(found, outputs["changes"])

@@ -1,13 +1,14 @@
 """Writes the texts that collecting jobs go by: each is all that a job is collected again for, as JSON."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from profzoo.cell import data_files, settings
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.config_types import Config
 from profzoo.collect import environment
 from profzoo.compare import sides
 from profzoo.machine import job_limits
@@ -23,7 +24,7 @@ class Jobs:
     selection: Selection
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Config:
         """The configuration."""
         return self.selection.config
 
@@ -38,7 +39,8 @@ class Jobs:
     @property
     def repeats(self) -> dict[str, int]:
         """Processes of each cell without a profiler, in a job's text where there are several."""
-        return {"repeats": self.config["repeats"]} if (self.config["repeats"] or 1) > 1 else {}
+        repeats = self.config["repeats"] or 1
+        return {"repeats": repeats} if repeats > 1 else {}
 
     def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> CellSettings:
         """The settings of a job's cell under a tool; the phase is that of the wildcards unless it is given."""
@@ -64,7 +66,14 @@ class Jobs:
             }
             for part in ("settings", "variants")
         }
-        shortest = {**self.config, **alone, **one, BASELINE: self.config[BASELINE] | {"window": 1}}
+        shortest: Config = {
+            **self.config,
+            "settings": alone["settings"],
+            "variants": alone["variants"],
+            "gpus": 1,
+            "nodes": 1,
+            BASELINE: {**self.config[BASELINE], "window": 1},
+        }
         return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
 
     def describe_turns(self, wildcards: Wildcards) -> str:

@@ -1,7 +1,7 @@
 """Names the inputs of figures and of the report, and what the report's page says of the run."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ class Pages:
 
     def figure_options(self, wildcards: Wildcards) -> dict[str, Any]:
         """What of the configuration a figure is drawn by."""
-        return {key: self.selection.config["figures"][key] for key in figures.all_figures()[wildcards.figure].options}
+        own: Mapping[str, Any] = self.selection.config["figures"]
+        return {key: own[key] for key in figures.all_figures()[wildcards.figure].options}
 
     def kernel_inputs(self) -> dict[str, str | list[str]]:
         """What the page draws of traced cells: kernels, and a typical step."""

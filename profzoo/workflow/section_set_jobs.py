@@ -1,11 +1,12 @@
 """Writes the texts that jobs of ncu go by: section sets, their plans, and probes of what they cost."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from profzoo.cell.plan_types import PlanOptions
 from profzoo.cell.process_count import process_count
+from profzoo.cell.tool_types import NcuSettings
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -21,7 +22,7 @@ class SectionSetJobs:
     jobs: Jobs
 
     @property
-    def ncu(self) -> Mapping[str, Any]:
+    def ncu(self) -> NcuSettings:
         """The configuration of ncu."""
         return self.jobs.config[TOOL]
 
@@ -42,7 +43,7 @@ class SectionSetJobs:
         job = {"tool": "probe", "cell": cell, **self.jobs.surroundings, "set": wildcards.set}
         return json.dumps(job | {"options": ncu_costs.probe_options(self.ncu, wildcards.set)}, sort_keys=True)
 
-    def plan_options(self, wildcards: Wildcards) -> dict[str, Any]:
+    def plan_options(self, wildcards: Wildcards) -> PlanOptions | dict[str, Any]:
         """What of the configuration a plan goes by; nothing for a section set that has none."""
         own, name = self.ncu, wildcards.set
         if not ncu.needs_plan(own, name):
@@ -50,14 +51,20 @@ class SectionSetJobs:
         given = self.section_set_config(wildcards)
         # The words as well, so that another choice of launches by the same settings is collected again.
         words = run_checked(ncu.selection_options, given, name)
-        found = {key: given[key] for key in ("kernel_name", "launches", "replay", "budget")}
-        found |= {"sets": {name: own["sets"][name]}, "selection": words}
+        found: PlanOptions = {
+            "kernel_name": given["kernel_name"],
+            "launches": given["launches"],
+            "replay": given["replay"],
+            "budget": given["budget"],
+            "sets": {name: own["sets"][name]},
+            "selection": words,
+        }
         if ncu.samples_launches(own, name):
             # Processes that talk to each other are started once.
             one_run = process_count(self.jobs.cell_settings(wildcards, TOOL)) > 1
-            found |= {"error": given["error"], "one_run": one_run}
+            return {**found, "error": given["error"], "one_run": one_run}
         return found
 
-    def section_set_config(self, wildcards: Wildcards) -> Mapping[str, Any]:
+    def section_set_config(self, wildcards: Wildcards) -> NcuSettings:
         """The configuration's `ncu` for one section set of a cell."""
         return run_checked(ncu.adapt_to_cell, self.ncu, wildcards.set, self.jobs.cell_settings(wildcards, TOOL))

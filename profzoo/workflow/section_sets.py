@@ -1,10 +1,11 @@
 """Names what ncu's section sets are planned, profiled and exported by: the census of launches, plans, and probes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell.tool_types import NcuSettings
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
@@ -30,7 +31,7 @@ class SectionSets:
     is_dry_run: Callable[[], bool]
 
     @property
-    def ncu(self) -> Mapping[str, Any]:
+    def ncu(self) -> NcuSettings:
         """The configuration of ncu."""
         return self.selection.config[TOOL]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.cell.config_types import Config
 from profzoo.compare.sides import Side
 from profzoo.workflow import patterns
 from profzoo.workflow.user_errors import run_checked
@@ -32,7 +33,7 @@ class Selection:
         spread: models that train on several GPUs.
     """
 
-    config: Mapping[str, Any]
+    config: Config
     cells: Sequence[Cell]
     tools: Sequence[str]
     available: Mapping[Cell, Collection[str]]

@@ -1,6 +1,6 @@
 """Names the inputs of the tables across the zoo, and the files that `all` makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,11 @@ class Tables:
             return advice
         return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": peaks}
 
-    def layer_inputs(self, wildcards: Wildcards) -> dict[str, Any]:
+    def layer_inputs(self, wildcards: Wildcards) -> dict[str, str | Sequence[str]]:
         """What other tools than torch say of a cell's launches, by the names of a script's inputs."""
         names = ("trace_database", "trace_database_sidecar")
-        found: dict[str, Any] = {name: self.selection.provided_file(wildcards, name) for name in names}
-        found = {name: path for name, path in found.items() if path}
+        files = ((name, self.selection.provided_file(wildcards, name)) for name in names)
+        found: dict[str, str | Sequence[str]] = {name: path for name, path in files if path}
         found |= self.section_sets.layer_inputs(wildcards)
         return found | {name: path for name, path in self.verdict_inputs().items() if name == "peaks"}
 

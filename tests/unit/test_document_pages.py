@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profzoo import extensions, import_graph, schema
-from profzoo.cell import cell_types, settings
+from profzoo.cell import cell_types, config_types, settings, tool_types
 from profzoo.config import configuration
 from profzoo.document import config as document_config
 from profzoo.document import python_types
@@ -77,9 +77,21 @@ def test_the_page_is_written_or_one_line_says_why_not(
         document.main(tmp_path / "page.md")
 
 
-def test_the_types_of_settings_are_those_of_the_schema() -> None:
-    path = Path(cell_types.__file__)
-    assert path.read_text(encoding="utf-8") == python_types.module_text()
+def test_the_types_of_settings_are_those_of_the_schema(tmp_path: Path) -> None:
+    python_types.main(str(tmp_path))
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    here = Path(cell_types.__file__).parent
+    assert written == {name: (here / name).read_text(encoding="utf-8") for name in written} and len(written) == 3
+
+
+def test_the_configuration_has_the_keys_of_its_type() -> None:
+    config = configuration.normalise_config({})
+    assert set(config) == config_types.Config.__required_keys__
+    for name, part in config_types.Config.__annotations__.items():
+        if hasattr(part, "__required_keys__"):
+            assert set(config[name]) == part.__required_keys__
+    for chosen in config["ncu"]["sets"].values():
+        assert set(chosen) <= tool_types.SectionSet.__optional_keys__
 
 
 @pytest.mark.parametrize("tool", ["time", "torch"])

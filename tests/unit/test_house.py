@@ -17,7 +17,7 @@ ROOMS = ("profzoo", "models", "workflow/scripts", "profiles")
 FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
-    ("errors", "formatting", "range_names", "secret_detection", "statistics"),
+    ("errors", "formatting", "json_types", "range_names", "secret_detection", "statistics"),
     ("extensions", "records"),
     ("import_graph",),
     ("io",),
@@ -188,16 +188,17 @@ OF_DATA = "samples of the data, or the function of a model that makes them"
 OF_TIMES = "a duration: a key of what the page shows, or the flag of a disagreement"
 LOWEST = "the home of the baseline's name and of what tools do, below all tools"
 NO_HIGHER = "jobs of no tool have the baseline's limit; the machine is below the registry of tools"
-BY_HAND = "the flags of python -m models.run, which runs torch.profiler or nothing"
+GENERATED = "types that `make docs` writes from what tools can be set to"
 QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/calibration/peaks.py", "torch"): (1, OF_TORCH),
     ("profzoo/collect/job_run.py", "torch"): (1, OF_TORCH),
     ("profzoo/collect/version_changes.py", "torch"): (1, OF_TORCH),
     ("profzoo/compare/differences.py", "torch"): (2, OF_TORCH),
-    ("profzoo/experiments/interleaved_runs.py", "torch"): (1, OF_TORCH),
-    ("profzoo/harness/measure.py", "torch"): (1, OF_TORCH),
+    ("profzoo/experiments/interleaved_runs.py", "torch"): (2, OF_TORCH),
+    ("profzoo/harness/devices.py", "torch"): (1, OF_TORCH),
     ("profzoo/report/overview.py", "torch"): (1, OF_TORCH),
     ("profzoo/report/page.py", "torch"): (1, OF_TORCH),
+    ("profzoo/script_harness/startup/sitecustomize.py", "torch"): (2, OF_TORCH),
     ("profzoo/share.py", "torch"): (1, OF_TORCH),
     ("profzoo/cell/registry.py", "sample"): (2, OF_DATA),
     ("profzoo/compare/comparison_table.py", "sample"): (1, OF_DATA),
@@ -207,9 +208,9 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/tables/disagreements.py", "time"): (2, OF_TIMES),
     ("profzoo/schema.py", "time"): (2, LOWEST),
     ("profzoo/schema.py", "sample"): (1, LOWEST),
+    ("profzoo/cell/tool_types.py", "ncu"): (1, GENERATED),
+    ("profzoo/cell/tool_types.py", "nsys"): (1, GENERATED),
     ("profzoo/machine/job_limits.py", "time"): (1, NO_HIGHER),
-    ("profzoo/run.py", "time"): (1, BY_HAND),
-    ("profzoo/run.py", "torch"): (4, BY_HAND),
 }
 # The class whose values say which tool a column's numbers are from.
 OF_COLUMNS = "Column"

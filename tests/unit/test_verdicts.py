@@ -442,7 +442,7 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
     write_csv(details, page)
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
     (found,) = ncu_advice.tabulate_ncu_advice(ncu_details.read_details(page), launches, rows, 0.5)
-    assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
+    assert (found.value, found.share, found.gain) == (value, 0.5, None)
     write_csv(details.assign(**{"Estimated Speedup": ["12,5", None]}), page)
     with pytest.raises(DataError, match=r"d\.csv: column Estimated Speedup holds '12,5'"):
         ncu_details.read_details(page)

@@ -8,6 +8,7 @@ import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.iocontainers import InputFiles, OutputFiles
 
+from profzoo.cell.plan_types import PlanOptions
 from profzoo.errors import ConfigError
 from profzoo.workflow import command_lines, constraints
 from profzoo.workflow.jobs import Jobs
@@ -117,6 +118,13 @@ def test_a_plan_is_made_again_only_until_the_set_was_profiled(tmp_path: Path) ->
     assert sets.until_profiled(["a.py"])(job) == ("ancient", ["a.py"]) and sets.until_profiled([])(job) == []
     assert sets.job_file(job) == "<results>/lstm/train.roofline.job.json"
     assert sets.plan(wildcards(set="launch")) == [] == sets.job_file(wildcards(set="launch"))
+
+
+def test_a_plan_is_made_by_the_keys_of_their_type() -> None:
+    jobs = Jobs(select())
+    known = PlanOptions.__required_keys__ | PlanOptions.__optional_keys__
+    assert set(jobs.plan_options(wildcards(set="roofline"))) == known
+    assert jobs.plan_options(wildcards(set="launch")) == {}
 
 
 def test_a_set_of_which_nobody_knows_the_cost_is_probed() -> None:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.plan_types import LaunchOptions, PlanOptions
 from profzoo.errors import DataError
 from profzoo.tools.communication_kernels import REPLAYED, user_expression
 from profzoo.tools.ncu import command as ncu
@@ -30,14 +30,14 @@ class Selection:
     error: float | None = None
 
 
-def select_candidates(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
+def select_candidates(options: LaunchOptions, name: str, census: pd.DataFrame) -> pd.DataFrame:
     """Return the launches that a section set may profile: only kernels that match `kernel_name`, if that is set."""
     if not options["kernel_name"] or ncu.launch_selection(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
     return _named(census, options["kernel_name"])
 
 
-def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+def select_configured(options: LaunchOptions, name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """Select the launches that the configuration requests, regardless of the budget.
 
     options: the configuration's `ncu`; name: of the section set; launches: those that it may take, of the census.
@@ -102,7 +102,7 @@ def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordabl
 
 
 def select_sample(
-    options: Mapping[str, Any],
+    options: PlanOptions,
     name: str,
     launches: pd.DataFrame,
     census: pd.DataFrame,
@@ -129,7 +129,7 @@ def select_sample(
     )
 
 
-def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """Select all launches of the window, or of the requested kernels, in one run; arguments as in `select_sample`."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()

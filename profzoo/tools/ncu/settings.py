@@ -1,13 +1,16 @@
 """Resolves the source of the census, which depends on what nsys traces."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.census import census_source
 
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
+    from profzoo.cell.tool_types import NcuSettings
 
-def resolve_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+
+def resolve_settings(config: "Config") -> "NcuSettings":
     """Return the configuration of ncu with `census` as it is for the chosen tools.
 
     Raises:

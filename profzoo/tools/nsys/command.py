@@ -3,13 +3,16 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import external_programs
 from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools import extra_options
 from profzoo.tools.nsys.refused_options import REFUSED
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NsysSettings
 
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
@@ -77,7 +80,7 @@ OWN_OPTIONS = {
 }
 
 
-def options(nsys: Mapping[str, Any]) -> list[str]:
+def options(nsys: "NsysSettings") -> list[str]:
     """Return the options of `nsys profile`, except the report's name, as the current release spells them."""
     words = [
         "--force-overwrite=true",
@@ -188,7 +191,7 @@ def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
     return [name if name in known or REPORTS[name] not in known else str(REPORTS[name]) for name in reports]
 
 
-def check_settings(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_settings(nsys: "NsysSettings") -> "NsysSettings":
     """The configuration of nsys with present names of reports; nothing in it that nsys would refuse or do otherwise.
 
     Raises:

@@ -1,16 +1,19 @@
 """Names the files that nsys leaves under results/."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NsysSettings
 
 
-def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
+def exported_files(own: "NsysSettings") -> Sequence[str]:
     """The tables of launches and of replayed steps, and the configured reports of `nsys stats`."""
     tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
-def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
+def table_inputs(own: "NsysSettings") -> Mapping[str, str]:
     """The table of launches with its sidecar, where the step goes, and launches with what ncu counted of them."""
     return {
         "nsys": "{phase}.nsys.csv",
@@ -20,7 +23,7 @@ def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
-def provided_files(own: Mapping[str, Any]) -> Mapping[str, str]:
+def provided_files(own: "NsysSettings") -> Mapping[str, str]:
     """The launches, the trace itself, and what is made of it: simulations, one typical step, and processes."""
     return {
         "launch_times": "{phase}.nsys.csv",
@@ -34,12 +37,12 @@ def provided_files(own: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
-def required_files(own: Mapping[str, Any]) -> Sequence[str]:
+def required_files(own: "NsysSettings") -> Sequence[str]:
     """The table of launches with its sidecar, and where the step goes."""
     return ["{phase}.nsys.csv", "{phase}.nsys.csv.json", "{phase}.nsys-steps.csv"]
 
 
-def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
     return [*tables, "program", "npz", "nsys-rep", "sqlite"]

@@ -1,9 +1,9 @@
 """Reads one typical step of an nsys export (SQLite): ranges and calls of the CPU, the GPU's streams, gaps by cause."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,28 @@ COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the de
 MOST = 5000
 
 
-def read_typical_step(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
+# Start and length in ns, the place of a name or cause, and of operations how many were merged.
+Span = Sequence[int]
+
+
+class Timeline(TypedDict):
+    """One step in time; starts are relative to the step's start, and names are places in `names`."""
+
+    # Number of the step, from 1, and how many there are.
+    step: int
+    steps: int
+    # How long the step took in ns, until CPU and GPU were done.
+    ns: int
+    names: Sequence[str]
+    ranges: Sequence[Span]
+    calls: Sequence[Span]
+    # By stream.
+    streams: Mapping[str, Sequence[Span]]
+    # By cause, a place in steps.CAUSES.
+    gaps: Sequence[Span]
+
+
+def read_typical_step(path: str | Path, whole_run: bool = False) -> Timeline | None:
     """The step of the median length of the first process that ran steps, but for the window's first; None of no step.
 
     whole_run: whether more was traced than the window, of which only whole steps count.

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import SampleSettings
 
 # Runs around the measured program.
 BESIDE = ("profzoo/tools/sample/sampler.py",)
@@ -15,7 +18,7 @@ WINDOW_S = 0.1 / ERROR + 0.3
 FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
 
 
-def options(own: Mapping[str, Any]) -> list[str]:
+def options(own: "SampleSettings") -> list[str]:
     """Options of the sampler, but for its file.
 
     >>> options({"window": 200, "interval_ms": 20})

@@ -1,7 +1,7 @@
 """Samples of the window in base units, and what they say of a cell's power and energy."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,9 @@ from profzoo.io.csv_tables import Table
 from profzoo.tools.sample import dictionary
 from profzoo.tools.sample.command import ERROR
 from profzoo.tools.sample.nvml import MEAN, REASONS
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ProcessFacts, Sidecar
 
 # Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
 LEAST = 10
@@ -54,7 +57,7 @@ SAMPLES = Table(
 )
 
 
-def process_windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def process_windows(facts: "Sidecar") -> "Sequence[ProcessFacts]":
     """Return the description of each window in a sidecar: one per process."""
     return facts.get("processes") or [facts]
 
@@ -73,7 +76,7 @@ def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int =
     return table[COLUMNS].reset_index(drop=True)
 
 
-def find_gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
+def find_gaps(table: pd.DataFrame, of_windows: "Sequence[ProcessFacts]", ran_on: Sequence[str]) -> list[str]:
     """Explain why the samples do not describe the cell, one line each; empty if they do. ran_on: UUIDs of its GPUs."""
     counts = table.groupby(["process", "gpu_uuid"]).size().unstack("process").reindex(columns=range(len(of_windows)))
     found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
@@ -93,14 +96,14 @@ def mean_interval_ms(table: pd.DataFrame) -> float | None:
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
 
 
-def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> dict[str, float | str]:
     """Return means over processes of `summarise_processes`, and `clocks`: why they were not steady, if so."""
     frame = pd.DataFrame(summarise_processes(table, facts))
-    found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
+    found: dict[str, float | str] = {name: float(frame[name].mean()) for name in frame}
     return found | ({"clocks": said} if (said := describe_clocks(table)) else {})
 
 
-def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
+def summarise_processes(table: pd.DataFrame, facts: "Sidecar") -> list[dict[str, float]]:
     """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
 
     What the GPUs do not tell is left out. Energy, a step and an item (a sample of the data), is that between the
@@ -113,7 +116,7 @@ def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[d
     ]
 
 
-def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -> dict[str, float]:
+def _of_window(table: pd.DataFrame, window: "ProcessFacts", averaged: bool) -> dict[str, float]:
     of_gpus = [rows for _, rows in table.groupby("gpu_uuid")]
     power = sum(mean_power_w(rows, averaged) for rows in of_gpus)
     counted = sum(energy_counter_power_w(rows) for rows in of_gpus)

@@ -1,4 +1,6 @@
 """torch.profiler."""
 
+from typing import Final
+
 # The name of the tool, for code that is about this tool alone.
-TOOL = "torch"
+TOOL: Final = "torch"

@@ -1,14 +1,18 @@
 """Exports torch.profiler's operators, and its trace's launches, by range to one tidy CSV and by owner to another."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tools.torch import host_calls, losses, owners, trace
 from profzoo.tools.torch import tables as torch_tables
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FACTS: fact.Needs = {
     "cell": {"profiler": {"memory": fact.FLAG}},
@@ -34,7 +38,7 @@ def main(
         DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
             step; or a launch has times that it cannot have had.
     """
-    facts = read_json(sidecar, FACTS)
+    facts = read_facts(sidecar, FACTS)
     raw = reading.read(operators, torch_tables.OPERATORS)
     if raw.empty:
         raise DataError(f"{operators} holds no operator: torch.profiler recorded nothing in the window")
@@ -56,7 +60,7 @@ def main(
     write_csv(owners.tabulate_modules(whole), outputs["modules"])
 
 
-def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[trace.Trace, bool]:
+def _whole(events: trace.Trace, traced: str, facts: "Sidecar") -> tuple[trace.Trace, bool]:
     """The trace without the steps of which kernels are lost, and whether there are such."""
     if why := losses.find_impossible(events):
         raise DataError(f"{traced}: {why}, {trace.WRONG}: {trace.AGAIN}")

@@ -1,8 +1,7 @@
 """Makes torch.profiler's table tidy and adds the kernels of its trace, each with the range it was launched in."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,9 @@ from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
 from profzoo.tools.torch import dictionary
 from profzoo.tools.torch.host_calls import find_ranges, launch_times
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import ProfilerSettings
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
 MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")
@@ -40,7 +42,7 @@ RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 
 
 def tidy_operators(
-    operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool, lacking: bool = False
+    operators: pd.DataFrame, trace: Trace, profiler: "ProfilerSettings", gpu: bool, lacking: bool = False
 ) -> pd.DataFrame:
     """Return one row per operator, range, runtime call, kernel, memcpy or memset, sorted by kind and time.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from profzoo.errors import DataError
 from profzoo.io import chrome_trace
+from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
@@ -210,7 +211,7 @@ class _Reader:
         return True
 
     def _operator(
-        self, times: tuple[int, int], external: int, name: int, thread: int, called: str, arguments: Mapping[str, Any]
+        self, times: tuple[int, int], external: int, name: int, thread: int, called: str, arguments: JsonObject
     ) -> bool:
         sequence, forward = arguments.get("Sequence number", -1), arguments.get("Fwd thread id", 0)
         if not (_number(sequence, int) and _number(forward, int)):
@@ -221,7 +222,7 @@ class _Reader:
         self._columns["operators"].add((*times, sequence, external, name, known, inputs, thread, forward))
         return True
 
-    def _known(self, arguments: Mapping[str, Any]) -> int:
+    def _known(self, arguments: JsonObject) -> int:
         """The index of an operator's inputs; -1 where the trace does not tell them."""
         dims, types, values = (arguments.get(key) for key in INPUTS)
         if not (isinstance(dims, list) and isinstance(types, list) and isinstance(values, list)):
@@ -229,7 +230,7 @@ class _Reader:
         inputs = dims, types, values
         return self._inputs.setdefault(str(inputs), (len(self._inputs), inputs))[0]
 
-    def _link(self, event: Mapping[str, Any]) -> None:
+    def _link(self, event: JsonObject) -> None:
         start, number = event.get("ts"), event.get("id")
         # What leads from nowhere to nowhere is not needed, but for what leads astray.
         if event.get("ph") in ("s", "f") and _number(start, int | float) and _number(number, int):
@@ -239,12 +240,12 @@ class _Reader:
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
 
-    def _queue(self, arguments: Mapping[str, Any]) -> int:
+    def _queue(self, arguments: JsonObject) -> int:
         """The number of a stream of its context and device; -1 where no stream is told."""
         place = tuple(str(arguments.get(key)) for key in ("device", "context", "stream"))
         return self._queues.setdefault(place, len(self._queues)) if "stream" in arguments else -1
 
-    def _thread(self, event: Mapping[str, Any]) -> int:
+    def _thread(self, event: JsonObject) -> int:
         return self._threads.setdefault(str(event.get("tid")), len(self._threads))
 
 
