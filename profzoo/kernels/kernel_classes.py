@@ -17,7 +17,7 @@ from profzoo.tools.kernel_signature import function_path, template_arguments
 FILES = ("kernel_classes.yaml",)
 RULES_FILE = Path(__file__).with_name(FILES[0])
 OTHER, COMMUNICATION = "other", "communication"
-# What a rule may hold beside rules for template arguments.
+# Keys that a rule may have.
 KEYS = {"class", "match", "why", "arguments"}
 
 
@@ -30,7 +30,7 @@ class Rule:
     arguments: tuple["Rule", ...] = ()
 
     def decides(self, path: str, arguments: str) -> str | None:
-        """Return the class of a function with these template arguments; None where the rule does not apply."""
+        """Return the class of a function with these template arguments; None if the rule does not apply."""
         if not self.expression.search(path):
             return None
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
@@ -82,7 +82,8 @@ def _rules() -> tuple[Rule, ...]:
 def classify(kernel: str) -> str:
     """Return the class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
 
-    The function decides; where it does what a template argument says, that does. Parameters do not count.
+    The function decides. If a template argument determines what the function does, that argument decides. The
+    parameters of the function do not count.
 
     >>> classify("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nt_align1>(T1::Params)")
     'gemm'

@@ -14,8 +14,10 @@ FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Input
 def list_calls(events: list[JsonObject]) -> pd.DataFrame:
     """Return one row per call of an operator, by thread and then by time.
 
-    Columns: INPUTS of op_costs/operators.py, as JSON; `parent`, the position of the row that called it, -1 for none;
-    `call`, the trace's own number of it (`External id`), by which kernels are linked to it; `start` in us.
+    events: `traceEvents` of the trace.
+
+    Columns: INPUTS of op_costs/operators.py, as JSON texts; `parent`, the position of the calling row, -1 for none;
+    `call`, the trace's number of the call (`External id`), to which kernels refer; `start` in us.
     """
     chosen = [event for event in events if event.get("cat") == "cpu_op"]
     chosen.sort(key=lambda event: (event["tid"], event["ts"], -event["dur"]))
@@ -31,7 +33,7 @@ def list_calls(events: list[JsonObject]) -> pd.DataFrame:
 
 def _parents(ordered: list[JsonObject]) -> np.ndarray:
     parents = np.full(len(ordered), -1)
-    # Those that are still running, the innermost last.
+    # Positions of the calls that are still running, the innermost last.
     running: list[int] = []
     for place, event in enumerate(ordered):
         while running and not _within(event, ordered[running[-1]]):
