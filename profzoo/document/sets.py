@@ -19,74 +19,84 @@ has what a set collects; a set of your own is an entry of `ncu.sets` (`sections`
 The sets of an extension are in the table only if the page is written for it:
 `PROFZOO_EXTENSIONS='["/path/of/lab"]' python -m profzoo.document.sets lab.md`.
 
-Seconds are of one launch in kernel replay, measured on an H200; `at most` is the sum of a set's parts, which share
-passes. A cell costs its start-up (4 s or so), once or a few times, and that for each launch that is profiled: one and a
-bit of each of its launch configurations, of which mobilenetv2 train has 186, inference 60.
+The seconds are those of one launch in kernel replay on an H200. `at most` is the sum over the parts of a set, which
+share passes. Profiling a cell takes the start-up of ncu (about 4 s), once or a few times, and these seconds for each
+profiled launch. By default that is slightly more than one launch per launch configuration; mobilenetv2 has 186
+configurations in training and 60 in inference.
 """
 AFTERWARDS = """
 ## Before a run: the plan
 
-Each set but `launch` is planned first, from the launches that `launch` found, or nsys (`ncu.census`):
-`{phase}.{set}.plan.json` and a line on the console say how many launches will be profiled, what share of GPU time they
-stand for, in how many passes and about how long. The report's sidecar has the plan, with ncu's options for it, and the
-wall time that it really took.
+Every set except `launch` is planned first, from a census: the list of all launches in the window. The census comes from
+the set `launch` or from the trace of nsys (`ncu.census`). `{phase}.{set}.plan.json` and a line on the console say how
+many launches will be profiled, what share of the GPU time they represent, in how many passes, and about how long it
+takes. The report's sidecar holds the plan with ncu's options, and the wall time that profiling really took.
 
-- `ncu.launches: sampled` (the default) profiles one launch of each configuration, and more of it where one does not
-  stand for the rest: where times of the census differ, and where other launches came before, which L2 remembers. ncu
-  runs once more for each product of kernels and invocations that it can select; the plan says how often. Where that
-  saves less than a tenth of what all launches in one run take, these are profiled, and the plan says instead of what.
-- `ncu.error: 2%` is what totals of a step may be off by, in nine cases of ten, as far as launches of like times do like
-  work: times are all that is known before anything is counted. Where they do not, totals may be off by several times as
-  much, and the export says so. `distinct` profiles one of each configuration alone, `all` every launch.
-- `ncu.budget: 120s` profiles the configurations with the largest share of GPU time, as many as fit.
-- `ncu.census: auto` (the default) has the launches and their times from the trace of nsys, `{phase}.nsys-launches.csv`,
-  where `tool` has both and `ncu.set` is another than `launch`, which then does not run. All steps of the trace must
-  launch the same kernels with the same grids, blocks and shared memory in the same order. Where one differs, as in a
-  mixture of experts, the export names the first launch that does, ncu counts the launches of that cell itself, and the
-  plan says why (`census_note`). A run of ncu that launches otherwise is told, as ever. `ncu` takes ncu's own, `nsys`
-  the trace's or none.
-- `ncu.replay: auto` (the default) replays launch by launch, or repeats the process where that is clearly cheaper.
+- `ncu.launches: sampled` (the default) profiles one launch of each configuration. It profiles more where one launch
+  does not represent the others: where their times differ, or where other launches came before, because these change the
+  content of the L2 cache. ncu can select a product of kernels and invocation numbers per run, so it may run several
+  times; the plan says how often. If this saves less than a tenth of the time for all launches in one run, all launches
+  are profiled, and the plan says so.
+- `ncu.launches: distinct` profiles only one launch of each configuration, `all` profiles every launch.
+- `ncu.error: 2%` is the largest relative error of totals per step, in nine of ten cases. It assumes that launches with
+  similar times do similar work, because only times are known before profiling. If this is wrong, totals may be off by
+  several times as much, and the export says so.
+- `ncu.budget: 120s` profiles the configurations with the largest share of the GPU time, as many as fit into 120 s.
+- `ncu.census: auto` (the default) takes the launches and their times from the trace of nsys
+  (`{phase}.nsys-launches.csv`) if `tool` contains both tools and `ncu.set` is not `launch`. The set `launch` then does
+  not run. All steps of the trace must launch the same kernels with the same grids, blocks and shared memory in the same
+  order. If a step differs, as in a mixture of experts, the export names the first launch that differs. ncu then records
+  the census of that cell itself, and the plan says why (`census_note`). If a run of ncu launches other kernels than the
+  census, the export says so. `ncu` always takes a census by ncu; `nsys` takes the one of the trace, or none.
+- `ncu.replay: auto` (the default) replays each launch, or repeats the whole process if that is clearly cheaper.
 
-What a launch of a set costs follows from what earlier plans came to on the same GPU, by the sidecars that lie under
-`results/`, of this set or else of others; the seconds above serve where there are none. A set of your own with metrics
-or sections that nobody measured is probed first, once: eight launches of two kernels under ncu, which tell its passes
-and seconds (`peaks/{gpu}.{set}.ncu-rep`).
+The estimated cost per launch comes from the sidecars of earlier reports under `results/` that were made on the same
+GPU, of this set or else of others. Without such reports, the seconds of the table above are used. If your own set has
+metrics or sections whose cost nobody measured, the set is probed once: ncu profiles eight launches of two kernels and
+so finds its passes and seconds (`peaks/{gpu}.{set}.ncu-rep`).
 
-## After it: estimates
+## After a run: estimates
 
-Each row of `{phase}.ncu.{set}.csv` is a launch of the census (`launch`, its place in `{phase}.ncu.launch.csv` or
-`{phase}.nsys-launches.csv`, of which `census` in the sidecar has the name), by its order within its configuration, and
-stands for `weight` launches, those of its `stratum`. Weights add up to the launches of the window. `time_spread` is the
-longest of those over the shortest. `as_planned` is `False`, and the export says of which functions, where a run of ncu
-launched otherwise than the census: then the row is taken to be the next launch of its configuration.
+Each row of `{phase}.ncu.{set}.csv` is one profiled launch:
 
-The sidecar has `totals`: of each metric that adds up, the total of the window and the interval that holds it nine times
-in ten; and `totals_within`, half of that, relative, of DRAM bytes, L2 bytes and operations, to be held against `error`
-in the plan. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), and
-`tables/roofline.csv` of cells, classes, ranges and launches; verdicts that an interval leaves open are undecided. How
-they are made, with their sources, is in `profzoo/tools/ncu/estimates.py`; `python -m tests.benchmarks.counted_truth
-MODEL/PHASE` holds them against every launch counted. A set with `launches: all` has nothing to estimate, and no
-interval.
+- `launch` is the position of the launch in the census (`{phase}.ncu.launch.csv` or `{phase}.nsys-launches.csv`; the
+  sidecar names the file as `census`). It is found by the launch's order within its configuration.
+- `stratum` is the group of similar launches to which the launch belongs.
+- `multiplicity` is the number of launches that it represents. All multiplicities add up to the launches of the window.
+- `time_spread` is the longest over the shortest time of the launches that it represents.
+- `as_planned` is `False` if ncu's run launched other kernels than the census. The row is then taken to be the next
+  launch of its configuration, and the export names the functions.
 
-## After it: coverage
+The sidecar has `totals`: for each additive metric, the total of the window and its 90 % confidence interval.
+`totals_within` is half the width of this interval, relative to the total, for DRAM bytes, L2 bytes and operations;
+compare it with `error` in the plan. `tables/kernels.csv` has such intervals for the mean launch of each row (`_low`,
+`_high`), and `tables/roofline.csv` has them for cells, classes, ranges and launches. If an interval leaves a verdict
+open, the verdict is undecided. `profzoo/tools/ncu/estimates.py` explains the method and names its sources. `python -m
+tests.benchmarks.counted_truth MODEL/PHASE` compares the estimates with a count of every launch. A set with `launches:
+all` has nothing to estimate, and no interval.
 
-`{phase}.ncu.{set}.coverage.csv` holds what ncu profiled against the nsys trace of the same cell: which configurations
-are missing, their share of GPU time, and why. cuDNN and cuBLAS may choose other kernels from one run to the next; the
-export says so, by name, and `deterministic: true` (or `model@deterministic`) has them choose the same each time.
+## After a run: coverage
 
-`uneven_time` in `tables/coverage.csv` is the share of GPU time in configurations of which one launch stands for others
-that take more than 1.5 times as long or as short, `other_launches` that of those which were not profiled as planned.
+`{phase}.ncu.{set}.coverage.csv` compares the launches that ncu profiled with the nsys trace of the same cell. It lists
+the configurations that are missing, their share of the GPU time, and the reason. cuDNN and cuBLAS may choose other
+kernels from one run to the next; the export then names these kernels. `deterministic: true` (or `model@deterministic`)
+makes them choose the same kernels each time.
+
+`uneven_time` in `tables/coverage.csv` is the share of the GPU time in configurations where one profiled launch
+represents launches whose times differ by more than a factor of 1.5. `other_launches` is the share of the GPU time in
+configurations of which other launches were profiled than planned.
 
 ## Ranges
 
-A launch belongs to the part of the step that was open when it was made. In NVTX, and so in reports of ncu and nsys, the
-ranges are called `profzoo_step`, `profzoo_forward` and so on, in domain `profzoo`; in traces of torch.profiler
-`profzoo:step` and so on. A program may open ranges of its own by any name, `step` and `backward` too: no table takes
-them for these.
+A launch belongs to the part of the step that was open when the host made it. In NVTX, and so in reports of ncu and
+nsys, the ranges are called `profzoo_step`, `profzoo_forward` and so on, in the domain `profzoo`. In traces of
+torch.profiler they are called `profzoo:step` and so on. A program may open ranges of its own under any name, even
+`step` or `backward`; no table confuses them with these.
 
-Sets with `replay: app-range` measure whole NVTX ranges instead of launches, caches and overlap as they are: `ranges`
-has a row for each part of a step, `step` one for the step. ncu refuses metrics of single instructions there. With such
-a set as `ncu.set`, tables of kernels have the times of `launch` alone, and there is no roofline, coverage or advice.
+Sets with `replay: app-range` measure whole NVTX ranges instead of launches, with caches and overlap as they are.
+`ranges` has one row per part of a step, `step` has one row for the whole step. In this mode ncu refuses metrics of
+single instructions. If such a set is `ncu.set`, tables of kernels have only the times of `launch`; there is no
+roofline, coverage or advice.
 """
 
 
@@ -96,20 +106,20 @@ def write_sets_page(
     """The page, in Markdown; origins: names of extensions, by section sets of theirs, which need no description.
 
     Raises:
-        ConfigError: a set has no description, or a description no set.
+        ConfigError: a set has no description, or a description belongs to no set.
     """
     described = {**{name: f"a set of the extension `{origin}`" for name, origin in origins.items()}, **costs["answers"]}
     where = "profzoo/tools/ncu/costs.yaml"
     if missing := [name for name in sets if name not in described]:
         raise ConfigError(
-            f"{where} says under `answers` nothing of the section set {missing[0]}: add a line there that says what it "
-            "answers"
+            f"{where} has no description of the section set {missing[0]} under `answers`: add a line there that says "
+            "which question the set answers"
         )
     if unknown := [name for name in described if name not in sets]:
         raise ConfigError(
             f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest_nearest(unknown[0], sets)}"
         )
-    lines = [INTRODUCTION, "| set | answers | passes | seconds a launch |", "|---|---|---|---|"]
+    lines = [INTRODUCTION, "| set | answers | passes | seconds per launch |", "|---|---|---|---|"]
     for name, chosen in sets.items():
         price = ncu_costs.estimate_cost(chosen, costs)
         limit = "" if price.basis == ncu_costs.MEASURED else "at most "
@@ -117,7 +127,7 @@ def write_sets_page(
         if ncu_costs.lacks_cost(chosen, costs):
             cells = "probed before the first run | probed"
         if chosen.get("replay") in ncu.RANGE_REPLAY:
-            cells = "the whole process, once a pass | none"
+            cells = "whole process, once per pass | none"
         lines.append(f"| `{name}` | {described[name]} | {cells} |")
     return "\n".join(lines) + "\n" + AFTERWARDS
 

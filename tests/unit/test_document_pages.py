@@ -24,8 +24,8 @@ def test_a_section_set_without_a_description_is_named() -> None:
     with pytest.raises(ConfigError) as error:
         document_sets.write_sets_page(sets, ncu_costs.load_costs())
     assert str(error.value) == (
-        "profzoo/tools/ncu/costs.yaml says under `answers` nothing of the section set trafic: add a line there that says "
-        "what it answers"
+        "profzoo/tools/ncu/costs.yaml has no description of the section set trafic under `answers`: add a line there that "
+        "says which question the set answers"
     )
 
 
