@@ -111,10 +111,12 @@ class Transaction:
     def _drop(self, claim: Claim) -> NoReturn:
         what = self.made["sidecar"].with_suffix("")
         if claim.get("run") in (None, self.run):
-            why = f"{self.folder} was removed, as by a later job that has made it"
+            why = f"{self.folder} was removed, probably by a later job that has made the same"
         else:
             why = f"process {claim.get('pid')} on {claim.get('host')} began to make it at {claim.get('since')}"
-        raise SupersededError(f"{what} is left as it is, and what this job (run {self.run}) made is dropped: {why}")
+        raise SupersededError(
+            f"{what} is left as it is, and the results of this job (run {self.run}) are dropped: {why}"
+        )
 
 
 def private_home(sidecar: Path) -> Path:

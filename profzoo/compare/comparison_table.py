@@ -87,7 +87,7 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
     """
     steps, facts = reading.read(path, REPEATED), read_facts(sidecar, ALTERNATING_FACTS)
     if len(steps) != facts["steps"]:
-        raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+        raise DataError(f"{path} has {len(steps)} steps, but its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
     for side in sides:
         rows = steps[steps["side"] == side]

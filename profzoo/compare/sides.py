@@ -64,7 +64,7 @@ def _side(name: str, key: str, config: "Config") -> Side:
         return Side(name, Path(RUNS, name))
     if os.sep in name or name.startswith(".") or Path(name).is_dir():
         if not Path(name).is_dir():
-            raise ConfigError(f"{key} = '{name}' is no folder: give one of results, or a variant")
+            raise ConfigError(f"{key} = '{name}' is no folder: name a folder of results, or a variant")
         return Side(name, Path(name))
     known = [PLAIN, *config["variants"], *(path.name for path in Path(RUNS).glob("*"))]
     raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest_nearest(name, known)}")
@@ -92,10 +92,12 @@ def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], co
             has nothing of the cell.
     """
     if not sides:
-        raise ConfigError("compare: name a candidate, such as --config candidate=bf16, and a baseline if not plain")
+        raise ConfigError(
+            "compare: name a candidate, such as --config candidate=bf16, and a reference unless it is plain"
+        )
     for model, phase in cells:
         if "@" in model:
-            raise ConfigError(f"models = '{model}' is a side itself: name the model, and its variant as candidate")
+            raise ConfigError(f"models = '{model}' names a variant: name the model here, and the variant as candidate")
         for side in sides:
             if not side.folder:
                 settings.resolve_cell(side.of(model), phase, tools.BASELINE, config)

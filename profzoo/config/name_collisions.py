@@ -27,7 +27,7 @@ def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
         other = known.setdefault(_fold_name(name), name)
         if other != name:
             raise ConfigError(
-                f"{kind} '{other}' and '{name}' differ by case alone, so that on a disk that does not tell case apart "
+                f"{kind} '{other}' and '{name}' differ only in case, and on a disk that ignores case "
                 f"results of one would be taken for the other's: rename one of them, {where}"
             )
 

@@ -174,10 +174,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words = {name: options.cell["candidates"][name] for name in order}
             outcome = run_trials(runner, words, options.repeats, options.budget)
         except RuntimeError as error:
-            print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
+            print(f"profzoo: the unchanged cell failed: {error}", file=sys.stderr)
             return 2
         if outcome["ended"] == FAILED:
-            print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
+            print(
+                f"profzoo: trials ended because the unchanged cell failed: {runner.failed['']}",
+                file=sys.stderr,
+            )
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )

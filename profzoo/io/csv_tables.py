@@ -75,7 +75,7 @@ def read(path: str | Path, table: Table) -> pd.DataFrame:
     frame = _frame(text_files.read_text(path, table.again), path, table)
     twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
     if twice.any():
-        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}{SAME}")
+        raise DataError(f"{path}: row {int(twice.argmax()) + 1} occurs twice: {table.again}{SAME}")
     if wrong := table.holds(frame):
         raise DataError(f"{path}: {wrong}: {table.again}{SAME}")
     return frame
@@ -117,7 +117,7 @@ def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
     for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
         kind = table.kind(name)
         if kind is None:
-            raise DataError(f"{path} has a column {text_files.quote(name)}, of which nothing is known: {table.again}")
+            raise DataError(f"{path} has an unknown column {text_files.quote(name)}: {table.again}")
         try:
             found[name] = column_types.parse_column(column, kind)
         except column_types.CellError as error:
@@ -156,7 +156,7 @@ def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Col
     if not content:
         raise DataError(f"{path} is empty: {again}")
     if not content.endswith("\n"):
-        raise DataError(f"{path} is cut off, as it does not end with a line: {again}")
+        raise DataError(f"{path} is cut off: its last line is incomplete: {again}")
     try:
         found = list(csv.reader(lines(content), strict=True))
     except csv.Error as error:
@@ -167,7 +167,7 @@ def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Col
         raise DataError(f"{path} has two columns {text_files.quote(name)}: {again}")
     for number, row in enumerate(found):
         if len(row) != len(heading) and len(row) not in widths:
-            raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")
+            raise DataError(f"{path}: row {number} has {len(row)} fields, but the heading has {len(heading)}: {again}")
     return found
 
 

@@ -75,7 +75,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)} occurs twice")
     return content
 
 

@@ -207,5 +207,5 @@ def read_figure(path: str, on_cpu: bool = False) -> PageFigure:
         svg = inline_svg.inline_figure(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is no SVG (it is not UTF-8)"
-        raise DataError(f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again") from None
+        raise DataError(f"{path} {why}, which no figure of profzoo does: remove it, and it is drawn again") from None
     return {"name": name, "title": title, "svg": Markup(svg), "caption": caption, "compares": known.compares}

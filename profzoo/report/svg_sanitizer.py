@@ -66,7 +66,7 @@ def _check_element(element: ElementTree.Element) -> None:
     if name not in ELEMENTS or (name in TEXTS and len(element)):
         raise DataError(f"holds <{name}>")
     if name == "style" and not STYLE.fullmatch(element.text or ""):
-        raise DataError("holds a <style> of more than how lines meet and end")
+        raise DataError("holds a <style> that sets more than stroke-linejoin and stroke-linecap")
     attributes = {_local_name(key): value for key, value in element.attrib.items()}
     for key, value in attributes.items():
         # In a page names mean the same in letters of either case, in an SVG they do not.

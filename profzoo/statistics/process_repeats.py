@@ -179,7 +179,7 @@ def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.nd
     drifts = [float(np.median(late) / np.median(early)) - 1 for early, late in halves]
     most = max(drifts, key=abs, default=0.0)
     if abs(most) > DRIFT:
-        return f"steps of the second half take {most:+.0%} of time"
+        return f"the time per step changes by {most:+.0%} from the first half of the window to the second"
     above = float((means / medians).max()) - 1
     if above > MEAN_ABOVE:
         return f"some steps take much longer, so that the mean is {above:.0%} above the median"

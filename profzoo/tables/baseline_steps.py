@@ -37,6 +37,6 @@ def read(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
         cell_tables.check_sidecars(sidecar, facts)
         steps = reading.read(path, REPEATED if "processes" in facts else STEPS)
         if len(steps) != facts["steps"]:
-            raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+            raise DataError(f"{path} has {len(steps)} steps, but its sidecar says {facts['steps']}: {reading.AGAIN}")
         found.append((cell_tables.cell_of(path), steps, facts))
     return found

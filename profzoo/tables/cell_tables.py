@@ -47,8 +47,8 @@ def check_sidecars(sidecar: str | Path, facts: "Sidecar") -> None:
     model, phase = told["model"], told["phase"]
     if (model, phase) != (place["model"].partition("@")[0], place["phase"]):
         raise DataError(
-            f"{sidecar} is of {model} {phase}, and in the place of {place['model']} {place['phase']}: put it where it "
-            f"belongs, and measure this cell again (`snakemake --force {Path(sidecar).with_suffix('')}`)"
+            f"{sidecar} belongs to {model} {phase}, but is in the place of {place['model']} {place['phase']}: put it "
+            f"where it belongs, and measure this cell again (`snakemake --force {Path(sidecar).with_suffix('')}`)"
         )
 
 

@@ -42,7 +42,7 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
     if ran != {measured}:
         others = ", ".join(sorted(ran - {measured}))
         raise DataError(
-            f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
-            "set the key gpu to it"
+            f"{peaks} was measured on {measured}, but cells ran on {others}: measure the peaks of {others} under "
+            "another name, and set the key gpu to that name"
         )
     write_csv(make_roofline(schemas.read_table("kernels", kernels), roofline.read_peaks(peaks)), csv)

@@ -12,11 +12,11 @@ def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
     """Return one line per tool and reason; missing: model, phase, tool and reason, of collect.completeness.
 
     >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
-    ['nothing of ncu in 1 cell (lstm train): not measured yet']
+    ['no results of ncu in 1 cell (lstm train): not measured yet']
     """
     found: dict[tuple[str, str], list[str]] = {}
     for one in missing:
-        of_tool = f"nothing of {one['tool']}" if one["tool"] else "nothing"
+        of_tool = f"no results of {one['tool']}" if one["tool"] else "no results"
         found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
     return [
         f"{nothing} in {phrases.format_count(len(cells), 'cell')} ({phrases.join_first_names(cells, SHOWN)}): {why}"

@@ -43,6 +43,6 @@ def list_unable_tools(unable: Mapping[str, str]) -> list[str]:
     """Return one line per tool.
 
     >>> list_unable_tools({"ncu": "it profiles GPUs only, and there is no GPU"})
-    ['ncu cannot run here, as it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
+    ['ncu cannot run here, because it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
     """
-    return [f"{tool} cannot run here, as {why} (snakemake doctor says what can)" for tool, why in unable.items()]
+    return [f"{tool} cannot run here, because {why} (snakemake doctor says what can)" for tool, why in unable.items()]

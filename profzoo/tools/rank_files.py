@@ -16,7 +16,9 @@ def files_by_rank(paths: Iterable[Path], ending: str, processes: int, what: str)
     for path in paths:
         host, _, number = path.name.removesuffix(ending).rpartition(".")
         if not number.isascii() or not number.isdecimal() or int(number) in found:
-            raise DataError(f"{path} is no {what} of a process, named by host and rank, or one of several: delete it")
+            raise DataError(
+                f"{path} is not named as the {what} of a process (HOST.RANK), or it occurs twice: delete it"
+            )
         found[int(number)] = (host, int(number), path)
     missing = sorted(set(range(processes)) - set(found))
     if missing:

@@ -165,9 +165,9 @@ def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Tria
     """Yield rows of settings that failed at once, cannot be tried, or were left out because trials ended."""
     ran = {row.settings for row in measured}
     done = ran | set(facts["failed"])
-    why = "the budget ended before: raise trials.budget"
+    why = "the budget had ended: raise trials.budget"
     if facts["ended"] == trial_runner.FAILED:
-        why = f"the cell as it is failed before: {facts['failed']['']}"
+        why = f"the unchanged cell had failed: {facts['failed']['']}"
     left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
     beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
     left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.max_settings")

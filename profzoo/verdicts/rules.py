@@ -175,7 +175,7 @@ def _check_parts(own: Mapping[str, Cause], rules: Sequence[Rule], known: Collect
     """Check causes, and rules that may be about these and others; where: what lines about them begin with."""
     for name, cause in own.items():
         if not set(cause) & {"when", "match"}:
-            raise ConfigError(f"{where}causes.{name} would hold of every launch: give it a `when` or a `match`")
+            raise ConfigError(f"{where}causes.{name} would apply to every launch: give it a `when` or a `match`")
         try:
             re.compile(cause.get("match", ""))
         except re.error as error:
@@ -195,6 +195,6 @@ def _check_advice(where: str, advice: Sequence[Advice]) -> None:
     for index, one in enumerate(advice):
         schema.check_value(_parse_settings(one.get("settings", "")), known, f"{where}.{index}.settings")
         if not one.get("when") and index < len(advice) - 1 and "settings" not in one:
-            raise ConfigError(f"{where}: what follows '{one['next']}' is never reached: give it a `when`")
+            raise ConfigError(f"{where}: advice after '{one['next']}' is never reached: give it a `when`")
     if advice[-1].get("when"):
-        raise ConfigError(f"{where}: the last one has a `when`, so that none may fit: add one without")
+        raise ConfigError(f"{where}: the last advice has a `when`, so none may apply: add one without")

@@ -144,7 +144,7 @@ def changed(verdict: str, **given: Any) -> Callable[[dict[str, Any]], None]:
         (changed("work beyond need", replay="tf32"), "replay = 'tf32'"),
         # What follows advice with settings is reached by cells that have these.
         (changed("memory-bound", advice=[{"next": "a", "settings": "precision=tf32"}, {"next": "b"}]), ""),
-        (changed("memory-bound", advice=[{"next": "a"}, {"next": "b"}]), "what follows 'a' is never reached"),
+        (changed("memory-bound", advice=[{"next": "a"}, {"next": "b"}]), "advice after 'a' is never reached"),
         (changed("memory-bound", advice=[{"next": "a"}]), ""),
         (changed("memory-bound", advice=[{"next": "a", "cured": 2}]), "advice.0.cured = 2 is too large: at most 1"),
         (changed("memory-bound", advice=[{"next": "a", "replay": "grph"}]), "replay = 'grph'"),

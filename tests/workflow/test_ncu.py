@@ -278,7 +278,7 @@ def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_pat
     assert "profile_ncu_sampled" not in rules(jobs) and "settle_ncu" not in rules(jobs)
 
 
-UNLIKE = "step 4 of 10 launches otherwise than the first, from its launch 467 on"
+UNLIKE = "step 4 of 10 launches other kernels than step 1, from its launch 467 on"
 
 
 def test_where_steps_differ_ncu_counts_the_launches_itself(fresh: Project, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_where_steps_differ_ncu_counts_the_launches_itself(fresh: Project, tmp_p
     run = fresh.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
     (told,) = {line for line in said(run) if "train.nsys-launches.csv: " in line}
     assert UNLIKE in told and told.endswith(
-        "so that nsys does not tell what ncu will see: ncu counts the launches itself"
+        "so the trace does not show which launches ncu will see: ncu records the launches itself"
     )
     # Planned, matched and weighed by ncu's own census, and the sidecars say so.
     census, rows = table(fresh, "train.ncu.launch.csv"), table(fresh, "train.ncu.csv")
@@ -341,8 +341,8 @@ def test_launches_other_than_the_traced_ones_are_told_with_the_cure(fresh: Proje
     fresh.path = (STANDINS,)
     traced(fresh)
     run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *BY_NSYS)
-    told = [line for line in said(run) if "`ncu.census: ncu` has ncu count them all, instead of nsys" in line]
-    assert told and "launches of these functions were not profiled as often" in told[-1]
+    told = [line for line in said(run) if "with `ncu.census: ncu`, ncu records all launches instead of nsys" in line]
+    assert told and "these functions have another number of profiled launches" in told[-1]
     assert sidecar(fresh, "train.ncu.csv.json")["not_as_planned"]
 
 

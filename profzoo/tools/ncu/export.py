@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
 OTHER_CHOICES = (
-    "kernels that the census of this cell's launches lacks, so that their launches are not known; cuDNN or cuBLAS "
-    "chose otherwise in this run, which `deterministic: true` prevents"
+    "kernels are not in the census of this cell's launches, so the number of their launches is unknown; cuDNN or "
+    "cuBLAS chose other kernels in this run, which `deterministic: true` prevents"
 )
 NOT_AS_PLANNED = (
-    "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
-    "which they are, and they count as the next of their configuration; `deterministic: true` has all runs launch alike"
+    "these functions have another number of profiled launches than the plan and the census say, so each launch counts "
+    "as the next one of its configuration; `deterministic: true` makes all runs launch the same kernels"
 )
 NO_STEP = (
-    "none of these launches is in a step of the window, so that they have no range: ncu did not see the program's NVTX "
+    "none of these launches is in a step of the window, so they have no range: ncu did not see the program's NVTX "
     "ranges, or the program launched nothing in its steps"
 )
-OWN_CENSUS = "; `ncu.census: ncu` has ncu count them all, instead of nsys"
+OWN_CENSUS = "; with `ncu.census: ncu`, ncu records all launches instead of nsys"
 
 
 @dataclass(frozen=True)

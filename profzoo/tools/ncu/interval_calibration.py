@@ -47,7 +47,7 @@ def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: fl
         expected: relative error that was expected; 0 if every launch was to be profiled, None if unknown.
 
     >>> describe_wider_intervals({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
-    'totals of l2_bytes came out within 20.0%, and not within 4.2% '
+    'totals of l2_bytes are known to 20.0%, not to 4.2% as planned,'
     """
     widths = relative_half_widths(totals)
     if not expected or not widths:
@@ -56,6 +56,6 @@ def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: fl
     if widths[name] <= CLEARLY * max(expected, ALIKE):
         return None
     return (
-        f"totals of {name} came out within {widths[name]:.1%}, and not within {expected:.1%} as planned: launches of "
-        "like times did unlike work; `ncu.launches: all` counts each of them, a smaller ncu.error more"
+        f"totals of {name} are known to {widths[name]:.1%}, not to {expected:.1%} as planned, because launches of "
+        "similar times did different work; `ncu.launches: all` profiles every launch, a smaller ncu.error more of them"
     )

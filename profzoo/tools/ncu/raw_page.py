@@ -101,10 +101,10 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
         if len(other):
             what, held = "launch" if name == "ID" else name, frame.loc[other[0], name]
             more = "the page is damaged, or holds more than one table"
-            raise DataError(f"{path}: row {other[0] + 1} is of {what} {held!r}: {more}")
+            raise DataError(f"{path}: row {other[0] + 1} has {what} {held!r}: {more}")
     frame = frame.sort_values("ID", key=lambda numbers: numbers.astype("int64"), ignore_index=True)
     if frame["ID"].duplicated().any():
-        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} is there twice: {AGAIN}")
+        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} occurs twice: {AGAIN}")
     return frame, {name: unit for name, unit in zip(heading, units, strict=True) if unit}
 
 

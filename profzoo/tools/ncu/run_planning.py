@@ -256,6 +256,6 @@ def main(
     )
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
     if told and (untold := read_untold_reason(told)):
-        planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
+        planned |= {"census_note": f"ncu recorded the launches itself, as the trace of nsys cannot: {untold}"}
     say(describe_plan(planned))
     write_json(planned, path)

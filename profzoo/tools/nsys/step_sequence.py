@@ -16,7 +16,7 @@ from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.step_schema import COLUMNS
 from profzoo.tools.nsys.trace import explain_no_steps, open_export, read_ranges, read_window_steps
 
-OTHERWISE = "so that nsys does not tell what ncu will see"
+OTHERWISE = "so the trace does not show which launches ncu will see"
 CURE = "set ncu.census to ncu"
 
 
@@ -77,7 +77,7 @@ def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
     if not inside.any():
         raise UntoldError(f"{path} holds no launch in a step of the window", "trace cuda and nvtx (nsys.traces)")
     if not whole_run and not inside.all():
-        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
+        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are outside its steps, {OTHERWISE}")
     if (launches.loc[inside, "graph"] >= 0).any():
         raise UntoldError(
             f"{path} has CUDA graphs as one launch each, {OTHERWISE}",
@@ -101,9 +101,9 @@ def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[i
         row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
         kernel = names.get(int(nsys_launches.unpack_configurations(row)["mangled"][0]), ("", "", ""))[2]
         raise UntoldError(
-            f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
+            f"{path}: step {step + 1} of {steps} launches other kernels than step 1, from its launch {at + 1} on "
             f"({kernel or 'a CUDA graph'}), {OTHERWISE}",
-            f"{CURE}, or have it launch alike (deterministic: true)",
+            f"{CURE}, or make all steps launch the same (deterministic: true)",
         )
     return launches.iloc[: counts[0]]
 
@@ -128,7 +128,7 @@ def main(
     except UntoldError as error:
         if not otherwise:
             raise
-        say(f"{csv}: {error.why}: ncu counts the launches itself")
+        say(f"{csv}: {error.why}: ncu records the launches itself")
         write_csv(pd.DataFrame(columns=COLUMNS), csv)
         write_json({"told": False, "why": error.why}, sidecar)
         return

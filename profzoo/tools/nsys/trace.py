@@ -26,15 +26,15 @@ LAUNCHING_KERNELS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunc
 # Event type of ranges in NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
 PUSH_POP = 59
 NO_WHOLE_STEP = (
-    "holds no whole step of the window, so that nothing is known per step: raise nsys.duration, lower nsys.delay, and "
+    "holds no whole step of the window, so no values per step are known: raise nsys.duration, lower nsys.delay, and "
     "have nvtx among nsys.traces"
 )
 NO_STEP = (
-    "holds no step of the window, so that nothing is known per step, and launches have no range: this nsys did not see "
-    "the program's NVTX ranges (`snakemake doctor` looks), or the program never came to a step (see its log)"
+    "holds no step of the window, so no values per step are known, and launches have no range: this nsys did not see "
+    "the program's NVTX ranges (`snakemake doctor` checks this), or the program never began a step (see its log)"
 )
 EARLIER = (
-    f"its ranges named {STEP} are the program's own, or those of an earlier profzoo, whose traces have to be made again"
+    f"its ranges named {STEP} are the program's own, or those of an earlier profzoo: such traces must be made again"
 )
 # The bits of a globalTid that name the process, as the signed integer that SQLite computes with.
 PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)

@@ -82,11 +82,11 @@ def find_gaps(table: pd.DataFrame, of_windows: "Sequence[ProcessFacts]", ran_on:
     found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
     if (fewest := int(counts.fillna(0).min().min()) if len(counts) else 0) < LEAST:
         found.append(
-            f"the window of {wall_ns / 1e6:.0f} ms holds {fewest} sample(s), and it takes {LEAST} to say anything: "
+            f"the window of {wall_ns / 1e6:.0f} ms holds {fewest} sample(s), but at least {LEAST} are needed: "
             "raise sample.window, or lower sample.interval_ms"
         )
     elif len(set(ran_on)) > len(counts):
-        found.append(f"of {len(set(ran_on))} GPUs {len(counts)} were sampled, those of the first node")
+        found.append(f"only {len(counts)} of {len(set(ran_on))} GPUs were sampled: the GPUs of the first node")
     return found
 
 
@@ -205,5 +205,7 @@ def describe_coarse_energy(table: pd.DataFrame) -> list[str]:
     errors = [energy_resolution(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
     worst = max((error for error in errors if not np.isnan(error)), default=0.0)
     return (
-        [f"the counter of energy is good to {worst:.1%}, not {ERROR:.0%}: it moved too seldom"] if worst > ERROR else []
+        [f"the energy counter is exact to {worst:.1%}, not to {ERROR:.0%}: it moved too seldom"]
+        if worst > ERROR
+        else []
     )

@@ -24,8 +24,8 @@ KERNEL = list(trace.DEVICE_KINDS).index("kernel")
 # A session loses its first kernels, so that of more steps the later ones are whole.
 LONGER = "raise torch.window, so that later steps are whole"
 NO_STEP = (
-    "holds no step of the window, so that nothing is known per step, and launches have no range: the program opened "
-    "none while torch.profiler recorded (see the log of the profiling job)"
+    "holds no step of the window, so no values per step are known, and launches have no range: the program opened no "
+    "range while torch.profiler recorded (see the log of the profiling job)"
 )
 
 
@@ -73,6 +73,6 @@ def _whole(events: trace.Trace, traced: str, facts: "Sidecar") -> tuple[trace.Tr
         raise DataError(f"{traced}: torch.profiler lost kernels, {told}: {LONGER}")
     if facts.get("traced_steps") != left:
         raise DataError(
-            f"{traced}: torch.profiler lost kernels, {told}, of which its sidecar says nothing: {trace.AGAIN}"
+            f"{traced}: torch.profiler lost kernels, {told}, but its sidecar does not say so: {trace.AGAIN}"
         )
     return losses.drop_steps(events, sorted(found.lacking)), True
