@@ -1,4 +1,4 @@
-"""The tools, a package each, and the registry that finds them: whatever asks which tool, asks here.
+"""The tools, one package each, and the registry that finds them.
 
 A tool is a folder with a `schema.yaml`: its part of the configuration, its place among the tools (`order`), what it
 does (`does`, of schema.DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that
@@ -13,11 +13,10 @@ losses: what it lost of what it was to record, for which a job is repeated;
 doctor: what it takes to run here;
 settings: what of its configuration follows from the whole configuration.
 
-A module defines what differs from profzoo/tools/defaults.py, which says what holds otherwise; an `activity` has to
-define its TABLE.
+A module defines only what differs from the defaults in profzoo/tools/defaults.py. An `activity` must define its TABLE.
 
-A module that goes through all tools declares so in a literal FILES, such as `("../tools/*/activity.py",)`, so that what
-it is made of is known.
+A module that imports such modules of all tools declares them in a literal FILES, such as `("../tools/*/activity.py",)`.
+A change of one of these files then makes the jobs of that module run again.
 """
 
 import functools
@@ -50,10 +49,14 @@ COUNTED = "_counted"
 class Command(Protocol):
     """A tool's module `command`.
 
-    PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. SEES_OTHERS: whether
-    it records what other processes run on the machine. BESIDE: files that run beside the measured program, by paths
-    from the project's root; a change of one makes the tool's jobs run again. `made` is the files to make, by the names
-    of the rule's outputs.
+    Attributes:
+        PROGRAM: the tool's name on PATH; None if it runs inside the measured process.
+        INSTALL: advice on how to install it.
+        SEES_OTHERS: whether it also records other processes of the machine.
+        BESIDE: files that run beside the measured program, as paths from the project's root. A change of one of them
+            makes the tool's jobs run again.
+
+    `made` in the methods holds the paths of the files to make, by the names of the rule's outputs.
     """
 
     PROGRAM: str | None
@@ -62,28 +65,34 @@ class Command(Protocol):
     BESIDE: Sequence[str]
 
     def check_settings(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
-
-    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-        """The words before the measured program, of which so many processes run."""
-
-    def program_options(self, made: Mapping[str, Path]) -> list[str]:
-        """The words that the measured program gets of it."""
-
-    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
-        """The words before the program and those of it, as the tool that is here takes them.
-
-        gpu: whether the cell will run on one.
+        """Check and return the tool's part of the configuration.
 
         Raises:
-            CollectError, ConfigError: it cannot run here.
+            ConfigError: the tool would refuse a setting when it runs.
+        """
+
+    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+        """Return the words to put before the command of the measured program, which runs in `processes` processes."""
+
+    def program_options(self, made: Mapping[str, Path]) -> list[str]:
+        """Return the options that the tool adds to the command of the measured program."""
+
+    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
+        """Return the whole command, adapted to the installed version of the tool.
+
+        Args:
+            command: the tool's words and the measured program's.
+            gpu: whether the cell will run on a GPU.
+
+        Raises:
+            CollectError, ConfigError: the tool cannot run on this machine.
         """
 
     def output_files(self, made: Mapping[str, Path]) -> list[Path]:
-        """The files that it must have left once it ends well."""
+        """Return the files that the tool must have written if it succeeds."""
 
     def arrange_outputs(self, made: Mapping[str, Path]) -> None:
-        """Put in its place what it left elsewhere."""
+        """Move files that the tool wrote elsewhere to their places."""
 
 
 class Settings(Protocol):
@@ -94,10 +103,13 @@ class Settings(Protocol):
 
 
 class Files(Protocol):
-    """A tool's module `files`. Patterns are of one cell, from results/{model}/ on, with {phase} in them."""
+    """A tool's module `files`. Patterns are names of one cell's files in results/{model}/ and contain {phase}.
+
+    `own` in the methods is the tool's part of the configuration.
+    """
 
     def exported_files(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What `all` makes with the tool, by its part of the configuration."""
+        """Return patterns of the files that the rule `all` makes with the tool."""
 
     def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
         """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it.
@@ -113,19 +125,24 @@ class Files(Protocol):
         """
 
     def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What of it tables take, and cannot be made of anything else that it leaves: all must be there, or none is."""
+        """Return patterns of the files that tables need together: if one is missing, the cell has none of them."""
 
     def name_parts(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What stands between the dots of the tool's file names, after the phase."""
+        """Return the parts of the tool's file names, between dots after the phase, by which they are recognised."""
 
 
 class Activity(Protocol):
     """A tool's module `activity`.
 
-    PLACE: among the tools whose numbers are held against each other, the one to go by first; None for one that sees
-    other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. TABLE: what
-    is declared of its CSV; FACTS: of its sidecar, beyond what all have. COLUMNS: of `summarise_cell`, for the page:
-    column and form, by heading.
+    Attributes:
+        PLACE: place among the tools whose numbers are compared, the most trusted first; None for a tool that measures
+            something else.
+        ALONE: whether each launch ran alone, by replay, so that the time per step means nothing.
+        TABLE: declaration of the tool's CSV.
+        FACTS: declaration of its sidecar, beyond the keys that all sidecars have.
+        COLUMNS: columns of `summarise_cell` to show on the page: by heading, the column and its format.
+
+    In the methods, `table` is the tool's CSV, and `facts` is its sidecar.
     """
 
     PLACE: int | None
@@ -145,7 +162,10 @@ class Activity(Protocol):
 
 
 class Failures(Protocol):
-    """A tool's module `failures`. CAUSES: pattern in its log, and the cause in words with what to do; first wins."""
+    """A tool's module `failures`.
+
+    CAUSES: pairs of a regular expression for the log, and the cause with advice; the first match counts.
+    """
 
     CAUSES: Sequence[tuple[str, str]]
 
@@ -154,9 +174,9 @@ class Losses(Protocol):
     """A tool's module `losses`."""
 
     def explain_losses(self, made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
-        """Why a job is to be repeated, nothing where it left all; and what its sidecar is to say of what it left.
+        """Return why a job has to be repeated, empty if nothing was lost; and facts about losses for its sidecar.
 
-        made: the job's files, by the names of its outputs.
+        made: paths of the job's files, by the names of the rule's outputs.
         """
 
 
@@ -164,10 +184,10 @@ class Doctor(Protocol):
     """A tool's module `doctor`."""
 
     def list_checks(self) -> "Sequence[Check]":
-        """What is looked at for it, in order."""
+        """Return the checks of the tool, in order."""
 
     def describe_use(self, lacking: frozenset[str]) -> str | None:
-        """How this machine can profile with it, where checks of these names lack something; None where it cannot."""
+        """Return how this machine can profile with the tool, None if it cannot; lacking: names of failed checks."""
 
 
 def settings_of(config: "Config", tool: str) -> Mapping[str, Any]:
@@ -177,12 +197,12 @@ def settings_of(config: "Config", tool: str) -> Mapping[str, Any]:
 
 
 def names() -> list[str]:
-    """The tools, in their order."""
+    """Return the names of the tools, in their order."""
     return list(schema.tool_schemas())
 
 
 def that(does: str) -> list[str]:
-    """Names of the tools that do one of DOES, in their order.
+    """Return the names of the tools that do this, in their order; does: one of DOES.
 
     >>> that(TRACE), that(COUNT)
     (['torch', 'nsys'], ['ncu'])
@@ -221,7 +241,7 @@ def with_setting(key: str) -> list[str]:
 
 
 def commands() -> dict[str, Command]:
-    """The modules `command` of all tools, by name."""
+    """Return the modules `command` of all tools, by name of the tool."""
     return cast(dict[str, Command], _filled("command", defaults.Command, names()))
 
 
@@ -231,33 +251,33 @@ def settings() -> dict[str, Settings]:
 
 
 def files() -> dict[str, Files]:
-    """The modules `files` of all tools, by name."""
+    """Return the modules `files` of all tools, by name of the tool."""
     return cast(dict[str, Files], _filled("files", defaults.Files, names()))
 
 
 def activities() -> dict[str, Activity]:
-    """The modules `activity` of the tools that have one, the tool to go by first."""
+    """Return the modules `activity` of the tools that have one, by name of the tool, the most trusted first."""
     found = cast(dict[str, Activity], _filled("activity", defaults.Activity, [*_parts("activity")]))
     return dict(sorted(found.items(), key=lambda item: math.inf if item[1].PLACE is None else item[1].PLACE))
 
 
 def compared_activities() -> dict[str, Activity]:
-    """Those of them whose numbers are held against each other."""
+    """Return the modules `activity` of the tools whose numbers are compared with each other."""
     return {name: activity for name, activity in activities().items() if activity.PLACE is not None}
 
 
 def failures() -> dict[str, Failures]:
-    """The modules `failures` of the tools that have one, by name."""
+    """Return the modules `failures` of the tools that have one, by name of the tool."""
     return cast(dict[str, Failures], _parts("failures"))
 
 
 def losses() -> dict[str, Losses]:
-    """The modules `losses` of the tools that have one, by name."""
+    """Return the modules `losses` of the tools that have one, by name of the tool."""
     return cast(dict[str, Losses], _parts("losses"))
 
 
 def doctors() -> dict[str, Doctor]:
-    """The modules `doctor` of the tools that have one, by name."""
+    """Return the modules `doctor` of the tools that have one, by name of the tool."""
     return cast(dict[str, Doctor], _parts("doctor"))
 
 

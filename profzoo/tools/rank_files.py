@@ -1,4 +1,4 @@
-"""The files that the processes of a cell on several GPUs leave, each named by host and rank."""
+"""Finds the files of a cell's processes on several GPUs, each named by host and rank."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,10 +7,12 @@ from profzoo.errors import DataError
 
 
 def files_by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
-    """Host, rank and file of each of a cell's processes, by rank; files are named `{host}.{rank}{ending}`.
+    """Return (host, rank, path) of each process of a cell, by rank; files are named `{host}.{rank}{ending}`.
+
+    what: what the files are, for messages, such as `trace`.
 
     Raises:
-        DataError: a process has none, or several; the message calls it by what it is.
+        DataError: a process has no file, or several.
     """
     found = {}
     for path in paths:

@@ -27,13 +27,14 @@ NEEDS: fact.Needs = {
 
 
 def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callable[[str], object] = print) -> None:
-    """Read the sampler's file and its sidecar, write the CSV and its own.
+    """Read the sampler's file and its sidecar, write the CSV and its sidecar.
 
-    That is the samples' and, besides, `samples` (of the GPU that has the fewest), `interval_reached_ms`, how power is
-    to be taken, the GPUs' power limits, and `gaps`: why they say nothing of the cell.
+    The new sidecar is a copy of the sampler's with further keys: `samples`, their number on the GPU with the fewest;
+    `interval_reached_ms`; the kind of power values; the GPUs' power limits; and `gaps`, why samples do not describe the
+    cell.
 
     Raises:
-        DataError: the run did not say when its window began.
+        DataError: the sidecar does not say when the window began.
     """
     facts, raw = read_facts(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
     windows = tables.process_windows(facts)

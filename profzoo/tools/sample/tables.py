@@ -1,4 +1,4 @@
-"""Samples of the window in base units, and what they say of a cell's power and energy."""
+"""Selects the samples of the window in base units, and computes a cell's power and energy from them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
 LEAST = 10
-# A mean of the last second is of the window once that second is over.
+# A mean over the last second belongs to the window after the window's first second.
 SECOND_NS = 1_000_000_000
 # Columns in base units: the sampler's, and what one of its units is.
 UNITS = {
@@ -32,7 +32,7 @@ UNITS = {
     "throttle_reasons": ("throttle_reasons", 1),
 }
 COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
-# What a GPU does not tell is empty.
+# Values that a GPU does not report are empty.
 TABLE = Table(
     columns=dict.fromkeys(COLUMNS, column_types.or_missing(column_types.NUMBER))
     | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
@@ -63,9 +63,12 @@ def process_windows(facts: "Sidecar") -> "Sequence[ProcessFacts]":
 
 
 def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> pd.DataFrame:
-    """The samples of a process' window, which began at a time and took so long; empty where NVML tells nothing.
+    """Return the samples of a process's window; values that NVML does not report are empty.
 
-    `t_ns` is from its beginning. `energy_j` is by the GPU's counter, from its first sample here.
+    `t_ns` counts from the window's beginning. `energy_j` counts from the GPU's first sample in the window.
+
+    Args:
+        raw: the sampler's table. began_ns, wall_ns: begin and length of the window in ns. process: number to add.
     """
     rows = raw[raw["time_ns"].between(began_ns, began_ns + wall_ns)]
     table = pd.DataFrame({"process": process, "t_ns": rows["time_ns"] - began_ns, "gpu_uuid": rows["gpu_uuid"]})
@@ -106,9 +109,9 @@ def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> dict[str, float | s
 def summarise_processes(table: pd.DataFrame, facts: "Sidecar") -> list[dict[str, float]]:
     """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
 
-    What the GPUs do not tell is left out. Energy, a step and an item (a sample of the data), is that between the
-    counter's first and last move, and the integral of power, each brought to the whole window by its length: the
-    columns' names say which. `energy_error` is what a move of the counter is of all of them.
+    Values that the GPUs do not report are left out. Energy is given per step and per item (a data sample), in two ways:
+    from the counter, between its first and last move, and from the integral of power. Both are scaled to the whole
+    window; the names of the columns say which is which. `energy_error` is one move of the counter over all its moves.
     """
     return [
         _of_window(table[table["process"] == process], window, facts["power_is"] == MEAN)
@@ -136,7 +139,7 @@ def _of_window(table: pd.DataFrame, window: "ProcessFacts", averaged: bool) -> d
 
 
 def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
-    """Whether each sample that tells of reasons has any of these."""
+    """Return whether each sample has any of these throttle reasons; samples without reasons are left out."""
     return (table["throttle_reasons"].dropna().astype("int64") & bits) > 0
 
 
@@ -160,9 +163,9 @@ def describe_clocks(table: pd.DataFrame) -> str:
 
 
 def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
-    """The mean power of a GPU, by the trapezoidal rule; not a number where fewer than LEAST samples tell it.
+    """Return the mean power of a GPU in W, by the trapezoidal rule; NaN with fewer than LEAST samples.
 
-    averaged: whether each sample is a mean of the last second.
+    averaged: each sample is a mean over the last second.
 
     >>> mean_power_w(pd.DataFrame({"t_ns": range(10), "power_w": [100.0] * 5 + [200.0] * 5}), averaged=False)
     150.0
@@ -175,9 +178,9 @@ def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
 
 
 def energy_counter_power_w(rows: pd.DataFrame) -> float:
-    """The mean power of a GPU from its counter's first move to its last; not a number where it moves less than LEAST.
+    """Return the mean power of a GPU in W between the energy counter's first and last move; NaN below LEAST moves.
 
-    Both ends are moves, as the counter stands still for longer than a sample takes.
+    The interval begins and ends with moves, because the counter stands still for longer than the sampling interval.
 
     >>> moving = [joule // 2 * 2 for joule in range(22)]
     >>> energy_counter_power_w(pd.DataFrame({"t_ns": [n * 10**7 for n in range(22)], "energy_j": moving}))
@@ -191,7 +194,7 @@ def energy_counter_power_w(rows: pd.DataFrame) -> float:
 
 
 def energy_resolution(rows: pd.DataFrame) -> float:
-    """What of the energy between the first move of a GPU's counter and its last one move is; nan where it stands still.
+    """Return one move of a GPU's energy counter over the energy between its first and last move; NaN without moves.
 
     >>> energy_resolution(pd.DataFrame({"energy_j": [0, 0, 5, 5, 10, 10, 15]}))
     0.5
@@ -201,7 +204,7 @@ def energy_resolution(rows: pd.DataFrame) -> float:
 
 
 def describe_coarse_energy(table: pd.DataFrame) -> list[str]:
-    """That the counter of energy leaves more open than it may, a line; none where it does not, or tells nothing."""
+    """Return a note if the energy counter's error is too large; empty if it is small enough or unknown."""
     errors = [energy_resolution(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
     worst = max((error for error in errors if not np.isnan(error)), default=0.0)
     return (

@@ -27,7 +27,8 @@ def summarise_kernels(table: pd.DataFrame, facts: "Sidecar") -> pd.DataFrame:
 def summarise_ranges(table: pd.DataFrame, facts: "Sidecar") -> tuple[str, Mapping[str, Any]]:
     """As of nsys; on a CPU the time that each part took, and REST, which add up to the steps, without launches.
 
-    A training step of the model's own opens what ranges it wants, so that parts alone may be little of it.
+    On a CPU, the parts and REST add up to the steps. REST is needed because a model with its own training step may open
+    other ranges than the parts.
     """
     if facts["device_type"] != "cuda":
         times = {row["name"]: row["cpu_ns"] for _, row in table[table["kind"] == "range"].iterrows()}

@@ -1,4 +1,4 @@
-"""Exports torch.profiler's operators, and its trace's launches, by range to one tidy CSV and by owner to another."""
+"""Exports torch.profiler's operators and launches to two CSV files: by range, and by owner."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ FACTS: fact.Needs = {
     "left_out?": fact.TEXTS,
 }
 KERNEL = list(trace.DEVICE_KINDS).index("kernel")
-# A session loses its first kernels, so that of more steps the later ones are whole.
+# A session loses its first kernels, so with more steps the later ones are complete.
 LONGER = "raise torch.window, so that later steps are whole"
 NO_STEP = (
     "holds no step of the window, so no values per step are known, and launches have no range: the program opened no "
@@ -36,7 +36,7 @@ def main(
 
     Raises:
         DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
-            step; or a launch has times that it cannot have had.
+            step; or a launch has impossible times.
     """
     facts = read_facts(sidecar, FACTS)
     raw = reading.read(operators, torch_tables.OPERATORS)
