@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping
 
 from profzoo.terminal import phrases
 
-# So many cells are named of those that lack the same.
+# Most cells to name of those that lack the same results.
 SHOWN = 3
 
 
 def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return one line per tool and reason; missing: model, phase, tool and reason, of collect.completeness.
+    """Return one line per tool and reason.
+
+    missing: `model`, `phase`, `tool` and `why` of each missing result, from collect.completeness.
 
     >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
     ['no results of ncu in 1 cell (lstm train): not measured yet']

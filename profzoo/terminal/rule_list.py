@@ -8,9 +8,9 @@ THEN = "Rules behind these, which make single files; `snakemake FILE` makes one:
 
 
 def format_rules(rules: Mapping[str, str]) -> str:
-    """The list.
+    """Return the list of rules as text.
 
-    rules: what each does, by name.
+    rules: description of each rule, by name.
 
     >>> print(format_rules({"tabulate": "Join.", "all": "Make."}))
     Rules for users; `snakemake help` explains their options:

@@ -18,19 +18,17 @@ ALL_VERDICTS = "all"
 HALVES = ("fitted", "held_out")
 NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
 UNSCORED = "not scored"
-# Of fewer errors, what nine of ten are below is not known.
+# With fewer errors, the bound of nine in ten errors is unknown.
 FEWEST_TRIALS = 9
 
 
 @dataclass(frozen=True)
 class Score:
-    """What trials said of a verdict's expected gains: how many, how many of them advised, and shares: those that helped
-    or slowed down of these, covered of all; error (either way), over (of gains that were less) and median_error are
-    relative.
+    """How well a verdict's expected gains matched trials; verdicts/scores.yaml describes the values.
 
-    Beside these, without which they say little: width, how many times the upper end of an interval is its lower one, in
-    the middle; constant_error, the median error of expecting of each cell the median gain of the other half; undecided,
-    the share of the advised of which trials do not tell whether it helped.
+    trials, advised: numbers of trials, and of trials with advice. helped, slowed_down, undecided: shares of the advice.
+    covered: share of all gains within their interval. error, over, median_error, constant_error: relative errors.
+    width: median ratio of an interval's ends.
     """
 
     trials: int
@@ -62,8 +60,10 @@ class ScoreColumns(TypedDict):
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of both halves by verdict, and what to do without; unrepeated: by how much the step of a cell may be
-    another one in other processes where one alone was timed, as Program.apart."""
+    """The scores of both halves by verdict, and values to use without a score; verdicts/scores.yaml describes them.
+
+    unrepeated: half width of the 90 % interval of the logarithm of another process's step, as in Program.apart.
+    """
 
     enough: int
     coin: float
