@@ -30,7 +30,11 @@ OF_RUN: fact.Needs = {
 
 
 def read(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
-    """Return the baseline tables with cell and sidecar of each; DataError where steps are missing."""
+    """Return the baseline tables, each with its cell and sidecar.
+
+    Raises:
+        DataError: a table lacks steps.
+    """
     found: Timed = []
     for path, sidecar in zip(tables, sidecars, strict=True):
         facts = read_facts(sidecar, OF_RUN)

@@ -60,12 +60,14 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
 def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell from the baseline: what ran, time per step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
-    `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
-    `step_lower_quartile_ns` and `step_upper_quartile_ns`; all on the GPU's clock (on a CPU, the host's). `items_per_s`
-    is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, in the process that they
-    disturbed most. `unsteady` says why times are not to be relied on. `arguments` are the words behind
-    `python -m models.run` that run the cell again.
+    `step_ns` is the mean of the steps in steady state over all processes; `step_low_ns` and `step_high_ns` are the ends
+    of its 95 % confidence interval. `step_median_ns` is the median, with the quartiles `step_lower_quartile_ns` and
+    `step_upper_quartile_ns`. All are on the GPU's clock (on a CPU, the host's). `items_per_s` follows from the mean.
+    `cpu_taken_share` is the share of the time in which other programs used the CPU, in the most disturbed process.
+    `unsteady` says why times are not to be relied on. `arguments` are the arguments of `python -m models.run` that run
+    the cell again.
+
+    timed: for each cell, the cell, rows of its time.csv, and its sidecar.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -123,8 +125,10 @@ def activity(
 ) -> pd.DataFrame:
     """Return one row per cell, tool, range and kernel (on a CPU: operator), per step, longest first.
 
-    exported: tool, cell, rows of its CSV, sidecar. `share` is of the time that the tool saw in the cell. Operators of
-    torch count with their own time, without what they call.
+    `share` is relative to the time that the tool saw in the cell. Operators of torch count with their own time, without
+    nested operators.
+
+    exported: for each tool and cell: tool, cell, rows of the tool's CSV, and sidecar.
     """
     frames = []
     for tool, cell, table, facts in exported:
@@ -145,8 +149,8 @@ def ranges(
 ) -> pd.DataFrame:
     """Return one row per cell, tool and range, per step: GPU time of the kernels launched in it, or CPU time.
 
-    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range; what of
-    a CPU's step is in no part has the range `other`, so that the parts of a cell add up to its step.
+    `clock` says which: gpu, or cpu for a cell that ran on a CPU. Launches outside of all parts have an empty range. On
+    a CPU, time outside of all parts has the range `other`, so that the ranges of a cell add up to its step.
     """
     rows = []
     for tool, cell, table, facts in exported:
@@ -173,11 +177,15 @@ def steps(
 ) -> pd.DataFrame:
     """Return one row per cell and process that nsys traced: where the time of a step goes.
 
-    baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
-    are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
-    kernels that communicate and wait for other processes, with nothing beside. `busy_share` is the rest of the GPU's
-    busy time in the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step,
-    and the part of the time for which others had the CPU, are the baseline's.
+    `waiting_ns` is the part of `busy_ns` and `communication_ns` in which only communication kernels run and wait for
+    other processes. `busy_share` is the GPU's other busy time over the unprofiled step; `nsys_busy_share` is the same
+    time over the step under nsys, which takes longer. Mean and median step, and the share of the time in which other
+    programs used the CPU, come from the baseline.
+
+    Args:
+        baseline: the table of cells.
+        traced: for each cell, the cell and rows of its nsys-steps.csv; of several processes, those of the first.
+        ranks: the table of the processes of cells on several GPUs.
     """
     unprofiled = ["step_ns", "step_median_ns", "cpu_taken_share"]
     frames = [rows.assign(**cell) for cell, rows in traced]
@@ -211,9 +219,12 @@ def agreement(
 ) -> pd.DataFrame:
     """Return one row per cell: launches and GPU time per step by tool, and each tool's slowdown.
 
-    baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
-    of one that runs launches alone).
     `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
+
+    Args:
+        baseline: the table of cells.
+        activities: the table of activity.
+        walls: tool, cell, and wall time in ns per step under the tool, for tools that do not run launches alone.
     """
     table = baseline[[*CELL, "step_ns"]].copy()
     seen = activities[activities["kind"] == "kernel"]

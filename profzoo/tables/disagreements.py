@@ -1,4 +1,4 @@
-"""Flags cells on which tools disagree, with the cause where it is known."""
+"""Flags cells on which tools disagree, with the cause if it is known."""
 
 import pandas as pd
 

@@ -25,7 +25,7 @@ MEASURED = ["launches", "total_ns", "mean_ns", "share"]
 COLUMNS = [*LEADING, *MEASURED, "source", *derived_metrics.QUANTITIES, *counters.INTERVALS]
 BOTH = f"{NSYS}+{NCU}"
 TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
-# What one tool alone saw of, and the other did not, is empty.
+# Columns of a tool that did not see the configuration are empty.
 TABLE = reading.Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
@@ -51,14 +51,15 @@ def join(
     """Return one row per launch configuration and range, longest total first; unmatched rows of either tool stay.
 
     Args:
-        nsys: rows of the cell's nsys.csv; steps: that they are of.
-        sets: rows of the cell's ncu.{set}.csv; where several hold a quantity of a launch, the first counts.
-        classes: class of each kernel by its name as either tool gives it.
-        census: every launch of its window, in order, by which those of the sets stand for the others.
+        nsys: rows of the cell's nsys.csv.
+        steps: number of steps that they cover.
+        sets: rows of the cell's ncu.{set}.csv; if several hold a quantity, the first counts.
+        classes: class of each kernel, by its name under either tool.
+        census: all launches of ncu's window, in order, from which the launches of the sets were chosen.
 
-    `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
-    The other quantities are ncu's, of the row's mean launch, with the intervals that hold those that are estimated nine
-    times in ten (kernels/counters.py). `source` names the tools that saw the configuration.
+    `launches` and `total_ns` are per step, `mean_ns` is per launch, and `share` is relative to the cell's GPU time; all
+    come from nsys. The other quantities are ncu's for the row's mean launch, with 90 % intervals if they are estimated
+    (kernels/counters.py). `source` names the tools that saw the configuration.
     """
     counted, ranged = _counted(sets, census)
     timed = nsys_tables.launches_in_steps(nsys)
@@ -87,7 +88,7 @@ def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
 
 
 def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
-    """Prefer, in each row, what was counted in its own range."""
+    """Prefer, in each row, counters from its own range to counters of all ranges."""
     if ranged.empty:
         return table
     keys = pd.MultiIndex.from_frame(table[[*KEYS, "range"]])
@@ -118,7 +119,7 @@ def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple
 def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: str) -> None:
     """Read a cell's exported CSV and write its kernel table.
 
-    sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
+    sets: ncu's tables, in the order in which they count. census: table of all launches, if the sets are sampled.
     """
     traced = reading.read(nsys, nsys_tables.TABLE)
     counted = [reading.read(path, export_schema.TABLE) for path in sets]

@@ -25,10 +25,10 @@ ALIGNED = ["step", "order", "kind", "name", "stream", "grid_x", "grid_y", "grid_
 
 @dataclass(frozen=True)
 class Others:
-    """Files of other tools than torch; empty where those were not chosen.
+    """Files of other tools than torch; empty for tools that were not chosen.
 
-    census: all launches of ncu's window, of so many steps; sets: what it counted, the first that counts first. nsys:
-    its export, with the sidecar of its report. peaks: the GPU's measured ones.
+    census: all launches of ncu's window, and its number of steps. sets: ncu's tables, in the order in which they count.
+    nsys: its export, with the sidecar of its report. peaks: the GPU's measured peaks.
     """
 
     census: str = ""

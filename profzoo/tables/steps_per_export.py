@@ -21,7 +21,7 @@ def count_profiled_steps(sidecar: "Sidecar") -> int:
     """Return the number of steps in an export's sums; of a damaged or whole-run trace, the steps in it.
 
     Raises:
-        DataError: it holds none.
+        DataError: the trace has no steps.
     """
     cell = sidecar["cell"]
     if sidecar.get("capture") != "run" and "traced_steps" not in sidecar:

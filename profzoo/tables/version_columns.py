@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def add_version_columns(
     cells: pd.DataFrame, measured: "Iterable[tuple[str, Mapping[str, str], Sidecar]]"
 ) -> pd.DataFrame:
-    """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty where there is none.
+    """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty without the program.
 
-    measured: tool, cell and sidecar of all that the cells' rows and other tables are made of. Where the tools of a cell
-    were run with several versions, all of them are named, with who had which.
+    If the tools of a cell ran with different versions, the column names all versions, each with its tools.
+
+    measured: tool, cell and sidecar of each input of the tables.
     """
     found: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
     for tool, cell, facts in measured:
