@@ -27,8 +27,8 @@ FILES_OF = ("kernels", "steps", "layers")
 def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> TracedCell:
     """Read a traced cell on one side.
 
-    files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
-    time_ns: what it took unprofiled, which its parts are scaled to: a step, or one of its `items`.
+    files: paths of nsys's CSV of `kernels` and `steps`, and of the CSV of `layers`, if they exist.
+    time_ns: unprofiled time in ns, to which the parts are scaled: of a step, or of one of its `items`.
     """
     step_ns = time_ns * items
     kernels, step = _read_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
@@ -50,7 +50,7 @@ def tabulate_contributions(
 ) -> pd.DataFrame:
     """Return the rows of all comparisons, columns contributions.COLUMNS.
 
-    compared: the table of comparisons. seen: of each side, the files of a cell.
+    compared: the table of comparisons. seen: for each side, the files of each cell.
     """
     frames = []
     for row in compared.to_dict("records"):
@@ -73,7 +73,7 @@ def tabulate_contributions(
 
 
 def main(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: str) -> None:
-    """Read the table of comparisons and what tools saw of each side (by FILES_OF and side, paths); write the parts."""
+    """Read the table of comparisons and the tools' files of each side; write the table of parts."""
     seen: dict[str, dict[Any, dict[str, str]]] = {}
     for what, by_side in files.items():
         for side, paths in by_side.items():

@@ -1,4 +1,4 @@
-"""What differs between two runs besides their times: the GPU, software, settings; said first in every comparison."""
+"""Lists differences between two runs besides their times: GPU, software, settings. Comparisons begin with them."""
 
 from typing import TYPE_CHECKING, Any
 

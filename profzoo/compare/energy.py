@@ -23,9 +23,9 @@ def energy_per_sample(csv: str, sidecar: str) -> Energies:
 
 
 def compare_energies(baseline: Energies, candidate: Energies) -> dict[str, float]:
-    """Return COLUMNS of the comparison table, medians over processes; nan if the sides share no method.
+    """Return COLUMNS of the comparison table, as medians over processes; NaN if the sides share no method.
 
-    The interval is over processes, which ran apart, and there from two a side on.
+    The interval is over processes, which ran separately; it needs at least two processes per side.
     """
     found = dict.fromkeys(COLUMNS, float("nan"))
     way = next((way for way in ENERGY_METHODS if way in baseline and way in candidate), None)

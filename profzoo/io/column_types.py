@@ -51,8 +51,9 @@ MEASURED = replace(or_missing(NUMBER), mixed=True)
 
 
 def parse_column(cells: Sequence[str], kind: Kind) -> Column:
-    """Convert a column: text unchanged, flags to bool, numbers to int64 if all are integers and present, else to
-    float64.
+    """Convert a column to its type.
+
+    Text stays unchanged, flags become bool, and numbers become int64 if all are present integers, otherwise float64.
 
     Raises:
         CellError: a field does not match the kind.

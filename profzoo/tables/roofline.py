@@ -111,8 +111,9 @@ def bound_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float
 
 
 def sums(kernels: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """SUMMED for each group of a kernel table's rows, per step, with the ends of their intervals: each over the rows in
-    which it was counted, whatever else was; empty where it was in none.
+    """Return SUMMED per step for each group of a kernel table's rows, with the ends of their intervals.
+
+    Each sum is over the rows in which the quantity was counted; it is empty if there are none.
     """
     times, keys = kernels["launches"].to_numpy(), [kernels[name] for name in by]
     values = _held(kernels["mean_ns"], kernels, {})[SUMMED].mul(times, axis=0)

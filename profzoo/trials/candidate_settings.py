@@ -23,8 +23,10 @@ SettingWords = list[str]
 
 
 class ExpectedGain(TypedDict):
-    """A gain with the ends of its interval, None where it has none, the verdict that expects it, and whether that holds
-    for the cell, so that it advises it."""
+    """An expected gain with the ends of its interval (None without one), and the verdict that expects it.
+
+    advised: whether the verdict applies to the cell, and so advises the settings.
+    """
 
     gain: float | None
     low: float | None
@@ -33,7 +35,7 @@ class ExpectedGain(TypedDict):
     advised: bool
 
 
-# A name of the panel that is not a variant: it doubles the batch.
+# This name in the panel is not a variant; it doubles the batch.
 DOUBLE_BATCH = "double_batch"
 # The name of a candidate's settings as a temporary variant.
 TRIAL_VARIANT = "tried"
@@ -44,7 +46,7 @@ GPU = "cuda"
 def candidate_words(cell_model: str, phase: str, config: "Config") -> tuple[dict[str, SettingWords], dict[str, str]]:
     """Return each candidate's setting words by name, and why other candidates cannot be tried, by name.
 
-    Candidates that change nothing of the cell are in neither.
+    Candidates that would not change the cell are in neither.
 
     Raises:
         ConfigError: the panel names an unknown variant.
@@ -75,7 +77,7 @@ def _name_candidates(config: "Config", cell: CellSettings) -> dict[str, GivenSet
     known = _panel_settings(config, cell["batch"])
     rules = verdict_rules.load_rules()["rules"]
     of_cpus = [rule for rule in rules if rule["of"] == cpu_verdicts.CPU]
-    # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
+    # The device of the cell need not be known here, so settings that are advised only on CPUs come last.
     rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
     advice = [_advice_words(one, cell) for rule in rules for one in rule["advice"]]
     own = {
@@ -107,7 +109,7 @@ def _advice_words(advice: Advice, cell: CellSettings) -> str:
 def name_candidate(words: str, config: "Config", batch: int | None = None) -> str:
     """Return the name of the panel's candidate with these settings, else the words themselves.
 
-    batch: samples in a batch of the cell, if that is known.
+    batch: data samples per batch of the cell, if known.
     """
     return _find_name(words, _panel_settings(config, batch))
 
@@ -127,7 +129,7 @@ def expected_gains(
 ) -> dict[str, dict[str, ExpectedGain]]:
     """Return the expected gain of each candidate, advised or not, by cell (`lstm train`) and name.
 
-    verdicts: the table of that name; batches: samples in a batch, by cell.
+    verdicts: the table of verdicts. batches: data samples per batch, by cell.
     """
     known = (
         verdicts["level"].isin([CELL_LEVEL, SETTING_LEVEL])

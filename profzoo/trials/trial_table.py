@@ -37,7 +37,7 @@ COLUMNS = {
 TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
-# An expectation is a hit this far from what was measured, or within the interval of that.
+# An expected gain is a hit within this relative distance of the measured gain, or within the interval of that.
 NEAR = 0.2
 NEEDS: fact.Needs = {
     "trials": {"candidates": {}, "refused": {}},
@@ -102,13 +102,14 @@ def tabulate_trials(
     """Return the table (COLUMNS): each cell's settings from the largest gain on, then failed and untried ones.
 
     Args:
-        cells: cell, steps of all processes, and their sidecar; expected: by cell and name; margin:
-            what counts as no difference.
+        cells: for each cell, the cell, steps of all processes, and their sidecar.
+        expected: expected gains by cell and name of the settings.
+        margin: largest relative difference that counts as equivalent.
 
-    `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
-    with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
-    against it, also where no verdict advises the settings (`advised`); `loss_difference` is that of the last loss,
-    `output_difference` the largest of the last outputs, after as many steps, relative to the cell's own.
+    `gain` is the time per data sample of the unchanged cell over the time with the settings, from pairs of processes of
+    the same round, with its 95 % confidence interval. `verdict` is the outcome as in a comparison. `outcome` compares
+    the gain with the expected one, even if no verdict advises the settings (`advised`). `loss_difference` and
+    `output_difference` are the differences of the last loss and of the last outputs, relative to the unchanged cell's.
     """
     rows: list[_Row] = []
     for cell, steps, facts in cells:
@@ -211,17 +212,17 @@ def _outcome(row: reading.Row) -> str:
     measured."""
     if not row["expected"] > 0 or not row["gain"] > 0:
         return ""
-    # Sure or not: what is slower is not repeated as often as it takes to be sure.
+    # Certain or not, because slower settings are not repeated often enough to be certain.
     if row["advised"] and row["gain"] < 1 - trial_search.WORTH:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
-    # For the same reason an interval of so few holds nearly everything.
+    # For the same reason, the interval of so few processes contains almost any gain.
     within = row["processes"] > trial_search.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
     return HIT if near or within else MISS
 
 
 def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:
-    """Read the cells' trials, and what was expected of them, write the table."""
+    """Read the cells' trials and the expected gains, and write the table."""
     known = read_json(expected, {"cells": {}})["cells"] if expected else {}
     cells = [(cell_of(path), reading.read(path, REPEATED), read_facts(f"{path}.json", NEEDS)) for path in paths]
     write_csv(tabulate_trials(cells, known, margin), csv)

@@ -120,8 +120,10 @@ def _name_matches(rows: pd.DataFrame, pattern: str) -> pd.Series:
 
 
 def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
-    """Ns that each launch takes at least by each roof; by its bound and efficiency where no more is known, and by its
-    class without these."""
+    """Return the least ns of each launch by each roof, one column per roof.
+
+    If only bound and efficiency are known, they follow from these; without counters, from the class of the kernel.
+    """
     known = rows.reindex(columns=list(ROOFS)).astype("float64")
     lacking = known.isna().all(axis=1)
     uncounted = lacking & rows["efficiency"].isna()

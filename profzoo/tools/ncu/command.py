@@ -172,9 +172,10 @@ def section_options(chosen: "SectionSet", also: Sequence[str] = ()) -> list[str]
 
 
 def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """Return the ncu command with its options and report. With several processes, ncu reports on the first one only, or
-    on each one, named by host and rank, if `ranks` is an output. With several runs, later reports go into the folder
-    `more`.
+    """Return the ncu command with its options and report.
+
+    With several processes, ncu reports only on the first one, or on each one by host and rank if `ranks` is an output.
+    With several runs, later reports go into the folder `more`.
 
     >>> wrap_command(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']

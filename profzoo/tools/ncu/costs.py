@@ -21,8 +21,11 @@ MEASURED, PARTS, PROBED = "measured", "sum of its parts", "probed"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes and seconds of one launch in kernel replay; basis: MEASURED, PARTS, an upper bound as parts overlap, or
-    PROBED, by a few launches of other kernels on this GPU."""
+    """Passes and seconds of one launch in kernel replay.
+
+    basis: MEASURED; PARTS, an upper bound, because the parts of a set share passes; or PROBED, from a few launches of
+    other kernels on this GPU.
+    """
 
     passes: int
     seconds: float

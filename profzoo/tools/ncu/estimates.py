@@ -90,8 +90,7 @@ class Estimates:
         return self.size[place] / self.samples[self.cell]
 
     def labels(self) -> np.ndarray:
-        """Return the stratum of each launch of the window, as an index into `strata`; -1 if no profiled launch
-        stands for it."""
+        """Return the stratum of each launch of the window, as an index into `strata`; -1 if it has none."""
         of_cell = np.where(self.stratum < 0, -1, np.searchsorted(self.strata, np.maximum(self.stratum, 0)))
         return of_cell[self.window.cells]
 

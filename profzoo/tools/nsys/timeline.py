@@ -21,8 +21,11 @@ ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI
 
 
 def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
-    communicates, or a copy between host and device."""  # fmt: skip
+    """Return one row per GPU operation: start and end in ns, correlation ID, process, and flags for its kind.
+
+    `kernel`: it is a kernel. `talking`: it is a kernel that communicates. `crossing`: it copies between host and
+    device.
+    """
     kinds = {"kernel": "demangledName", "copy": "copyKind", "set": ""}
     frames = []
     talking = _communicating(database, tables)
