@@ -63,7 +63,8 @@ def page_data(
 def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", on_cpu: bool = False) -> Markup | None:
     """Return the JSON data of a cell; None if there is nothing to draw.
 
-    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
+    tables: the cell's rows of the tables of kernels, roofline and layers, if they exist. on_cpu: whether the cell ran
+    on a CPU.
     """
     block: dict[str, object] = {}
     kernels, layers = tables.get("kernels"), tables.get("layers")

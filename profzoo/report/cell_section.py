@@ -39,8 +39,8 @@ def describe_cell(
 ) -> TemplateVariables:
     """Return the template's variables of a cell's section.
 
-    row: of the table of cells; tables: activity, steps, verdicts and ranks, and of DRAWN what there is, of all cells;
-    timelines: of typical steps, by cell; results: where its files are.
+    row: the cell's row of the table of cells. tables: activity, steps, verdicts, ranks and existing tables of DRAWN, of
+    all cells. timelines: timelines of typical steps, by cell. results: folder of the cells' files.
     """
     cell = row["model"], row["phase"]
     drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN_TABLES if name in tables}

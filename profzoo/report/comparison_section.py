@@ -53,7 +53,7 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "of the step": ("delta_share", "{:+.1%}".format),
     "launches": ("change", str),
 }
-# Left, and such as may take several lines.
+# Columns that are aligned left, and columns that may take several lines.
 TEXT_COLUMNS = ("model", "phase", "candidate", "outcome", "unsteady", "level", "range", "name", "launches")
 LONG_TEXT_COLUMNS = ("unsteady", "name")
 
@@ -61,7 +61,7 @@ LONG_TEXT_COLUMNS = ("unsteady", "name")
 def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
     """Return the template's variables of a comparison; `comparison` is None if there is none.
 
-    tables: `compare`, and `compare_parts` where the differences were put down to parts.
+    tables: `compare`, and `compare_parts` if the differences were split into parts.
     """
     if "compare" not in tables:
         return {"comparison": None}

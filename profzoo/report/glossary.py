@@ -57,10 +57,10 @@ class Entry(TypedDict):
 def load_groups(on_cpu: bool = False) -> dict[str, list[Entry]]:
     """Return the words by group, each with `word`, `means`, `also`, and `anchor` (its HTML id).
 
-    on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
+    on_cpu: whether all cells of the page ran on a CPU; words about GPUs are then left out.
 
     Raises:
-        ConfigError: an extension's words are of another form, or explain a word that is explained already.
+        ConfigError: an extension's file has another form, or explains a word that is explained already.
     """
     return _groups(on_cpu, extensions.folders())
 

@@ -39,8 +39,8 @@ def cells_context(
 ) -> TemplateVariables:
     """Return the table of cells for the template: non-empty columns, and a row per cell, the largest saving first.
 
-    missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did; `part`
-    and why of what is missing across them.
+    missing: `model`, `phase` and `why` of each missing cell, with `tool` if only one tool's measurement is missing; and
+    `part` and `why` of parts that are missing across cells.
     """
     table = _join_cells(tables)
     offered = dict(CELL_COLUMNS)
@@ -182,7 +182,7 @@ def _format_versions(sidecar: "Sidecar") -> str:
 
 
 def all_on_cpu(cells: pd.DataFrame) -> bool:
-    """Whether all cells ran on a CPU."""
+    """Return whether all cells ran on a CPU."""
     return bool(len(cells)) and all(map(value_formats.is_cpu_device, cells["device"]))
 
 

@@ -44,11 +44,11 @@ TEMPLATE = "page.html.j2"
 FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
 HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps")
-# What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
+# Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
 COMPARISON_TABLES = ("compare", "compare_parts")
 OPTIONAL_TABLES = (*COMPARISON_TABLES, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
-# What a page may do, whatever gets into it: run its own script, which is known by its hash, and load its styles, the
-# pictures in its figures and traces beside it; nothing of any other site.
+# The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
+# its figures, and traces beside it. It may load nothing from any other site.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'"
@@ -90,10 +90,10 @@ def main(
 ) -> None:
     """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page.
 
-    results: the folder that the cells' files are in, to which the page is to come.
+    results: folder of the cells' files, beside which the page is written.
 
-    asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
-    made; and `perfetto`, as the page takes it.
+    asked: `tools`; `timelines`, paths of typical steps' timelines; `lacking`, selected cells that cannot be made; and
+    `perfetto`, as for the page.
     """
     read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
@@ -198,7 +198,7 @@ def read_figure(path: str, on_cpu: bool = False) -> PageFigure:
     """Return a figure's name, title, inlined SVG and caption; on_cpu: whether all cells ran on a CPU.
 
     Raises:
-        DataError: the file is none that profzoo drew, as it holds what a browser would run or load.
+        DataError: profzoo did not draw the file, because it contains something that a browser would run or load.
     """
     name = Path(path).stem
     known = known_figures()[name]

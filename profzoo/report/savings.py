@@ -22,9 +22,9 @@ FIRST_COUNT = 5
 class Saving:
     """Saving by one piece of advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
 
-    saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
-    score: how right such advice has been, where that is recorded; unsteady: why the cell's times are not to be relied
-    on, empty where they are.
+    saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, REPLAYED or AT_MOST. typed: command to type.
+    score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty if
+    they are.
     """
 
     model: str
@@ -42,15 +42,15 @@ class Saving:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Model and phase."""
+        """Return model and phase."""
         return self.model, self.phase
 
 
 def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
     """Return the savings by all advice on cells and layers, the largest first, unsteady cells last.
 
-    These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
-    where there are any.
+    Unsteady cells come last, because times that other programs disturbed are the longest. tables: cells, verdicts and,
+    if there are any, trials.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
     arguments = list_run_arguments(tables["cells"])

@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
 from profzoo.tables import schemas, step_shares
 
-# Parts that take less are not shown, in %.
+# Smallest part to show, in %.
 LEAST_PERCENT = 0.5
 NO_ROWS = pd.DataFrame(columns=schemas.CELL)
 
@@ -24,7 +24,7 @@ class StripPart(TypedDict):
 def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[StripPart]:
     """Return the parts with share in % and colour: ranges of a cell on a CPU, parts by nsys of a cell on a GPU.
 
-    Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
+    The strip is empty if the cell has neither. tables: steps and, if there are any, ranges of all cells.
     """
     given = (tables.get(name, NO_ROWS) for name in ("steps", "ranges"))
     steps, ranges = (schemas.rows_of_cell(table, model, phase) for table in given)

@@ -114,7 +114,10 @@ def test_ranges_that_nsys_sees_or_not(nsys, body: str, said: str, advised: bool)
         ("exit 1", "nsys failed (exit code 1): it printed nothing"),
         ("echo one; echo 'cannot do it' >&2; exit 3", "nsys failed (exit code 3): cannot do it"),
         ("echo 'Connection to Agent lost'; exit 0", "nsys did not reach the agent"),
-        (f"echo 'nsys did not answer' >&2; exit {external_programs.TIMED_OUT}", "nsys did not answer: check again when"),
+        (
+            f"echo 'nsys did not answer' >&2; exit {external_programs.TIMED_OUT}",
+            "nsys did not answer: check again when",
+        ),
     ],
 )
 def test_an_nsys_that_fails_says_nothing_of_ranges(nsys, body: str, advice: str) -> None:
