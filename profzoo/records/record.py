@@ -1,7 +1,8 @@
 """Reads and writes job records: what a job used, and the size and digest of each file that it made.
 
-A job that collects has it in its sidecar. Of any other it is a JSON file of the first output's name in the folder
-`.records` beside that; the further files that a job of either kind made have a file there which names the record.
+The record of a collecting job is part of its sidecar. The record of any other job is a JSON file in the folder
+`.records` beside the first output, with its name. For each further output of a job, a file in `.records` refers to the
+record.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """What one job was made of, and what it made.
+    """The inputs and outputs of one job.
 
     job: all that it went by, as JSON has it. inputs: digests of the files that it read and that other jobs made, by
     path; of these a later run knows what they are. sources: digests of the files that it was run with, by their keys.
@@ -56,7 +57,7 @@ class Record:
 
 
 def record_path(output: Path) -> Path:
-    """Path of the record of an output, or of a file that refers to it.
+    """Return the path of the record of an output, or of the file that refers to it.
 
     >>> record_path(Path("results/tables/cells.csv")).as_posix()
     'results/tables/.records/cells.csv.json'
@@ -65,10 +66,10 @@ def record_path(output: Path) -> Path:
 
 
 def make_entries(paths: Iterable[Path]) -> dict[str, Entry]:
-    """Size and digest of files and folders, by name.
+    """Return size and digest of files and folders, by name.
 
     Raises:
-        OSError: one of them cannot be read.
+        OSError: a file or folder cannot be read.
     """
     return {path.name: Entry(digests.measure_size(path), digests.compute_digest(path)) for path in paths}
 
