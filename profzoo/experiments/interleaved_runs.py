@@ -56,7 +56,7 @@ def run_in_turn(
     Args:
         commands: the commands, in order.
         at_once: number of processes that start at the same time.
-        printed: where the output of each process goes; None for this process's output.
+        printed: file for the output of each process; empty for the output of this process.
         by_shifts: number of processes of a round, which work in shifts and start together; 0 for no shifts.
     """
     a_round = by_shifts or 1

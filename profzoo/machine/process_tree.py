@@ -42,8 +42,8 @@ def end_processes(
 ) -> list[int]:
     """End the processes below this one except those in `before`; returns the processes that remain.
 
-    stages: pairs of a signal and the seconds to wait for the processes to end after it, in order. wait: function that
-    waits for a number of seconds.
+    stages: pairs (seconds, signal), in order: a signal to send, 0 for none, and the time that the processes get to end.
+    wait: function that waits for a number of seconds.
     """
     left: list[int] = list_alive(before)
     for seconds, number in stages:

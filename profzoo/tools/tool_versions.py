@@ -45,7 +45,7 @@ def short(printed: str) -> str:
 def merge_versions(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return one text per versioned program for all tools of a cell; if versions differ, with the tool of each.
 
-    by_tool: versions, as `of` has them, by tool.
+    by_tool: results of versions_of, by tool.
 
     >>> merge_versions({"time": {"torch": "2.9.0"}, "nsys": {"torch": "2.10.0", "nsys": "2025.3"}})
     {'torch': '2.9.0 (time), 2.10.0 (nsys)', 'nsys': '2025.3'}

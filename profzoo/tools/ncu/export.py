@@ -41,12 +41,11 @@ OWN_CENSUS = "; with `ncu.census: ncu`, ncu records all launches instead of nsys
 
 @dataclass(frozen=True)
 class Exported:
-    """What was profiled as a table, and its units.
+    """The exported table of a section set, with its units.
 
-    other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for. totals: as matching has them; expected: the error of
-    these that was planned. by_nsys: whether nsys traced the launches that they stand for. in_steps: whether one of
-    those profiled is in a step.
+    other_choices: functions of kernels that the census lacks. not_as_planned: functions whose launches were not
+    profiled as planned. totals: result of census_matching.estimate_totals. expected: relative error of the totals that
+    was planned. by_nsys: whether the census comes from nsys. in_steps: whether any profiled launch is in a step.
     """
 
     table: pd.DataFrame

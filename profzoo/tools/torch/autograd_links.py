@@ -37,7 +37,7 @@ def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
     forward = (operators["forward_thread"] == 0) & (operators["sequence"] >= 0)
     counts = np.bincount(operators["thread"][forward]) if forward.any() else np.zeros(1)
     _, numbers = np.unique(operators["forward_thread"][nodes], return_inverse=True)
-    # A node without any link belongs to the thread with the most forward operators.
+    # A number without any link stands for the thread with the most forward operators.
     threads = np.full(int(numbers.max(initial=0)) + 1, int(counts.argmax()), dtype=np.int64)
     order = np.argsort(operators["start"][nodes], kind="stable")
     begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
@@ -47,7 +47,7 @@ def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
     known = (begin >= 0) & (node >= 0)
     pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
     pairs, votes = np.unique(pairs, axis=1, return_counts=True)
-    # The pair with most votes last, as it is to stay.
+    # The pair with the most votes is assigned last, so it stays.
     for index in np.argsort(votes, kind="stable"):
         threads[pairs[0, index]] = pairs[1, index]
     return threads[numbers]

@@ -83,8 +83,8 @@ def _launch_calls(found: Trace) -> np.ndarray:
 def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
     """Return the call of the first recorded replay of a CUDA graph if it lacks kernels that later replays have.
 
-    Only the beginning of a trace is lost in this way: nothing before that replay is recorded, and all later replays
-    have more kernels. made: launching calls; ran: whether any kernel of each is recorded.
+    Only the beginning of a trace is lost in this way: nothing before that replay is recorded, and no later replay has
+    just the same kernels. made: launching calls; ran: whether any kernel of each is recorded.
     """
     if not ran.any():
         return made[:0]
