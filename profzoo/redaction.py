@@ -97,7 +97,7 @@ def _secrets(environment: Mapping[str, str], sidecars: Iterable[JsonObject]) -> 
 
 
 def hosts(sidecars: Iterable[JsonObject]) -> dict[str, str]:
-    """Replacement names for this host and those in sidecars: host-1, host-2, ..."""
+    """Return replacement names for this host and the hosts in sidecars: host-1, host-2, ..."""
     told = {socket.gethostname()}
     for facts in sidecars:
         told |= {
@@ -107,7 +107,7 @@ def hosts(sidecars: Iterable[JsonObject]) -> dict[str, str]:
 
 
 def users(environment: Mapping[str, str], sidecars: Iterable[JsonObject] = ()) -> set[str]:
-    """Names of this user and of the owners of folders in sidecars."""
+    """Return the names of this user and of the owners of folders in sidecars."""
     found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(OSError, KeyError, ImportError):
         found.add(getpass.getuser())
@@ -116,7 +116,7 @@ def users(environment: Mapping[str, str], sidecars: Iterable[JsonObject] = ()) -
 
 
 def folders(sidecars: Iterable[JsonObject] = ()) -> dict[str, str]:
-    """Replacement names for folders of this user and machine, and of those in sidecars."""
+    """Return replacement names for folders of this user and machine, and for folders in sidecars."""
     given = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
     given |= {str(Path(place).resolve()): name for place, name in given.items()}
     told = "\n".join(map(json.dumps, sidecars))

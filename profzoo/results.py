@@ -114,7 +114,8 @@ class Cell:
 
     @property
     def steps(self) -> pd.DataFrame:
-        """The steps of the unprofiled baseline: wall time, GPU time, samples of the data."""
+        """The steps of the unprofiled baseline, one row per step: wall time, GPU time and number of data samples."""
+        # With `torch.baseline`, the baseline's steps run in the process that torch.profiler profiles afterwards.
         return self.tables[next((name for name in tools.timed_tables() if name in self.tables), tools.BASELINE)]
 
     @property

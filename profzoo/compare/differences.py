@@ -26,7 +26,7 @@ DERIVED = ("model", "module", "steps", "samples", "window", "fit")
 
 
 def describe_sidecar_differences(baseline: "Sidecar", candidate: "Sidecar") -> list[str]:
-    """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
+    """Return each difference of two sidecars of one cell in words, such as `torch 2.10 -> 2.11`.
 
     >>> before = {"torch": "2.10", "cell": {"precision": "fp32"}}
     >>> describe_sidecar_differences(before, {"torch": "2.11", "cell": {"precision": "bf16"}})

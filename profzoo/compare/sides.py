@@ -44,7 +44,7 @@ class Side:
 
 
 def sides_of(config: "Config") -> list[Side]:
-    """Return the sides of a comparison, the reference side first; none if the configuration names no candidate.
+    """Return the sides of a comparison, the reference side first; empty if the configuration names no candidate.
 
     Raises:
         ConfigError: a side is neither a variant nor a folder, or is both reference side and candidate.

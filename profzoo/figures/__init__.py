@@ -26,12 +26,11 @@ KINDS: dict[str, tuple[type, ...]] = {
 class Figure:
     """The declarations in a figure's module.
 
-    order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
-    needs: what the chosen tools do (tools.DOES), files that they provide (tools.PROVIDED), names of tools, what is made
-    of several (`roofline`, `layer_counters`), or tables of a comparison; one of them must be there, empty for none;
-    options: keys of the configuration's `figures` that `draw` takes by name; caption: what
-    readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU. path, module: the file and the
-    dotted name of its module.
+    order: place in the report. title: title in words. inputs: names of the tables that `draw` takes, in order. needs:
+    names of tools, what chosen tools do (tools.DOES), files that they provide (tools.PROVIDED), combined data
+    (`roofline`, `layer_counters`) or tables of a comparison, one of which must exist; empty for no condition. options:
+    keys of the configuration's `figures` that `draw` takes by name. caption: explanation for readers. cpu_title,
+    cpu_caption: title and caption if all cells ran on a CPU. path, module: file and dotted name.
     """
 
     name: str
@@ -89,8 +88,7 @@ def _declared(paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
 def list_drawable(have: Collection[str]) -> list[str]:
     """Return the names of the figures for which there is data.
 
-    have: chosen tools, what these do and provide, what is made of several, and tables of a comparison where there is
-    one.
+    have: chosen tools, what they do and provide, combined data, and tables of a comparison if there is one.
     """
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 

@@ -37,7 +37,7 @@ class Rule:
 
 
 def parse_rules(content: JsonObject) -> tuple[Rule, ...]:
-    """Return the rules in order.
+    """Return the rules of a parsed kernel_classes.yaml, in order.
 
     Raises:
         ConfigError: a rule names a class that is not listed, gives no reason, or is no regular expression.

@@ -40,11 +40,14 @@ class Entry:
 class Record:
     """The inputs and outputs of one job.
 
-    job: all that it went by, as JSON has it. inputs: digests of the files that it read and that other jobs made, by
-    path; of these a later run knows what they are. sources: digests of the files that it was run with, by their keys.
-    changed: keys of the sources that changed while it ran. files: what it made, by name beside the record's own output.
-    passing: whether that is removed once others are made of it. imports: digests of the modules that a script
-    imported, by path from the working folder.
+    Attributes:
+        job: job text as JSON values.
+        inputs: digests of the files that the job read and other jobs made, by path.
+        sources: digests of the source files that it ran with, by key.
+        changed: keys of the sources that changed while it ran.
+        files: size and digest of its outputs, by name relative to the record's own output.
+        passing: whether the outputs are removed after other files are made from them.
+        imports: digests of the modules that a script imported, by path relative to the working folder.
     """
 
     job: Mapping[str, Any]

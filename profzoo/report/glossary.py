@@ -73,7 +73,7 @@ def _groups(on_cpu: bool, extended: tuple[Path, ...]) -> dict[str, list[Entry]]:
 
 
 def _content() -> dict[str, list[Word]]:
-    """The entries by group: profzoo's own, and behind them those of extensions."""
+    """Return the entries by group: profzoo's own, then the entries of extensions."""
     content: dict[str, list[Word]] = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
     own = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
     for path, groups in own.items():

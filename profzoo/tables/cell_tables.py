@@ -40,7 +40,7 @@ def _precision(facts: "Sidecar") -> str:
 
 
 def check_sidecars(sidecar: str | Path, facts: "Sidecar") -> None:
-    """Raise DataError where a sidecar belongs to another cell than its path says."""
+    """Raise DataError if a sidecar belongs to another cell than its path says."""
     place, told = cell_of(sidecar), facts.get("cell")
     if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
         return
@@ -109,7 +109,7 @@ def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
 def add_tool_columns(
     baseline: pd.DataFrame, exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]"
 ) -> pd.DataFrame:
-    """Add the columns of tools to the table of cells; exported: tool, cell, rows of its CSV, sidecar."""
+    """Add the columns of tools to the table of cells; exported: tool, cell, rows of the tool's CSV, and sidecar."""
     found: dict[tuple[str, ...], dict[str, float | str]] = {}
     for tool, cell, table, facts in exported:
         if columns := tools.activities()[tool].summarise_cell(table, facts):

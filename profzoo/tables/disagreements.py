@@ -43,7 +43,7 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
 
 
 def _alone(row: pd.Series) -> str | None:
-    """Return whether a tool's longer time is what every launch takes longer when it runs alone."""
+    """Return the cause if a tool's longer time is explained by launches that run alone; else None."""
     compared = tools.compared_activities()
     beside = {name: row.get(f"{name}_gpu_ns") for name, activity in compared.items() if not activity.ALONE}
     others = [ns for ns in beside.values() if pd.notna(ns)]

@@ -50,7 +50,7 @@ def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
 
 
 def least(step: Row, shares: Mapping[str, float], names: Sequence[str]) -> float:
-    """Return a lower bound of the step's share that the GPU idles or waits for these causes, at least 0.
+    """Return a lower bound of the step's share in which the GPU is idle for these causes, at least 0.
 
     A profiler only lengthens idle time. In the unprofiled step, the other causes therefore take at most as long as
     under the profiler. The rest of the idle time belongs to these causes.

@@ -46,7 +46,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 def _measured(
     timed: baseline_steps.Timed, exported: Exported, counted: Mapping[str, Sequence[str]]
 ) -> "list[tuple[str, Mapping[str, str], Sidecar]]":
-    """Return tool, cell and sidecar of all inputs; counted: sidecars of tools without a table of their own, by tool."""
+    """Return tool, cell and sidecar of all inputs; counted: sidecars of tools without a table here, by tool."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
     found += [(tool, cell, facts) for tool, cell, _, facts in exported]
     return found + [

@@ -7,7 +7,7 @@ from typing import Any
 
 from profzoo.tools import BASELINE
 
-# Rules that measure, besides those of tools: what they are called, and the phase where no wildcard has it.
+# Measuring rules besides the rules of tools: their names for readers, and the phase if no wildcard holds it.
 MEASURING: Mapping[str, tuple[str, str]] = {
     "train_weights": ("weights", "train"),
     "time_training": (BASELINE, "train"),

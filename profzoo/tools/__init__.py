@@ -1,17 +1,17 @@
 """The tools, one package each, and the registry that finds them.
 
-A tool is a folder with a `schema.yaml`: its part of the configuration, its place among the tools (`order`), what it
-does (`does`, of schema.DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that
-it has those of these modules that concern it, under these names:
+A tool is a folder with a `schema.yaml`. This file holds the tool's part of the configuration, its place among the tools
+(`order`), what it does (`does`, from schema.DOES) and, if known, the seconds of one of its jobs on a GPU and on a CPU
+(`costs`). The folder may also contain these modules:
 
-command: its command line from the configuration;
-files: what it leaves under results/, and what tables are made of;
-export: its reports as tidy CSV, called by a script of the workflow;
-activity: what its exported CSV says of kernels, parts of the step, and cells;
-failures: what its program prints when it fails, and what to do;
-losses: what it lost of what it was to record, for which a job is repeated;
-doctor: what it takes to run here;
-settings: what of its configuration follows from the whole configuration.
+command: builds the tool's command line from the configuration;
+files: names the tool's files under results/, and the files that tables are made of;
+export: turns the tool's reports into CSV; a script of the workflow calls it;
+activity: summarises an exported CSV by kernel, by part of the step, and by cell;
+failures: explains messages of a failing program, and what to do;
+losses: finds events that the tool failed to record, after which the job is repeated;
+doctor: checks what the tool needs on this machine;
+settings: completes the tool's settings from the whole configuration.
 
 A module defines only what differs from the defaults in profzoo/tools/defaults.py. An `activity` must define its TABLE.
 
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from profzoo.machine.doctor_checks import Check
 
 HERE = Path(__file__).parent
+# The unprofiled baseline, which is measured with every tool.
 BASELINE: Final = schema.BASELINE
 TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = schema.DOES
-# The sidecar of a tool's counters, among its table inputs, where the tool has no table there.
+# Ends the name of the sidecar of a tool's counters among its table inputs, if the tool has no table there.
 COUNTED = "_counted"
 
 
@@ -99,7 +100,7 @@ class Settings(Protocol):
     """A tool's module `settings`."""
 
     def resolve_settings(self, config: "Config") -> Mapping[str, Any]:
-        """The tool's part of the configuration, by all of that, which is complete; ConfigError where two disagree."""
+        """Return the tool's part of the complete configuration; raise ConfigError if settings contradict each other."""
 
 
 class Files(Protocol):
@@ -112,13 +113,13 @@ class Files(Protocol):
         """Return patterns of the files that the rule `all` makes with the tool."""
 
     def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
-        """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it.
+        """Return patterns of the files that tables are made of, by name: `{tool}`, `{tool}_sidecar`, and others.
 
-        A tool without a table that counted something has the sidecar of the counters, under `{tool}_counted`.
+        A tool that counted something, but has no table here, names the sidecar of its counters `{tool}_counted`.
         """
 
     def provided_files(self, own: Mapping[str, Any]) -> Mapping[str, str]:
-        """Files that other rules read by what these hold: patterns by names of PROVIDED.
+        """Return patterns of the files that other rules read, by names of PROVIDED, which say what a file holds.
 
         The `table_inputs` under such names are provided as well. If several chosen tools provide one file, the tool
         that the configuration names last counts; the baseline counts least.
@@ -152,13 +153,13 @@ class Activity(Protocol):
     COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
 
     def summarise_kernels(self, table: "pd.DataFrame", facts: "Sidecar") -> "pd.DataFrame | None":
-        """Columns kind, name, range, count and ns of its kernels or operators, sums over its window; None for none."""
+        """Return kernels or operators with sums over the window, or None: columns kind, name, range, count, ns."""
 
     def summarise_ranges(self, table: "pd.DataFrame", facts: "Sidecar") -> tuple[str, Mapping[str, Any]] | None:
-        """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
+        """Return the clock (gpu or cpu), and ns and launches by part of the step, as sums over the window; or None."""
 
     def summarise_cell(self, table: "pd.DataFrame", facts: "Sidecar") -> Mapping[str, float | str]:
-        """Columns that the table of cells gets from it: numbers, and `clocks`, why these were not steady."""
+        """Return the tool's columns of the table of cells: numbers, and `clocks`, why clock rates were not steady."""
 
 
 class Failures(Protocol):

@@ -104,11 +104,11 @@ class Activity:
         """Defaults of an activity depend on neither the tool nor its module."""
 
     def summarise_kernels(self, table: Any, facts: "Sidecar") -> None:
-        """No kernels."""
+        """Return None: the table has no kernels."""
 
     def summarise_ranges(self, table: Any, facts: "Sidecar") -> None:
-        """No parts of the step."""
+        """Return None: the table has no parts of the step."""
 
     def summarise_cell(self, table: Any, facts: "Sidecar") -> Mapping[str, float | str]:
-        """No columns."""
+        """Return no columns."""
         return {}

@@ -19,7 +19,7 @@ def profilers() -> list[str]:
 
 
 def versions_of(facts: "Sidecar") -> dict[str, str]:
-    """Versions by what they are of: torch, driver (of a GPU), and the tool where that is a program of its own.
+    """Return versions by name: `torch`, `driver` (with a GPU), and the tool if it is a program of its own.
 
     facts: a sidecar; versions that it lacks are left out.
 

@@ -208,8 +208,7 @@ def _expected_of(row: _Trial, known: "Mapping[str, ExpectedGain]") -> "ExpectedG
 
 
 def _outcome(row: reading.Row) -> str:
-    """Whether what was expected came, and whether advice slowed the cell down; nothing where nothing was expected or
-    measured."""
+    """Return whether a gain was as expected, or advice slowed the cell down; empty without both gains."""
     if not row["expected"] > 0 or not row["gain"] > 0:
         return ""
     # Certain or not, because slower settings are not repeated often enough to be certain.

@@ -143,7 +143,7 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
 
 
 def unprofiled_step_ns(timed: "Sidecar") -> float:
-    """Return the unprofiled step in ns, the median of several processes; timed: the baseline's sidecar.
+    """Return the unprofiled step in ns, as the median of its processes; timed: the baseline's sidecar.
 
     >>> unprofiled_step_ns({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
     6.0
@@ -152,7 +152,9 @@ def unprofiled_step_ns(timed: "Sidecar") -> float:
 
 
 def process_spread(timed: "Sidecar") -> float:
-    """Return how far the mean of as many other processes may differ, relative; timed: the baseline's sidecar.
+    """Return by how much the mean of as many other processes may differ, relative and with 90 % confidence.
+
+    timed: the baseline's sidecar. The result is 0 if the baseline ran in a single process.
 
     >>> several = {"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}
     >>> round(process_spread(several), 2), process_spread({"step_ns": 9.0})

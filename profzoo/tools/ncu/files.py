@@ -28,7 +28,7 @@ def table_inputs(own: "NcuSettings") -> Mapping[str, str]:
 
 
 def provided_files(own: "NcuSettings") -> Mapping[str, str]:
-    """Counters of the default set's launches, advice on these, and coverage; nothing where the set measures ranges."""
+    """Return counters, advice and coverage of the default set's launches; empty if the set measures ranges."""
     if own["set"] not in launch_sets(own):
         return {}
     launches = "{phase}.ncu.csv"

@@ -146,7 +146,7 @@ def select_sample(
 
 
 def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """Select all launches of the window, or of the requested kernels, in one run; arguments as in `select_sample`."""
+    """Select all launches of the window, or of the requested kernels, in one run; arguments as for select_sample."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
     words = ["--kernel-name-base", "mangled", *named]

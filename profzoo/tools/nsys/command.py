@@ -192,7 +192,7 @@ def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
 
 
 def check_settings(nsys: "NsysSettings") -> "NsysSettings":
-    """The configuration of nsys with present names of reports; nothing in it that nsys would refuse or do otherwise.
+    """Check the configuration of nsys and return it with current names of reports.
 
     Raises:
         ConfigError: a report is unknown, nsys does not support a combination, or an option is given twice.

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """The tables of launches and of replayed steps, and the configured reports of `nsys stats`."""
+    """Return the table of launches, the tables of simulated steps, and the configured reports of `nsys stats`."""
     tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
 def table_inputs(own: "NsysSettings") -> Mapping[str, str]:
-    """The table of launches with its sidecar, where the step goes, and launches with what ncu counted of them."""
+    """Return the table of launches with its sidecar, the parts of the step, and the cell's kernel table."""
     return {
         "nsys": "{phase}.nsys.csv",
         "steps": "{phase}.nsys-steps.csv",
@@ -24,7 +24,7 @@ def table_inputs(own: "NsysSettings") -> Mapping[str, str]:
 
 
 def provided_files(own: "NsysSettings") -> Mapping[str, str]:
-    """The launches, the trace itself, and what is made of it: simulations, one typical step, and processes."""
+    """Return the table of launches, the trace, and the tables and simulations that are made of the trace."""
     return {
         "launch_times": "{phase}.nsys.csv",
         "trace_database": "{phase}.nsys.sqlite",
@@ -38,11 +38,11 @@ def provided_files(own: "NsysSettings") -> Mapping[str, str]:
 
 
 def required_files(own: "NsysSettings") -> Sequence[str]:
-    """The table of launches with its sidecar, and where the step goes."""
+    """Return the table of launches with its sidecar, and the parts of the step."""
     return ["{phase}.nsys.csv", "{phase}.nsys.csv.json", "{phase}.nsys-steps.csv"]
 
 
 def name_parts(own: "NsysSettings") -> Sequence[str]:
-    """Names between dots."""
+    """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
     return [*tables, "program", "npz", "nsys-rep", "sqlite"]

@@ -40,7 +40,7 @@ class Timeline(TypedDict):
 
 
 def read_typical_step(path: str | Path, whole_run: bool = False) -> Timeline | None:
-    """The step of the median length of the first process that ran steps, but for the window's first; None of no step.
+    """Return the step of median length of the first process, without the window's first step; None without steps.
 
     whole_run: the trace holds more than the window; only whole steps count.
 

@@ -34,5 +34,5 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> Mapping[str, float | str]:
-    """Power, energy, clock, temperature, why clocks moved; nothing where the sidecar says that samples have gaps."""
+    """Return power, energy, clock rate, temperature, and why clocks moved; empty if the sidecar reports gaps."""
     return {} if facts["gaps"] else tables.summarise_cell(table, facts)

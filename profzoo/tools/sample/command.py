@@ -19,7 +19,7 @@ FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
 
 
 def options(own: "SampleSettings") -> list[str]:
-    """Options of the sampler, but for its file.
+    """Return the options of the sampler, except the path of its file; own: the configuration's section `sample`.
 
     >>> options({"window": 200, "interval_ms": 20})
     ['--interval-ms', '20']

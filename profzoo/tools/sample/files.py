@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 def provided_files(own: "SampleSettings") -> Mapping[str, str]:
-    """The samples of the window."""
+    """Return the table of samples."""
     return {"samples": "{phase}.sample.csv"}
 
 
 def name_parts(own: "SampleSettings") -> Sequence[str]:
-    """Names between dots."""
+    """Return the parts of the sampler's file names between dots."""
     return ["sample", "sample-raw", "sample-steps"]

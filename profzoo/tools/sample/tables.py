@@ -15,7 +15,7 @@ from profzoo.tools.sample.nvml import MEAN, REASONS
 if TYPE_CHECKING:
     from profzoo.cell.job_types import ProcessFacts, Sidecar
 
-# Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
+# Fewest samples of a GPU, and fewest moves of its energy counter, from which values are computed.
 LEAST = 10
 # A mean over the last second belongs to the window after the window's first second.
 SECOND_NS = 1_000_000_000
@@ -107,7 +107,7 @@ def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> dict[str, float | s
 
 
 def summarise_processes(table: pd.DataFrame, facts: "Sidecar") -> list[dict[str, float]]:
-    """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
+    """Return for each process over its window: power and energy of all GPUs, clock rate, temperature, throttling.
 
     Values that the GPUs do not report are left out. Energy is given per step and per item (a data sample), in two ways:
     from the counter, between its first and last move, and from the integral of power. Both are scaled to the whole

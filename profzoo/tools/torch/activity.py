@@ -25,7 +25,7 @@ def summarise_kernels(table: pd.DataFrame, facts: "Sidecar") -> pd.DataFrame:
 
 
 def summarise_ranges(table: pd.DataFrame, facts: "Sidecar") -> tuple[str, Mapping[str, Any]]:
-    """As of nsys; on a CPU the time that each part took, and REST, which add up to the steps, without launches.
+    """Return GPU time and launches by launching range; for a CPU run, the time of each part of the step, and REST.
 
     On a CPU, the parts and REST add up to the steps. REST is needed because a model with its own training step may open
     other ranges than the parts.

@@ -61,7 +61,11 @@ def main(
 
 
 def _whole(events: trace.Trace, traced: str, facts: "Sidecar") -> tuple[trace.Trace, bool]:
-    """The trace without the steps of which kernels are lost, and whether there are such."""
+    """Return the trace without steps that lack kernels, and whether there were any.
+
+    Raises:
+        DataError: no complete step is left, the sidecar does not mention the loss, or a launch has impossible times.
+    """
     if why := losses.find_impossible(events):
         raise DataError(f"{traced}: {why}, {trace.WRONG}: {trace.AGAIN}")
     found = losses.find_losses(events)
