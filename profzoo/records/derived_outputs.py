@@ -45,8 +45,8 @@ def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Pa
     root: the folder that holds the workflow.
     """
     homes = tuple(os.path.realpath(root / name) for name in CODE)
-    code = [Path(path) for path in inputs if os.path.realpath(path).startswith(homes)]
-    return code, [path for path in map(Path, inputs) if path not in set(code)]
+    code = {path: os.path.realpath(path).startswith(homes) for path in inputs}
+    return [Path(path) for path in inputs if code[path]], [Path(path) for path in inputs if not code[path]]
 
 
 def source_digests(paths: Sequence[Path], root: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ The record of a collecting job is part of its sidecar. The record of any other j
 record.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -158,11 +159,17 @@ def source_key(path: Path, root: Path) -> str:
 
     root: the folder that holds the workflow.
     """
-    real = Path(os.path.realpath(path))
-    for home in (Path(os.path.realpath(root)), Path.cwd()):
-        if real.is_relative_to(home):
-            return real.relative_to(home).as_posix()
-    return f".../{real.parent.name}/{real.name}"
+    return _source_key(os.fspath(path), os.fspath(root), str(Path.cwd()))
+
+
+@functools.cache
+def _source_key(path: str, root: str, folder: str) -> str:
+    """Key of a source file; cached, as a run asks for each file's with every job; folder: the working folder."""
+    real = os.path.realpath(path)
+    for home in (os.path.realpath(root), folder):
+        if real.startswith(within := f"{home.rstrip('/')}/"):
+            return real.removeprefix(within)
+    return "/".join(["...", *real.split("/")[-2:]])
 
 
 def _whole(home: Path) -> Record | None:

@@ -272,9 +272,10 @@ def failures() -> dict[str, Failures]:
     return cast(dict[str, Failures], _parts("failures"))
 
 
-def losses() -> dict[str, Losses]:
-    """Return the modules `losses` of the tools that have one, by name of the tool."""
-    return cast(dict[str, Losses], _parts("losses"))
+def losses(tool: str) -> Losses | None:
+    """Return the module `losses` of a tool, None if it has none; modules of other tools may take long to import."""
+    module = _modules("losses", extensions.folders()).get(tool)
+    return cast(Losses, importlib.import_module(module)) if module else None
 
 
 def doctors() -> dict[str, Doctor]:
@@ -287,12 +288,11 @@ def _filled(part: str, default: Any, of: Sequence[str]) -> dict[str, defaults.Fi
 
 
 def _parts(part: str) -> dict[str, Any]:
-    return _imported(part, extensions.folders())
+    return {name: importlib.import_module(module) for name, module in _modules(part, extensions.folders()).items()}
 
 
 @functools.cache
-def _imported(part: str, extended: tuple[Path, ...]) -> dict[str, Any]:
+def _modules(part: str, extended: tuple[Path, ...]) -> dict[str, str]:
     shipped = {name: f"{__name__}.{name}.{part}" for name in names() if (HERE / name / f"{part}.py").exists()}
     own = {path.parent.name: extensions.module_name(path) for path in extensions.files(f"tools/*/{part}.py")}
-    found = {name: (shipped | own)[name] for name in names() if name in shipped | own}
-    return {name: importlib.import_module(module) for name, module in found.items()}
+    return {name: (shipped | own)[name] for name in names() if name in shipped | own}

@@ -19,6 +19,7 @@ FUNCTION_LINES, MODULE_LINES = 50, 300
 LAYERS = (
     ("errors", "formatting", "json_types", "range_names", "secret_detection", "statistics"),
     ("extensions", "records"),
+    ("import_statements",),
     ("import_graph",),
     ("io",),
     ("schema_errors",),

@@ -14,7 +14,6 @@ import numpy as np
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json
 from profzoo.range_names import STEP
 from profzoo.tools.torch import graph_replays, trace
 from profzoo.tools.torch.host_calls import find_steps, launching_calls, range_spans
@@ -170,7 +169,7 @@ def explain_losses(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
 
     made: paths of the job's files, by the names of the rule's outputs.
     """
-    if read_json(made["sidecar"], {"device_type": fact.TEXT})["device_type"] != "cuda":
+    if fact.read_sidecar(made["sidecar"], {"device_type": fact.TEXT})["device_type"] != "cuda":
         return "", {}
     try:
         found = trace.read_trace(made["trace"], lambda line: None)
