@@ -82,11 +82,16 @@ def save_statements(path: Path = KEPT) -> None:
     if len(_loaded) > MOST:
         _loaded.clear()
     _loaded.update(_known)
-    text = json.dumps(_loaded)
     # What cannot be kept is parsed again.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_writes.write_synced(path, f"{_seal(text)}\n{text}")
+        atomic_writes.write_synced(path, format_statements())
+
+
+def format_statements() -> str:
+    """Format all that is known as the text that is kept."""
+    text = json.dumps(_loaded | _known)
+    return f"{_seal(text)}\n{text}"
 
 
 def _seal(text: str) -> str:

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from profzoo import import_graph, import_statements
 from profzoo.collect import environment
 from tests.workflow import forked
 
@@ -184,7 +186,18 @@ def copy(root: Path, config: str = TINY) -> Project:
         else:
             shutil.copy2(source, root / name)
     (root / "tiny.yaml").write_text(config)
+    # As an earlier run leaves it: the first one in each copy would parse all of the sources.
+    (kept := root / import_statements.KEPT).parent.mkdir(parents=True)
+    kept.write_text(_parsed())
     return Project(root)
+
+
+@cache
+def _parsed() -> str:
+    """What a run keeps of the sources."""
+    for path in (*CHECKOUT.glob("profzoo/**/*.py"), *CHECKOUT.glob("workflow/scripts/*.py")):
+        import_graph.files_of(str(path.relative_to(CHECKOUT)))
+    return import_statements.format_statements()
 
 
 def heed_interrupts() -> None:
