@@ -23,6 +23,8 @@ STANDINS = CHECKOUT / "tests" / "tools" / "standins"
 COPIED = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 PROFILERS = ("ncu", "nsys", "nvidia-smi")
 COLLECTING = {"train_weights", "time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
+# Threads of a cell that wait would spin on cores that other tests compute on, for up to half of what a cell takes.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 TINY = """\
 tool: torch
 models: [lstm, unet]
@@ -108,6 +110,7 @@ class Project:
             "XDG_CONFIG_HOME": str(home / "config"),
             # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
+            **WAITING,
         }
         # Its many processes read each other's bytecode.
         # Other tests of this process may have set what changes measurements.
