@@ -8,7 +8,7 @@ Neyman's allocation (Cochran, Sampling Techniques, 1977, 5.5) with ncu's costs. 
 enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,6 +86,8 @@ class LaunchSampling:
         """Prepare the choice; census: one row per launch, in order, with KEYS, `range` and GPU_TIME in ns."""
         self.window = Window(census)
         self.kernels = census["mangled"].to_numpy(dtype=object)
+        self.codes, names = pd.factorize(self.kernels, use_na_sentinel=False)
+        self.code_of = {name: code for code, name in enumerate(names)}
         self.of_configuration = census.groupby(KEYS, sort=False, dropna=False).cumcount().to_numpy() + 1
         self.of_kernel = census.groupby("mangled", sort=False).cumcount().to_numpy() + 1
         self.known: dict[tuple[int, bytes], np.ndarray] = {}
@@ -97,9 +99,9 @@ class LaunchSampling:
     def takes(self, run: Run) -> np.ndarray:
         """Return a mask of the launches that a run profiles."""
         if run.kernels is None:
-            return np.isin(self.of_configuration, list(run.numbers))
-        named = np.array([kernel in run.kernels for kernel in self.kernels])
-        return named & np.isin(self.of_kernel, list(run.numbers))
+            return _among(self.of_configuration, run.numbers)
+        named = _among(self.codes, [self.code_of[kernel] for kernel in run.kernels if kernel in self.code_of])
+        return named & _among(self.of_kernel, run.numbers)
 
     def variance(self, samples: np.ndarray) -> np.ndarray:
         """Return the expected relative variances of the totals of work and of traffic, shape (2,).
@@ -118,7 +120,7 @@ class LaunchSampling:
         """
         more = np.minimum(samples + np.bincount(self.window.cells[rows], minlength=len(samples)), self.window.sizes)
         gain = 0.0
-        for one in np.unique(self.window.configurations[self.window.cells[rows]]):
+        for one in sorted(set(self.window.configurations[self.window.cells[rows]].tolist())):
             part = self.window.parts[one]
             gain += float((self.part(one, samples[part]) - self.part(one, more[part])).sum())
         return gain
@@ -151,6 +153,13 @@ class LaunchSampling:
             shared = np.bincount(by, sizes * unlike[here, by], minlength=len(part))
             found.append((shared**2).sum() + chance @ spread[there] ** 2)
         return np.array(found) / window.totals**2
+
+
+def _among(values: np.ndarray, wanted: Collection[int]) -> np.ndarray:
+    """Whether each value, from 0 on, is one of those wanted: as np.isin, which is slow for few."""
+    known = np.zeros(max(int(values.max(initial=0)), *wanted, 0) + 1, dtype=bool)
+    known[list(wanted)] = True
+    return known[values]
 
 
 def relative_half_width(variance: np.ndarray) -> float:
