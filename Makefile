@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 # Snakemake starts the python that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
+# Each of the tests' processes would compile all of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: env demo test faults mutants lint format docs lock
 env: $(READY)
