@@ -5,8 +5,8 @@ Most of that is scipy.stats, which figures do not need. tests/unit/test_figures.
 
 from typing import Any
 
-from cycler import cycler
 from matplotlib.colors import to_rgb
+from matplotlib.rcsetup import cycler
 
 from profzoo.figures import palette
 
