@@ -6,8 +6,9 @@ from typing import Any
 from profzoo import schema, secret_detection, tools
 from profzoo.cell import registry, settings, variant_settings
 from profzoo.cell.process_count import process_count
-from profzoo.config import name_collisions, renamed_settings
+from profzoo.config import imported_reports, name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.range_names import IMPORTED
 from profzoo.tools.ncu import census
 
 
@@ -52,6 +53,7 @@ def normalise_config(
     _check_variants(config)
     if not planned:
         name_collisions.check_collisions(config)
+        imported_reports.check_reports(config["imported"], list_models(config))
     config |= {name: command.check_settings(config[name]) for name, command in tools.commands().items()}
     return config | {"ncu": {**config["ncu"], "census": census.census_source(config)}}
 
@@ -128,11 +130,14 @@ def select_models(config: Mapping[str, Any]) -> list[str]:
     Raises:
         ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
     """
-    known, wrong = _find_models(config)
-    groups: dict[str, list[str]] = {"all": list(known)}
-    for name, model in known.items():
+    models, wrong = _find_models(config)
+    groups: dict[str, list[str]] = {"all": [*models, *config["imported"]]}
+    for name, model in models.items():
         for group in model.groups:
             groups.setdefault(group, []).append(name)
+    if config["imported"]:
+        groups.setdefault(IMPORTED, []).extend(config["imported"])
+    known = groups["all"]
     chosen: list[str] = []
     for word in config["models"]:
         name, variant = settings.split_variant(word)
@@ -178,9 +183,9 @@ def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple
 def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
     """Return selected names that are neither a usable model nor a group."""
     known, wrong = _find_models(config)
-    groups = {"all"}.union(*(model.groups for model in known.values()))
+    groups = {"all", IMPORTED}.union(*(model.groups for model in known.values()))
     names = {word: settings.split_variant(word)[0] for word in config["models"]}
-    return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
+    return [word for word, name in names.items() if name in wrong or name not in groups | {*known, *config["imported"]}]
 
 
 def describe_left_out(config: Mapping[str, Any]) -> list[str]:
@@ -203,5 +208,7 @@ def unusable_cells(config: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if name in config["imported"]:
+        return [(name, IMPORTED)]
     declared = settings.declared_phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]

@@ -14,7 +14,11 @@ def check_collisions(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: two of a kind would share them.
     """
-    _check_names("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
+    _check_names(
+        "models",
+        "in models/, settings or imported",
+        [*registry.shipped_models(), *config["settings"], *config["imported"]],
+    )
     _check_names("variants", "in variants", config["variants"])
     _check_names("section sets", "in ncu.sets", config["ncu"]["sets"])
 

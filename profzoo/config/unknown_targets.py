@@ -7,6 +7,7 @@ from profzoo import schema, tools
 from profzoo.cell import data_files, settings, variant_settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.range_names import IMPORTED
 
 # Options of snakemake that a file follows.
 FILE_OPTIONS = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
@@ -30,9 +31,11 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         where = f"target '{target}'"
         _check_model(where, folder, config)
         phase, *rest = ["train"] if file.startswith(WEIGHTS) else file.split(".")
-        _check_part(f"{where}: unknown phase", phase, settings.PHASES)
-        # Raises what is wrong with the cell, such as a phase that the model does not have.
-        data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
+        made_elsewhere = folder in config["imported"]
+        _check_part(f"{where}: unknown phase", phase, [IMPORTED] if made_elsewhere else settings.PHASES)
+        if not made_elsewhere:
+            # Raises what is wrong with the cell, such as a phase that the model does not have.
+            data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
         known = [*FILE_ENDINGS, *(part for name, one in tools.files().items() for part in one.name_parts(config[name]))]
         for part in rest:
             _check_part(f"{where}: no tool, section set or file", part, known)
@@ -69,7 +72,7 @@ def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:
     unusable = configuration.explain_unusable_models(config)
     if name in unusable:
         raise ConfigError(f"{where}: {unusable[name]}")
-    _check_part(f"{where}: unknown model", name, configuration.list_models(config))
+    _check_part(f"{where}: unknown model", name, [*configuration.list_models(config), *config["imported"]])
     if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
         _check_part(f"{where}: unknown variant", unknown, config["variants"])
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.foreign_reports.repetition import find_repetition
+from profzoo.foreign_reports.torch_categories import KERNEL
 from profzoo.range_names import STEP, WINDOW, make_nvtx_name, make_torch_name
 
 PROFILER_STEP = re.compile(r"ProfilerStep#?\d*\*?")
@@ -43,7 +44,7 @@ def find_steps(
 
     Args:
         ranges: what the program marked: name, start, ns, process, thread.
-        launches: name of each kernel and `made`, when it was launched, in the order of the launches.
+        launches: name and category of each launch and `made`, when it was launched, in the order of the launches.
         span: when the trace begins and ends, in ns. work: when its work was launched, or on a CPU began: steps hold
             some of it, but for some between others. A profiler that stops opens one more step, in which nothing runs.
         asked: name of the ranges that the user calls steps; several with numbers in their names count as one name.
@@ -60,9 +61,12 @@ def find_steps(
         spans = steps.spans if steps.own else _working(steps.spans, work)
         if len(spans):
             return replace(steps, spans=spans)
-    edges = find_repetition(launches["name"].to_numpy())
-    if len(edges):
-        times = np.append(launches["made"].to_numpy(dtype=np.int64), span[1])[edges]
+    for sequence in (launches, launches[launches["category"] == KERNEL]):
+        # Copies may come and go, such as of a loss that is printed now and then.
+        edges = find_repetition(sequence["name"].to_numpy())
+        if not len(edges):
+            continue
+        times = np.append(sequence["made"].to_numpy(dtype=np.int64), span[1])[edges]
         repeated = f"repetition: the same {edges[1] - edges[0]} launches over and over"
         return Steps(np.column_stack([times[:-1], times[1:]]), repeated)
     return Steps(np.array([span], dtype=np.int64), WHOLE, whole=True)

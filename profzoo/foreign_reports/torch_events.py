@@ -68,7 +68,7 @@ def read_foreign_trace(path: str | Path) -> ForeignTrace:
     others = scan_events(path, take)
     if device := next(filter(None, map(categories.other_device, unread)), ""):
         raise DataError(
-            f"{path} is of {device}, whose work profzoo does not read: import traces of CPUs, CUDA or HIP GPUs"
+            f"{path} holds work of {device}, which profzoo does not read: take a trace of a CPU or of a CUDA or HIP GPU"
         )
     events = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(NUMBERS, "int64"))
     if not (events["category"] != categories.LINK).any():

@@ -27,6 +27,7 @@ def tabulate_operators(divided: DividedTrace, kept: set[int]) -> pd.DataFrame:
     nowhere = {"index": -1, "category": categories.RANGE, "process": "", "thread": "", "external": -1, "shapes": ""}
     host = pd.concat([host, made.drop(columns="found_by").assign(**nowhere)] if len(made) else [host])
     host = sort_events(host.reset_index(drop=True))
+    host = host[~_repeats_parent(host, find_parents(host))].reset_index(drop=True)
     parents = find_parents(host)
     inner = parents >= 0
     ns = host["ns"].to_numpy(dtype=np.int64)
@@ -49,6 +50,13 @@ def tabulate_operators(divided: DividedTrace, kept: set[int]) -> pd.DataFrame:
     grouped = grouped.assign(**dict.fromkeys([*torch_tables.MEMORY, "flops"], 0))
     ordered = grouped.sort_values(["cpu_ns", "name"], ascending=[False, True], ignore_index=True)
     return ordered[list(torch_tables.OPERATORS.columns)]
+
+
+def _repeats_parent(host: pd.DataFrame, parents: np.ndarray) -> np.ndarray:
+    """Return which events are the only ones in another of the same name, which torch counts as one with that."""
+    inside = np.bincount(parents[parents >= 0], minlength=len(host))
+    names, above = host["name"].to_numpy(), np.maximum(parents, 0)
+    return np.asarray((parents >= 0) & (names == names[above]) & (inside[above] == 1))
 
 
 def _device_ns(

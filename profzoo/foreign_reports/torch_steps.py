@@ -90,10 +90,10 @@ def _find_steps(
     path: str, ranges: pd.DataFrame, owners: LaunchOwners, launches: pd.DataFrame, made: np.ndarray,
     span: tuple[int, int], asked: str | None,
 ) -> trace_steps.Steps:  # fmt: skip
-    kernels = (launches["category"] == categories.KERNEL).to_numpy()
-    known = kernels & ((owners.call_of_launch >= 0) if (owners.call_of_launch >= 0).any() else kernels)
+    known = owners.call_of_launch >= 0
+    known = known if known.any() else ~known
     order = np.lexsort((launches["start"].to_numpy()[known], made[known]))
-    sequence = pd.DataFrame({"name": launches["name"].to_numpy()[known][order], "made": made[known][order]})
+    sequence = launches[known].iloc[order][["name", "category"]].assign(made=made[known][order])
     try:
         work = made if len(made) else owners.operators["start"].to_numpy(dtype=np.int64)
         return trace_steps.find_steps(ranges, sequence, span, work, asked)

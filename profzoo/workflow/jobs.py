@@ -12,6 +12,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.collect import environment
 from profzoo.compare import sides
 from profzoo.machine import job_limits
+from profzoo.range_names import IMPORTED
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.workflow.selection import Selection, Wildcards
@@ -47,7 +48,9 @@ class Jobs:
         return run_checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, self.config)
 
     def window(self, wildcards: Wildcards) -> int:
-        """Steps of the window that profilers look at."""
+        """Steps of the window that profilers look at; 1 where that is not known, as of what was made elsewhere."""
+        if wildcards.phase == IMPORTED:
+            return 1
         return self.cell_settings(wildcards, "ncu")["window"]
 
     def job_text(self, tool: str, cell: CellSettings, **more: Any) -> str:
@@ -145,7 +148,8 @@ class Jobs:
 
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples in a batch of each cell: advice names twice of them."""
-        known = {cell: run_checked(settings.resolve_cell, *cell, "time", self.config) for cell in self.selection.cells}
+        cells = [cell for cell in self.selection.cells if cell[1] != IMPORTED]
+        known = {cell: run_checked(settings.resolve_cell, *cell, "time", self.config) for cell in cells}
         return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
     def expected_gains(self) -> str | list[str]:

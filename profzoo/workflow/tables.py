@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
-from profzoo.workflow import patterns
+from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
 
@@ -56,7 +57,9 @@ class Tables:
         }
         peaks = f"<results>/peaks/{config['gpu']}.csv"
         files = [f"{peaks}{end}" for end in ("", ".json")]
-        known = config["collect"] or all(self.selection.path(file).exists() for file in files)
+        # Peaks of the GPU here say nothing of what ran elsewhere.
+        measured = config["collect"] and bool(imported.measured_cells(self.selection.cells))
+        known = measured or all(self.selection.path(file).exists() for file in files)
         known = known and self.selection.can_make_tables("roofline") and self.selection.makeable(files) == files
         if config["ncu"]["set"] == ncu.CENSUS or not self.selection.has("nsys") or not known:
             return advice
@@ -71,7 +74,7 @@ class Tables:
                 "nsys": file_of_cell(wildcards, ".nsys.sqlite"),
                 "nsys_sidecar": file_of_cell(wildcards, ".nsys-rep.json"),
             }
-        if "ncu" in chosen and own["set"] in ncu.launch_sets(own):
+        if "ncu" in chosen and own["set"] in ncu.launch_sets(own) and wildcards.phase != IMPORTED:
             by_ncu = self.section_sets.is_counted_by_ncu(wildcards)
             found |= {
                 "census": file_of_cell(wildcards, ncu_census.census_csv_name(by_ncu)),
@@ -138,6 +141,7 @@ class Tables:
             path
             for tool, pattern in patterns.exported_patterns(self.selection.config, self.selection.tools)
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
+            if not imported.needs_program(path)
         ]
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + found
 

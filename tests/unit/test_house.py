@@ -24,7 +24,7 @@ LAYERS = (
     ("schema", "machine"),
     ("cell", "op_costs"),
     ("harness", "tools"),
-    ("calibration", "experiments", "kernels", "what_if"),
+    ("calibration", "experiments", "foreign_reports", "kernels", "what_if"),
     ("launches",),
     ("config", "tables"),
     ("compare", "verdicts"),

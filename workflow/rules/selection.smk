@@ -27,7 +27,7 @@ ASKED = Selection(
     config=config,
     cells=CELLS,
     tools=TOOLS,
-    available=dict.fromkeys(CELLS, frozenset((tools.BASELINE, *TOOLS))),
+    available=AVAILABLE,
     results=RESULTS,
     lost=missing_parts.read_missing(os.environ.get(completeness.WITHOUT)),
     sides=SIDES,
@@ -50,6 +50,7 @@ if MAIN and workflow.is_main_process and config["collect"]:
         say(secret_values.mask_secrets(line))
 
 SOURCES = SourceFiles(config, MAIN, local)
+IMPORTS = imported.Imports(config)
 JOBS = Jobs(RUN)
 SETS = SectionSets(
     RUN,

@@ -1,0 +1,109 @@
+"""Names the reports that rules import, and which cells and tools come of them."""
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.config import imported_reports
+from profzoo.range_names import IMPORTED
+from profzoo.records import digests
+from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
+
+# What a file that is no longer there is known by, from its import.
+GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Imports:
+    """The reports that the configuration imports.
+
+    results: the folder that `<results>` stands for.
+    """
+
+    config: Mapping[str, Any]
+    results: str = "results"
+
+    def files(self, tool: str) -> Callable[[Wildcards], list[str]]:
+        """A params function: a model's files for a tool."""
+        return lambda wildcards: self._files(wildcards.model).get(tool, [])
+
+    def digests(self, tool: str) -> Callable[[Wildcards], list[str]]:
+        """A params function: digests of these files, by which a job runs again when one of them has changed."""
+        return lambda wildcards: [_digest(Path(file)) for file in self._files(wildcards.model).get(tool, [])]
+
+    def step(self, wildcards: Wildcards) -> str | None:
+        """The name of the ranges that are a model's steps, None to find them."""
+        name: str | None = self.config["imported"].get(wildcards.model, {}).get("step")
+        return name
+
+    def sidecars(self, wildcards: Wildcards) -> list[str]:
+        """The sidecars that tell a model's steps, the surest first."""
+        names = {"nsys": ".nsys-rep.json", "torch": ".trace.json.gz.json"}
+        names["ncu"] = f".{self.config['ncu']['set']}.ncu-rep.json"
+        return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
+
+    def models(self) -> str:
+        """A regular expression that matches the names of imported models."""
+        return "|".join(self.config["imported"]) or "no_model"
+
+    def with_tool(self, tool: str) -> dict[str, str]:
+        """Constraints of a rule that imports the reports of a tool."""
+        return {"model": "|".join(self.tools_by_model(tool)) or "no_model", "phase": IMPORTED}
+
+    def tools_by_model(self, tool: str) -> list[str]:
+        """The imported models that have reports of a tool."""
+        return [name for name in self.config["imported"] if tool in self._files(name)]
+
+    def _files(self, model: str) -> dict[str, list[str]]:
+        return imported_reports.files_of(self.config["imported"].get(model, {}))
+
+
+def available_tools(
+    cells: Iterable[Cell], chosen: Sequence[str], config: Mapping[str, Any]
+) -> dict[Cell, frozenset[str]]:
+    """Return the tools whose part of each cell will be there, the baseline among them.
+
+    chosen: the tools that the configuration measures with.
+    """
+    measured = frozenset((tools.BASELINE, *chosen))
+    return {
+        (model, phase): frozenset((tools.BASELINE, *imported_reports.files_of(config["imported"][model])))
+        if phase == IMPORTED
+        else measured
+        for model, phase in cells
+    }
+
+
+def chosen_tools(available: Mapping[Cell, Iterable[str]], chosen: Sequence[str]) -> list[str]:
+    """Return the tools that any of the cells has, without the baseline: those that were chosen come first."""
+    found = {tool for names in available.values() for tool in names}
+    return [name for name in dict.fromkeys([*chosen, *tools.names()]) if name in found and name != tools.BASELINE]
+
+
+def imported_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells that were made elsewhere."""
+    return [(model, phase) for model, phase in cells if phase == IMPORTED]
+
+
+def measured_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells that this workflow measures."""
+    return [(model, phase) for model, phase in cells if phase != IMPORTED]
+
+
+def imported_files(selection: Selection, exports: Iterable[str]) -> list[str]:
+    """Return the exported files of imported cells, and the report where all selected cells are imported."""
+    names = {f"<results>/{model}/" for model, _ in imported_cells(selection.cells)}
+    own = [path for path in exports if path.rpartition("/")[0] + "/" in names]
+    return own + ([] if measured_cells(selection.cells) else ["<results>/report.html"])
+
+
+def needs_program(path: str) -> bool:
+    """Whether an exported file of an imported cell is made by a program that is not here."""
+    return f"/{IMPORTED}.nsys/" in path and not shutil.which("nsys")
+
+
+def _digest(path: Path) -> str:
+    return digests.compute_digest(path) if path.exists() else GONE

@@ -1,0 +1,51 @@
+# Reports made elsewhere, converted to what the collecting rules leave; what comes after is the same for both.
+# Needs: files that the configuration names, which are only read. Makes: reports as of collect.smk, with their sidecars.
+
+
+rule import_torch:
+    """Convert a trace of torch.profiler made elsewhere."""
+    input:
+        code("workflow/scripts/import_torch.py"),
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+    log:
+        "<logs>/{model}/{phase}.torch.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_tool("torch"),
+    resources:
+        **light(minutes=30, mem_mb=8000),
+    params:
+        files=IMPORTS.files("torch"),
+        digests=IMPORTS.digests("torch"),
+        step=IMPORTS.step,
+    script:
+        "../scripts/import_torch.py"
+
+
+rule import_time:
+    """Make the table of steps of an imported cell, as its reports tell them."""
+    input:
+        code("workflow/scripts/import_time.py"),
+        told=IMPORTS.sidecars,
+    output:
+        steps=TABLES.pattern("time"),
+        sidecar=TABLES.pattern("time_sidecar"),
+    log:
+        "<logs>/{model}/{phase}.time.import.log",
+    wildcard_constraints:
+        model=IMPORTS.models(),
+        phase=IMPORTED,
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/import_time.py"
+
+
+rule import:
+    """Import the reports that are named, and make their tables and the report."""
+    input:
+        imported.imported_files(RUN, TABLES.exports()),
