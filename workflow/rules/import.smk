@@ -24,6 +24,29 @@ rule import_torch:
         "../scripts/import_torch.py"
 
 
+rule import_nsys:
+    """Convert a report of Nsight Systems made elsewhere."""
+    input:
+        code("workflow/scripts/import_nsys.py"),
+    output:
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    log:
+        "<logs>/{model}/{phase}.nsys.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_tool("nsys"),
+    envmodules:
+        *modules("nsys"),
+    resources:
+        **light(minutes=30, mem_mb=8000),
+    params:
+        files=IMPORTS.files("nsys"),
+        digests=IMPORTS.digests("nsys"),
+        step=IMPORTS.step,
+    script:
+        "../scripts/import_nsys.py"
+
+
 rule import_time:
     """Make the table of steps of an imported cell, as its reports tell them."""
     input:

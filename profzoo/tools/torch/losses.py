@@ -22,7 +22,7 @@ from profzoo.tools.torch.trace import Columns, Trace
 
 # Calls that have kernels run, by how their names begin.
 LAUNCHING = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
-             "hipLaunchKernel", "hipLaunchCooperativeKernel", "hipModuleLaunchKernel", *graph_replays.REPLAYS)  # fmt: skip
+             "hipLaunchKernel", "hipModuleLaunchKernel", *graph_replays.REPLAYS)  # fmt: skip
 # Clocks of host and GPU differ by microseconds, and what runs at a trace's end may outlast the host's part.
 SKEW_NS, BEHIND_NS = 1_000_000, 1_000_000_000
 # Launches of a stream follow one another, but for such as begin early by themselves (programmatic dependent launch).
