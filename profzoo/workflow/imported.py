@@ -53,6 +53,12 @@ class Imports:
         """Constraints of a rule that imports the reports of a tool."""
         return {"model": "|".join(self.tools_by_model(tool)) or "no_model", "phase": IMPORTED}
 
+    def with_torch_alone(self) -> dict[str, str]:
+        """Constraints of the rule that makes of a trace of torch.profiler what a report of nsys would tell."""
+        traced = set(self.tools_by_model("nsys"))
+        alone = [name for name in self.tools_by_model("torch") if name not in traced]
+        return {"model": "|".join(alone) or "no_model", "phase": IMPORTED}
+
     def tools_by_model(self, tool: str) -> list[str]:
         """The imported models that have reports of a tool."""
         return [name for name in self.config["imported"] if tool in self._files(name)]
@@ -70,11 +76,21 @@ def available_tools(
     """
     measured = frozenset((tools.BASELINE, *chosen))
     return {
-        (model, phase): frozenset((tools.BASELINE, *imported_reports.files_of(config["imported"][model])))
+        (model, phase): frozenset((tools.BASELINE, *imported_tools(config["imported"][model])))
         if phase == IMPORTED
         else measured
         for model, phase in cells
     }
+
+
+def imported_tools(entry: Mapping[str, Any]) -> set[str]:
+    """Return the tools whose part of a cell an entry of `imported` tells: a trace of torch.profiler tells nsys' too.
+
+    >>> sorted(imported_tools({"torch": "rank0.json.gz"}))
+    ['nsys', 'torch']
+    """
+    given = set(imported_reports.files_of(entry))
+    return given | ({"nsys"} if "torch" in given else set())
 
 
 def chosen_tools(available: Mapping[Cell, Iterable[str]], chosen: Sequence[str]) -> list[str]:
@@ -100,9 +116,11 @@ def imported_files(selection: Selection, exports: Iterable[str]) -> list[str]:
     return own + ([] if measured_cells(selection.cells) else ["<results>/report.html"])
 
 
-def needs_program(path: str) -> bool:
-    """Whether an exported file of an imported cell is made by a program that is not here."""
-    return f"/{IMPORTED}.nsys/" in path and not shutil.which("nsys")
+def needs_program(path: str, config: Mapping[str, Any]) -> bool:
+    """Whether an exported file of an imported cell takes nsys, which is not here or has no report of it."""
+    folder, inside, _ = path.rpartition(f"/{IMPORTED}.nsys/")
+    entry = config["imported"].get(folder.rpartition("/")[2], {})
+    return bool(inside) and not ("nsys" in imported_reports.files_of(entry) and shutil.which("nsys"))
 
 
 def _digest(path: Path) -> str:

@@ -141,7 +141,7 @@ class Tables:
             path
             for tool, pattern in patterns.exported_patterns(self.selection.config, self.selection.tools)
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
-            if not imported.needs_program(path)
+            if not imported.needs_program(path, self.selection.config)
         ]
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + found
 

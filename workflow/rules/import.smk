@@ -47,6 +47,25 @@ rule import_nsys:
         "../scripts/import_nsys.py"
 
 
+rule import_nsys_of_torch:
+    """Write the launches of an imported trace of torch.profiler as nsys would, where there is no report of nsys."""
+    input:
+        code("workflow/scripts/import_nsys_of_torch.py"),
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        told="<results>/{model}/{phase}.trace.json.gz.json",
+    output:
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    log:
+        "<logs>/{model}/{phase}.nsys.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_torch_alone(),
+    resources:
+        **light(minutes=30, mem_mb=8000),
+    script:
+        "../scripts/import_nsys_of_torch.py"
+
+
 rule import_time:
     """Make the table of steps of an imported cell, as its reports tell them."""
     input:
