@@ -72,6 +72,12 @@ def _complete(database: sqlite3.Connection, tables: set[str], source: str) -> No
             if name not in has:
                 database.execute(f"ALTER TABLE {table} ADD COLUMN {name} TEXT")
     _name_processes(database, tables)
+    if KERNEL_TABLE in tables:
+        # Kernels are told apart by mangled names; where there are none, by others.
+        if "mangledName" not in existing_columns(database, KERNEL_TABLE):
+            database.execute(f"ALTER TABLE {KERNEL_TABLE} ADD COLUMN mangledName INTEGER")
+        lacking = "mangledName IS NULL OR mangledName = 0"
+        database.execute(f"UPDATE {KERNEL_TABLE} SET mangledName = demangledName WHERE {lacking}")
 
 
 def _name_processes(database: sqlite3.Connection, tables: set[str]) -> None:

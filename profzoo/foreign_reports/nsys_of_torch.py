@@ -79,7 +79,8 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
         }  # fmt: skip
         if kind == "kernel":
             sizes = {column: np.maximum(own[name], 0) for column, name in GRIDS.items()}
-            shared |= {"demangledName": own["name"] + 1, "shortName": own["name"] + 1, **sizes}
+            alike = dict.fromkeys(("mangledName", "demangledName", "shortName"), own["name"] + 1)
+            shared |= alike | sizes
         elif kind == "memcpy":
             shared["copyKind"] = [copy_kind(events.texts[name]) for name in own["name"].tolist()]
         _insert(database, tables[kind], shared)

@@ -45,6 +45,11 @@ class Imports:
         names["ncu"] = f".{self.config['ncu']['set']}.ncu-rep.json"
         return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
 
+    def trace(self, wildcards: Wildcards) -> list[str]:
+        """The export by which kernels of a model's ncu reports are named, where it has one."""
+        traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
+        return [file_of_cell(wildcards, ".nsys.sqlite")] if traced else []
+
     def models(self) -> str:
         """A regular expression that matches the names of imported models."""
         return "|".join(self.config["imported"]) or "no_model"

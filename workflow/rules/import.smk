@@ -66,6 +66,49 @@ rule import_nsys_of_torch:
         "../scripts/import_nsys_of_torch.py"
 
 
+rule import_ncu:
+    """Convert reports of Nsight Compute made elsewhere, whose kernels are named as the cell's trace names them."""
+    input:
+        code("workflow/scripts/import_ncu.py"),
+        traced=IMPORTS.trace,
+    output:
+        pages=directory("<results>/{model}/{phase}.{set}.ncu-pages"),
+        details="<results>/{model}/{phase}.{set}.ncu-details.csv",
+        sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
+    log:
+        "<logs>/{model}/{phase}.{set}.ncu.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_tool("ncu"),
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(minutes=30, mem_mb=8000),
+    params:
+        files=IMPORTS.files("ncu"),
+        digests=IMPORTS.digests("ncu"),
+    script:
+        "../scripts/import_ncu.py"
+
+
+rule import_ncu_details:
+    """Put an imported details page under the name that needs no set."""
+    input:
+        f"<results>/{{model}}/{{phase}}.{config['ncu']['set']}.ncu-details.csv",
+    output:
+        "<results>/{model}/{phase}.ncu-details.csv",
+    log:
+        "<logs>/{model}/{phase}.ncu-details.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_tool("ncu"),
+    group:
+        "export"
+    resources:
+        **light(),
+    shell:
+        "python -m profzoo.io.file_checks --log {log:q} {input:q} && cp {input:q} {output:q}.partial 2> {log:q}"
+        f"{KEEP}"
+
+
 rule import_time:
     """Make the table of steps of an imported cell, as its reports tell them."""
     input:
