@@ -15,12 +15,12 @@ from profzoo.errors import DataError
 from profzoo.foreign_reports import kernel_identity, sidecars
 from profzoo.foreign_reports.ncu_metrics import OF_LAUNCH, Launches, join, read_launches
 from profzoo.foreign_reports.ncu_text import KERNEL, METRIC, UNIT, VALUE, PrintedTable, find_tables
+from profzoo.io import csv_tables
 from profzoo.io.scripts import write_json
 from profzoo.tools.ncu import details_page
 from profzoo.tools.ncu.export import ENDING
 from profzoo.tools.ncu.quantities import GPU_TIME
-from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys.trace import open_export
+from profzoo.tools.nsys import tables as nsys_tables
 
 TOOL = "ncu"
 REPORT = ".ncu-rep"
@@ -35,12 +35,12 @@ DETAILS = ["ID", KERNEL, "Section Name", METRIC, UNIT, VALUE, *details_page.ADVI
 
 
 def main(
-    paths: Sequence[str], model: str, sqlite: str | None, outputs: Mapping[str, str],
+    paths: Sequence[str], model: str, traced: str | None, outputs: Mapping[str, str],
     say: Callable[[str], object] = print,
 ) -> None:  # fmt: skip
     """Read reports or printed pages; write the folder of `pages`, the page of `details` and `sidecar`.
 
-    sqlite: export of nsys of the same program, by whose kernels those of the reports are named, where there is one.
+    traced: table of the launches that nsys saw of the same program, by whose kernels those of the reports are named.
 
     Raises:
         DataError: a file cannot be used, or no launch has a duration and nothing else times them.
@@ -55,9 +55,9 @@ def main(
             files.append(sidecars.file_facts(path, form))
     assert launches is not None
     times = _times(launches)
-    if not times.sum() and not sqlite:
+    if not times.sum() and not traced:
         raise DataError(f"{paths[0]}: {NO_TIME}")
-    coverage = [*launches.left_out, *_named(launches, sqlite)]
+    coverage = [*launches.left_out, *_named(launches, traced)]
     pages = Path(outputs["pages"])
     pages.mkdir()
     for ending, column in ((ENDING, "mangled"), (".demangled.csv", KERNEL)):
@@ -99,17 +99,16 @@ def _times(launches: Launches) -> pd.Series:
     return pd.to_numeric(launches.table[name], errors="coerce").fillna(0.0)
 
 
-def _named(launches: Launches, sqlite: str | None) -> list[str]:
+def _named(launches: Launches, traced: str | None) -> list[str]:
     """Name kernels as the trace does, in the column `mangled`; return what there is to say of it."""
     printed = launches.table[KERNEL]
     known: dict[str, str] = {}
-    if sqlite:
-        with open_export(sqlite) as (database, tables):
-            traced = nsys_launches.kernel_names(database, tables)
-        known = kernel_identity.match_names(printed, {own or shown: shown for own, shown, _ in traced.values()})
+    if traced:
+        table = csv_tables.read(traced, nsys_tables.TABLE)
+        known = kernel_identity.match_names(printed, dict(zip(table["mangled"], table["kernel"], strict=True)))
     launches.table["mangled"] = printed.map(lambda name: known.get(name, name))
     unknown = len(set(printed) - set(known))
-    if not sqlite or not unknown:
+    if not traced or not unknown:
         return []
     return [f"{unknown} of {printed.nunique()} kernels are not in nsys' trace, or look like several there"]
 

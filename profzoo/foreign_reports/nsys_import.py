@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.foreign_reports import nsys_copy, nsys_facts, sidecars
+from profzoo.foreign_reports import nsys_copy, nsys_facts, nsys_stats_import, sidecars
 from profzoo.foreign_reports import steps as trace_steps
 from profzoo.foreign_reports.step_parts import find_parts
 from profzoo.foreign_reports.step_times import gpu_step_ns
@@ -89,7 +89,9 @@ def _export(path: str, folder: Path) -> tuple[Path, str]:
     if begin == SQLITE:
         return Path(path), "SQLite export of Nsight Systems"
     if not path.endswith(REPORTS):
-        raise DataError(f"{path} is neither a report of nsys nor its SQLite export: give .nsys-rep or .sqlite")
+        target = folder / "trace.sqlite"
+        nsys_stats_import.write_trace(path, str(target))
+        return target, "trace of the GPU of nsys stats as CSV"
     if not shutil.which("nsys"):
         raise DataError(
             f"{path} is a report, which only nsys reads, and nsys is not on PATH: where it is, type "

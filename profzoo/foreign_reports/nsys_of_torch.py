@@ -42,7 +42,7 @@ def main(traced: str, sidecar: str, sqlite: str, written: str) -> None:
         if 0 < len(lacking) < host_calls.count_steps(events):
             events = losses.drop_steps(events, sorted(lacking))
     with closing(sqlite3.connect(sqlite)) as database:
-        _create(database)
+        create_tables(database)
         if on_gpu:
             _fill(database, events)
         database.commit()
@@ -51,7 +51,8 @@ def main(traced: str, sidecar: str, sqlite: str, written: str) -> None:
     write_json({**told, "tool": TOOL, "capture": "window", "imported": about}, written)
 
 
-def _create(database: sqlite3.Connection) -> None:
+def create_tables(database: sqlite3.Connection) -> None:
+    """Create the tables of an export that profzoo reads, without rows."""
     for table in ("StringIds", "NVTX_EVENTS", CALL_TABLE, KERNEL_TABLE, COPY_TABLE, SET_TABLE):
         columns = [f"{name} INTEGER" for name in READ[table]] + [f"{name} TEXT" for name in TEXTS.get(table, {})]
         database.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
@@ -60,11 +61,11 @@ def _create(database: sqlite3.Connection) -> None:
 def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
     """Write calls, launches, and ranges of steps and their parts."""
     # 0 stands for no text.
-    _insert(database, "StringIds", {"id": list(range(1, len(events.texts) + 1)), "value": events.texts})
+    insert_rows(database, "StringIds", {"id": list(range(1, len(events.texts) + 1)), "value": events.texts})
     calls = events.calls
     real = calls["name"] != _code(events.texts, NO_CALL)
     made = {name: column[real].astype(np.int64) for name, column in calls.items()}
-    _insert(database, CALL_TABLE, {
+    insert_rows(database, CALL_TABLE, {
         "start": made["start"], "end": made["start"] + made["ns"], "correlationId": made["correlation"],
         "globalTid": PROCESS + 1 + made["thread"], "nameId": made["name"] + 1,
     })  # fmt: skip
@@ -83,10 +84,10 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
             shared |= alike | sizes
         elif kind == "memcpy":
             shared["copyKind"] = [copy_kind(events.texts[name]) for name in own["name"].tolist()]
-        _insert(database, tables[kind], shared)
+        insert_rows(database, tables[kind], shared)
     starts, ends, codes = host_calls.range_spans(events, (STEP, *PARTS))
     names = [make_nvtx_name((STEP, *PARTS)[code]) for code in codes.tolist()]
-    _insert(database, "NVTX_EVENTS", {
+    insert_rows(database, "NVTX_EVENTS", {
         "start": starts, "end": ends, "eventType": np.full(len(starts), PUSH_POP), "text": names,
         "globalTid": np.full(len(starts), PROCESS),
     })  # fmt: skip
@@ -105,7 +106,7 @@ def _code(texts: Sequence[str], wanted: str) -> int:
     return texts.index(wanted) if wanted in texts else -1
 
 
-def _insert(database: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
+def insert_rows(database: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
     """Insert columns of a table."""
     rows = zip(*(column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()),
                strict=True)  # fmt: skip

@@ -14,6 +14,8 @@ from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
 
 # What a file that is no longer there is known by, from its import.
 GONE = "gone"
+# Bytes of a file in which the heading of its first table stands.
+BEGIN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,9 @@ class Imports:
         return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
 
     def trace(self, wildcards: Wildcards) -> list[str]:
-        """The export by which kernels of a model's ncu reports are named, where it has one."""
+        """The launches by whose kernels those of a model's ncu reports are named, where nsys or torch traced any."""
         traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
-        return [file_of_cell(wildcards, ".nsys.sqlite")] if traced else []
+        return [file_of_cell(wildcards, ".nsys.csv")] if traced else []
 
     def models(self) -> str:
         """A regular expression that matches the names of imported models."""
@@ -63,6 +65,12 @@ class Imports:
         traced = set(self.tools_by_model("nsys"))
         alone = [name for name in self.tools_by_model("torch") if name not in traced]
         return {"model": "|".join(alone) or "no_model", "phase": IMPORTED}
+
+    def with_summary(self) -> dict[str, str]:
+        """Constraints of the rule that imports summaries of kernels."""
+        files = {name: self._files(name)["nsys"][0] for name in self.tools_by_model("nsys")}
+        return {"model": "|".join(name for name, file in files.items() if _is_summary(file)) or "no_model",
+                "phase": IMPORTED}  # fmt: skip
 
     def tools_by_model(self, tool: str) -> list[str]:
         """The imported models that have reports of a tool."""
@@ -126,6 +134,16 @@ def needs_program(path: str, config: Mapping[str, Any]) -> bool:
     folder, inside, _ = path.rpartition(f"/{IMPORTED}.nsys/")
     entry = config["imported"].get(folder.rpartition("/")[2], {})
     return bool(inside) and not ("nsys" in imported_reports.files_of(entry) and shutil.which("nsys"))
+
+
+def _is_summary(file: str) -> bool:
+    """Whether a file's beginning is of a summary of kernels, as `nsys stats` prints it, and of no trace of the GPU."""
+    try:
+        with Path(file).open("rb") as opened:
+            begin = opened.read(BEGIN).replace(b"\0", b"")
+    except OSError:
+        return False
+    return b"Instances" in begin and b"Total Time" in begin and b"GrdX" not in begin
 
 
 def _digest(path: Path) -> str:

@@ -47,6 +47,34 @@ rule import_nsys:
         "../scripts/import_nsys.py"
 
 
+# As far as a summary goes, with what is made of a report.
+rule import_nsys_summary:
+    """Convert a summary of kernels that `nsys stats` printed, where there is nothing else."""
+    input:
+        code("workflow/scripts/import_nsys_summary.py"),
+    output:
+        csv="<results>/{model}/{phase}.nsys.csv",
+        steps="<results>/{model}/{phase}.nsys-steps.csv",
+        told="<results>/{model}/{phase}.nsys.csv.json",
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    log:
+        "<logs>/{model}/{phase}.nsys.import.log",
+    wildcard_constraints:
+        **IMPORTS.with_summary(),
+    resources:
+        **light(),
+    params:
+        files=IMPORTS.files("nsys"),
+        digests=IMPORTS.digests("nsys"),
+    script:
+        "../scripts/import_nsys_summary.py"
+
+
+ruleorder: import_nsys_summary > import_nsys
+ruleorder: import_nsys_summary > export_nsys
+
+
 rule import_nsys_of_torch:
     """Write the launches of an imported trace of torch.profiler as nsys would, where there is no report of nsys."""
     input:
