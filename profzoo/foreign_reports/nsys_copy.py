@@ -1,5 +1,6 @@
 """Copies a foreign export of Nsight Systems (SQLite) and adds what profzoo reads: lacking columns, steps and parts."""
 
+import functools
 import shutil
 import sqlite3
 import urllib.parse
@@ -35,15 +36,35 @@ def open_copy(source: str, target: str) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(f"file:{urllib.parse.quote(target)}", uri=True)) as database:
             database.execute("PRAGMA synchronous = OFF")
+            # What nsys says of the machine may hold any bytes.
+            database.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if STRINGS not in tables:
                 raise DataError(f"{source} is no export of nsys, as it has no table {STRINGS}: {AGAIN}")
+            _mend_texts(database)
             _complete(database, tables, source)
             yield database
             database.commit()
     except sqlite3.Error as error:
         why = " ".join(str(error).split())[:200]
         raise DataError(f"{source} is no export of nsys, or damaged: {why}: {AGAIN}") from error
+
+
+def _mend_texts(database: sqlite3.Connection) -> None:
+    """Replace what is no UTF-8 in texts, such as names of files that nsys copies as they are."""
+    for table, columns in TEXTS.items():
+        for column in set(columns) & existing_columns(database, table):
+            rows = database.execute(f"SELECT rowid, CAST({column} AS BLOB) FROM {table} WHERE {column} IS NOT NULL")
+            damaged = [(raw.decode(errors="replace"), row) for row, raw in rows if not _is_text(raw)]
+            database.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", damaged)
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _complete(database: sqlite3.Connection, tables: set[str], source: str) -> None:

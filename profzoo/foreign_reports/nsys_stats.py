@@ -25,7 +25,8 @@ UNITS = {
     "s": 10**9,
     "sec": 10**9,
 }
-UNIT = re.compile(r"\s*\(?\b(\w+)\)$")
+# Such as `Start (ns)`, `Start(nsec)` or, of a report's own format, `Start:ts_ns`.
+UNIT = re.compile(r"\s*(?:\(|:(?:ts|dur|mem|thru)_)(\w+)\)?$")
 # By what a column is, how its heading begins, in small letters and without its unit.
 OF_SUMMARY = {"total_ns": ("total time",), "launches": ("instances", "kern inst"), "mean_ns": ("avg", "average"),
               "median_ns": ("med",), "min_ns": ("min",), "max_ns": ("max",), "std_ns": ("stddev",),
@@ -66,7 +67,7 @@ def read_stats(path: str | Path) -> PrintedStats:
 
 def _columns(heading: Sequence[str], wanted: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return the place of each wanted column in a heading."""
-    plain = [UNIT.sub("", name.strip().lower()).removesuffix("(").strip() for name in heading]
+    plain = [UNIT.sub("", name.strip().lower()).strip() for name in heading]
     found = {}
     for column, names in wanted.items():
         place = next((place for name in names for place, one in enumerate(plain) if one == name), None)

@@ -78,6 +78,11 @@ FORMS: dict[str, tuple[Change, ...]] = {
         f"ALTER TABLE {KERNELS} DROP COLUMN globalPid", "ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY DROP COLUMN globalPid",
         "ALTER TABLE CUPTI_ACTIVITY_KIND_MEMSET DROP COLUMN globalPid",
     )),
+    "texts that are no UTF-8": (OWN_NAMES, sql(
+        "INSERT INTO StringIds (id, value) VALUES (999999, CAST(x'2fff' AS TEXT))",
+        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = CAST(x'ff00' AS TEXT) WHERE name = 'CpuInfo'",
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (1, 2, 59, CAST(x'ff' AS TEXT), 1)",
+    )),
     "no short names": (OWN_NAMES, sql(f"ALTER TABLE {KERNELS} DROP COLUMN shortName")),
 }  # fmt: skip
 
@@ -171,7 +176,7 @@ def traced_text(database: sqlite3.Connection, factor: int = 1) -> str:
     ]
     copy = "0,500,7,,,,,,,,,,1.0,7,[CUDA memcpy Host-to-Device]"
     return (
-        PRINTED.replace("Duration (ns)", "Duration (us)" if factor == 1000 else "Duration (ns)")
+        PRINTED.replace("Duration (ns)", {1: "Duration (ns)", 1000: "Duration:dur_us"}[factor])
         + "\n".join([copy, *lines])
         + "\n\nProcessing [a.sqlite] with [cuda_gpu_sum.py]...\n"
     )
