@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +46,21 @@ def main(
     Raises:
         DataError: a file cannot be used, or no launch has a duration and nothing else times them.
     """
-    launches, details, files = None, list[PrintedTable](), []
+    launches, details, files = None, list[tuple[PrintedTable, Mapping[str, str]]](), []
     with tempfile.TemporaryDirectory() as folder:
         for number, path in enumerate(paths):
             tables, form = _tables(path, Path(folder) / str(number))
-            read = read_launches(path, tables)
+            read, numbers = _numbered(read_launches(path, tables))
             launches = read if launches is None else join(launches, read)
-            details += [table for table in tables if "Rule Name" in table.heading] if not number else []
+            details += [(table, numbers) for table in tables if "Rule Name" in table.heading] if not number else []
             files.append(sidecars.file_facts(path, form))
     assert launches is not None
+    launches, untimed = _timed(launches) if not traced else (launches, [])
     times = _times(launches)
     if not times.sum() and not traced:
-        raise DataError(f"{paths[0]}: {NO_TIME}")
-    coverage = [*launches.left_out, *_named(launches, traced)]
+        why = next((f"; {line}" for line in launches.left_out if "time_duration" in line), "")
+        raise DataError(f"{paths[0]}: {NO_TIME}{why}")
+    coverage = [*launches.left_out, *untimed, *_named(launches, traced)]
     pages = Path(outputs["pages"])
     pages.mkdir()
     for ending, column in ((ENDING, "mangled"), (".demangled.csv", KERNEL)):
@@ -89,6 +92,23 @@ def _tables(path: str, folder: Path) -> tuple[list[PrintedTable], str]:
         printed.write_text(answer.stdout, encoding="utf-8")
         found += find_tables(printed)
     return found, "report of Nsight Compute"
+
+
+def _numbered(launches: Launches) -> tuple[Launches, dict[str, str]]:
+    """Return launches numbered from 0 on, and the new number of each."""
+    numbers = {number: str(place) for place, number in enumerate(launches.table["ID"])}
+    return replace(launches, table=launches.table.assign(ID=list(numbers.values()))), numbers
+
+
+def _timed(launches: Launches) -> tuple[Launches, list[str]]:
+    """Return the launches that have a duration, where any has, and what there is to say of the others."""
+    known = _times(launches) > 0
+    if known.all() or not known.any():
+        return launches, []
+    table = launches.table[known].reset_index(drop=True)
+    table["ID"] = [str(number) for number in range(len(table))]
+    lost = int((~known).sum())
+    return replace(launches, table=table), [f"{lost} of {len(known)} launches have no duration and are left out"]
 
 
 def _times(launches: Launches) -> pd.Series:
@@ -126,14 +146,15 @@ def _write_page(launches: Launches, names: str, path: Path) -> None:
         writer.writerows(table[heading].to_numpy().tolist())
 
 
-def _write_details(tables: Sequence[PrintedTable], path: Path) -> None:
-    """Write the details page of the first file that has one; no row where none has."""
+def _write_details(tables: Sequence[tuple[PrintedTable, Mapping[str, str]]], path: Path) -> None:
+    """Write the details page of the first file, its launches by their new numbers; no row where it has none."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow(DETAILS)
-        for table in tables[:1]:
+        for table, numbers in tables[:1]:
             places = [table.heading.index(name) if name in table.heading else -1 for name in DETAILS]
-            writer.writerows([[row[at] if at >= 0 else "" for at in places] for row in table.rows])
+            rows = [[row[at] if at >= 0 else "" for at in places] for row in table.rows]
+            writer.writerows([[numbers[row[0]], *row[1:]] for row in rows if row[0] in numbers])
 
 
 def _facts(

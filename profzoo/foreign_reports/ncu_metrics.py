@@ -42,6 +42,8 @@ NAMED: Mapping[str, str] = {
 }
 # Numbers of these are percentages; the same name in another unit is something else.
 PERCENTAGES = ("DRAM Throughput", "Compute (SM) Throughput", "L2 Hit Rate", "Achieved Occupancy")
+# What ncu prints where a metric has no value, and often no unit.
+NO_VALUES = ("", "n/a", "nan", "no data", "(!) n/a", "(!) nan")
 UNKNOWN_SIZE = "(0, 0, 0)"
 DIMENSIONS = {"Grid Size": "launch__grid_dim_{}", "Block Size": "launch__block_dim_{}"}
 
@@ -95,14 +97,17 @@ def _of_raw(path: str | Path, table: PrintedTable) -> Launches:
 def _of_long(path: str | Path, table: PrintedTable) -> Launches:
     """Return the launches of a table with a row per metric, such as a details page."""
     frame = _frame(path, table.heading, table.rows)
+    missing = [name for name in (UNIT, VALUE) if name not in frame]
+    if VALUE in missing:
+        raise DataError(f"{path} has no column {VALUE}: {PRINT_AGAIN}")
     if foreign := find_foreign_number(frame.loc[frame[METRIC] != "", VALUE].unique()):
         raise DataError(f"{path} holds {foreign!r}, a number of another locale: {PRINT_AGAIN} under LC_ALL=C")
-    if UNIT not in frame:
-        frame[UNIT] = ""
+    frame = frame.assign(**dict.fromkeys(missing, ""))
     ids = [name for name in OF_LAUNCH if name in frame]
     launches = frame.drop_duplicates("ID")[ids].reset_index(drop=True)
     places = {number: place for place, number in enumerate(launches["ID"])}
-    rows = frame[frame[METRIC] != ""].assign(place=frame["ID"].map(places))
+    told_of = (frame[METRIC] != "") & ~frame[VALUE].str.lower().isin(NO_VALUES)
+    rows = frame[told_of].assign(place=frame["ID"].map(places))
     rows = rows.assign(metric=[metric_name(*row) for row in zip(rows[METRIC], rows[UNIT], strict=True)])
     rows = rows[rows["metric"] != ""].drop_duplicates(["place", "metric"])
     told: dict[str, list[tuple[str, pd.Index]]] = {}
@@ -148,6 +153,7 @@ def _normalised(
         try:
             for unit, rows in groups:
                 own, base = normalize_column(name, table.loc[rows, name], unit)
+                _require_unit(name, unit, base)
                 if units.setdefault(name, base) != base:
                     raise ValueFormatError(f"is in {units[name]} and in {base}")
                 if name in ncu.SHARED_MEMORY and base_unit(unit)[1] != 1 and not _round(own):
@@ -163,6 +169,12 @@ def _normalised(
     if (table["Grid Size"] == UNKNOWN_SIZE).any():
         left_out.append("some launches lack sizes of grid and block, which are 0 in tables: names tell them apart")
     return Launches(table, {name: unit for name, unit in units.items() if unit}, left_out)
+
+
+def _require_unit(name: str, unit: str, base: str) -> None:
+    """Raise ValueFormatError for times and bytes in no unit of theirs, as what is printed may be a multiple."""
+    if (name.startswith("gpu__time_duration") and "pct" not in name and base != "ns") or ("bytes" in name and not base):
+        raise ValueFormatError(f"is in {unit!r}, which is no unit of it" if unit else "is printed without its unit")
 
 
 def _round(values: pd.Series) -> bool:

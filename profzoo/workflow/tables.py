@@ -10,9 +10,12 @@ from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu.files import COUNTED
 from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
+
+NCU_COUNTS = {"ncu", "ncu_sidecar", COUNTED}
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,18 @@ class Tables:
             key: self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             for key, (tool, pattern) in known.items()
         }
+        # ncu's launches of an import may be few of those that nsys saw: they are no count of them.
+        for key in NCU_COUNTS & set(files):
+            files[key] = [path for path in files[key] if not self._is_timed_import(path)]
         if self.selection.has("ncu", "nsys") and self._has_counters_of_launches():
             covered = f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv"
             files["coverage"] = self.selection.cell_files(covered, "ncu", "nsys")
         return files | {"ranks": self.rank_tables()}
+
+    def _is_timed_import(self, path: str) -> bool:
+        """Whether a file is of a cell that was made elsewhere, and whose times other tools tell than ncu."""
+        cell = Path(path).parent.name, Path(path).name.partition(".")[0]
+        return cell[1] == IMPORTED and "nsys" in self.selection.tools_of(*cell)
 
     def verdict_inputs(self) -> dict[str, str | list[str]]:
         """What verdicts go by besides times: ncu's advice; where the default set has them, counters held against peaks.

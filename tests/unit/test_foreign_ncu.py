@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.foreign_reports import kernel_identity, ncu_import
+from profzoo.foreign_reports import kernel_identity, ncu_import, ncu_metrics, ncu_text
 from profzoo.io.scripts import read_json
 from profzoo.tools.ncu import details_page, export
 
@@ -156,6 +156,17 @@ def test_shared_memory_that_was_rounded_is_left_out_and_told(page, tmp_path) -> 
     assert table["smem_dynamic_bytes"].isna().all() and name not in table
     assert any(f"the metric {name} is left out: it is in Kbyte/block" in line for line in said)
     assert sidecar["imported"]["coverage"]
+
+
+@pytest.mark.parametrize("unit", ["", "furlong"])
+def test_times_in_no_known_unit_are_left_out(tmp_path, unit) -> None:
+    rows = f"0,f,gpu__time_duration.sum,{unit},41.28\n0,f,dram__bytes.sum,n/a,n/a\n0,f,launch__sm_count,SM,132\n"
+    path = written(f"ID,Kernel Name,Metric Name,Metric Unit,Metric Value\n{rows}", tmp_path / "page.csv")
+    with pytest.raises(DataError, match="no launch has a duration"):
+        imported([path], tmp_path / "out")
+    read = ncu_metrics.read_launches(path, ncu_text.find_tables(path))
+    assert any("gpu__time_duration.sum is left out: it is" in line for line in read.left_out)
+    assert read.table["launch__sm_count"].tolist() == ["132"] and "dram__bytes.sum" not in read.table
 
 
 def test_a_details_page_gives_metrics_by_ncus_own_names_and_advice(recording, tmp_path) -> None:
