@@ -45,7 +45,7 @@ def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str],
         for tool, files in files_of(imported[name]).items():
             for file in files:
                 path = Path(file)
-                if path.is_file() or (not path.exists() and any((results / name).glob(f"imported.*{tool}*.json"))):
+                if path.is_file() or (not path.exists() and any((results / name).glob("imported.*.json"))):
                     continue
                 near = [one.name for one in path.parent.glob("*")] if path.parent.is_dir() else []
                 what = "is a folder" if path.is_dir() else f"is not there; {suggest_nearest(path.name, near)}"

@@ -21,7 +21,9 @@ from profzoo.io.scripts import write_json
 from profzoo.tools.ncu import details_page
 from profzoo.tools.ncu.export import ENDING
 from profzoo.tools.ncu.quantities import GPU_TIME
+from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys.trace import open_export
 
 TOOL = "ncu"
 REPORT = ".ncu-rep"
@@ -41,7 +43,7 @@ def main(
 ) -> None:  # fmt: skip
     """Read reports or printed pages; write the folder of `pages`, the page of `details` and `sidecar`.
 
-    traced: table of the launches that nsys saw of the same program, by whose kernels those of the reports are named.
+    traced: export of nsys of the same program, or table of its launches, whose names of kernels are taken.
 
     Raises:
         DataError: a file cannot be used, or no launch has a duration and nothing else times them.
@@ -124,13 +126,21 @@ def _named(launches: Launches, traced: str | None) -> list[str]:
     printed = launches.table[KERNEL]
     known: dict[str, str] = {}
     if traced:
-        table = csv_tables.read(traced, nsys_tables.TABLE)
-        known = kernel_identity.match_names(printed, dict(zip(table["mangled"], table["kernel"], strict=True)))
+        known = kernel_identity.match_names(printed, _traced_names(traced))
     launches.table["mangled"] = printed.map(lambda name: known.get(name, name))
     unknown = len(set(printed) - set(known))
     if not traced or not unknown:
         return []
     return [f"{unknown} of {printed.nunique()} kernels are not in nsys' trace, or look like several there"]
+
+
+def _traced_names(traced: str) -> dict[str, str]:
+    """Return the demangled names of kernels by their identity in a trace, or in a table of launches."""
+    if traced.endswith(".csv"):
+        table = csv_tables.read(traced, nsys_tables.TABLE)
+        return dict(zip(table["mangled"], table["kernel"], strict=True))
+    with open_export(traced) as (database, tables):
+        return {own or shown: shown for own, shown, _ in nsys_launches.kernel_names(database, tables).values()}
 
 
 def _write_page(launches: Launches, names: str, path: Path) -> None:

@@ -1,7 +1,9 @@
 """Names the reports that rules import, and which cells and tools come of them."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ class Imports:
 
     def digests(self, tool: str) -> Callable[[Wildcards], list[str]]:
         """A params function: digests of these files, by which a job runs again when one of them has changed."""
-        return lambda wildcards: [_digest(Path(file)) for file in self._files(wildcards.model).get(tool, [])]
+        return lambda wildcards: self._digests(wildcards.model, tool)
 
     def step(self, wildcards: Wildcards) -> str | None:
         """The name of the ranges that are a model's steps, None to find them."""
@@ -48,9 +50,12 @@ class Imports:
         return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
 
     def trace(self, wildcards: Wildcards) -> list[str]:
-        """The launches by whose kernels those of a model's ncu reports are named, where nsys or torch traced any."""
+        """What names the kernels of a model's ncu reports, where nsys or torch traced any: the trace, or a summary."""
+        # Not the table of a trace: it is made in a group of jobs that needs what ncu counted.
+        files = self._files(wildcards.model).get("nsys", [])
+        ending = ".nsys.csv" if files and _is_summary(files[0]) else ".nsys.sqlite"
         traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
-        return [file_of_cell(wildcards, ".nsys.csv")] if traced else []
+        return [file_of_cell(wildcards, ending)] if traced else []
 
     def models(self) -> str:
         """A regular expression that matches the names of imported models."""
@@ -75,6 +80,16 @@ class Imports:
     def tools_by_model(self, tool: str) -> list[str]:
         """The imported models that have reports of a tool."""
         return [name for name in self.config["imported"] if tool in self._files(name)]
+
+    def _digests(self, model: str, tool: str) -> list[str]:
+        """Digests of a model's files; of one that is no longer there, that which it had when it was imported."""
+        told: dict[str, str] = {}
+        for path in sorted(Path(self.results, model).glob(f"{IMPORTED}.*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                about = json.loads(path.read_text(encoding="utf-8"))["imported"]
+                told |= {one["file"]: one["sha256"] for one in about["files"]}
+        files = self._files(model).get(tool, [])
+        return [digests.compute_digest(Path(file)) if Path(file).exists() else told.get(file, GONE) for file in files]
 
     def _files(self, model: str) -> dict[str, list[str]]:
         return imported_reports.files_of(self.config["imported"].get(model, {}))
@@ -144,7 +159,3 @@ def _is_summary(file: str) -> bool:
     except OSError:
         return False
     return b"Instances" in begin and b"Total Time" in begin and b"GrdX" not in begin
-
-
-def _digest(path: Path) -> str:
-    return digests.compute_digest(path) if path.exists() else GONE

@@ -50,7 +50,7 @@ if MAIN and workflow.is_main_process and config["collect"]:
         say(secret_values.mask_secrets(line))
 
 SOURCES = SourceFiles(config, MAIN, local)
-IMPORTS = imported.Imports(config)
+IMPORTS = imported.Imports(config, RESULTS)
 JOBS = Jobs(RUN)
 SETS = SectionSets(
     RUN,
