@@ -1,6 +1,7 @@
 """Converts reports of Nsight Compute made elsewhere to what profzoo's own jobs leave: pages, details, sidecar."""
 
 import csv
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,17 +14,14 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.foreign_reports import kernel_identity, sidecars
+from profzoo.foreign_reports import kernel_identity, sidecars, traced_kernels
 from profzoo.foreign_reports.ncu_metrics import OF_LAUNCH, Launches, join, read_launches
 from profzoo.foreign_reports.ncu_text import KERNEL, METRIC, UNIT, VALUE, PrintedTable, find_tables
-from profzoo.io import csv_tables
 from profzoo.io.scripts import write_json
 from profzoo.tools.ncu import details_page
+from profzoo.tools.ncu.command import SHARED_MEMORY
 from profzoo.tools.ncu.export import ENDING
 from profzoo.tools.ncu.quantities import GPU_TIME
-from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.tools.nsys.trace import open_export
 
 TOOL = "ncu"
 REPORT = ".ncu-rep"
@@ -62,7 +60,9 @@ def main(
     if not times.sum() and not traced:
         why = next((f"; {line}" for line in launches.left_out if "time_duration" in line), "")
         raise DataError(f"{paths[0]}: {NO_TIME}{why}")
-    coverage = [*launches.left_out, *untimed, *_named(launches, traced)]
+    named = _named(launches, traced)
+    launches, placed = _placed(launches, traced)
+    coverage = [*launches.left_out, *untimed, *named, *placed]
     pages = Path(outputs["pages"])
     pages.mkdir()
     for ending, column in ((ENDING, "mangled"), (".demangled.csv", KERNEL)):
@@ -126,7 +126,7 @@ def _named(launches: Launches, traced: str | None) -> list[str]:
     printed = launches.table[KERNEL]
     known: dict[str, str] = {}
     if traced:
-        known = kernel_identity.match_names(printed, _traced_names(traced))
+        known = kernel_identity.match_names(printed, traced_kernels.read_names(traced))
     launches.table["mangled"] = printed.map(lambda name: known.get(name, name))
     unknown = len(set(printed) - set(known))
     if not traced or not unknown:
@@ -134,13 +134,30 @@ def _named(launches: Launches, traced: str | None) -> list[str]:
     return [f"{unknown} of {printed.nunique()} kernels are not in nsys' trace, or look like several there"]
 
 
-def _traced_names(traced: str) -> dict[str, str]:
-    """Return the demangled names of kernels by their identity in a trace, or in a table of launches."""
-    if traced.endswith(".csv"):
-        table = csv_tables.read(traced, nsys_tables.TABLE)
-        return dict(zip(table["mangled"], table["kernel"], strict=True))
-    with open_export(traced) as (database, tables):
-        return {own or shown: shown for own, shown, _ in nsys_launches.kernel_names(database, tables).values()}
+def _placed(launches: Launches, traced: str | None) -> tuple[Launches, list[str]]:
+    """Return the launches with shared memory from the trace where the report lacks it, and what to say of it."""
+    known = traced_kernels.read_shared_memory(traced) if traced else {}
+    if not known:
+        return launches, []
+    table = launches.table.copy()
+    for name in SHARED_MEMORY:
+        table[name] = table.get(name, "")
+    lacking = (table[list(SHARED_MEMORY)] == "").any(axis=1)
+    sizes = [
+        tuple(map(int, re.findall(r"\d+", f"{grid} {block}")))
+        for grid, block in zip(table["Grid Size"], table["Block Size"], strict=True)
+    ]
+    keys = [(name, *of) for name, of in zip(table["mangled"], sizes, strict=True)]
+    taken = lacking & np.array([key in known for key in keys], dtype=bool)
+    if not taken.any():
+        return launches, []
+    for place, name in enumerate(SHARED_MEMORY):
+        table.loc[taken, name] = [str(known[key][place]) for key, own in zip(keys, taken, strict=True) if own]
+    units = dict(launches.units) | {name: launches.units.get(name) or "byte/block" for name in SHARED_MEMORY}
+    return replace(launches, table=table, units=units), [
+        f"{int(taken.sum()):,} of {len(table):,} launches have no shared memory in the report, and that of nsys' "
+        "trace, in which their kernel, grid and block have one alone"
+    ]
 
 
 def _write_page(launches: Launches, names: str, path: Path) -> None:

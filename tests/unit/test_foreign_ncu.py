@@ -218,3 +218,14 @@ def test_kernels_are_told_by_any_demanglers_name() -> None:
     assert set(kernel_identity.match_names(printed, traced).values()) == {mangled}
     assert len(kernel_identity.match_names(printed, traced)) == 4
     assert kernel_identity.match_names(["other_kernel"], traced) == {}
+
+
+def test_shared_memory_that_a_page_lacks_is_that_of_the_trace(recording, tmp_path) -> None:
+    traced = str(recording("nsys/train.sqlite"))
+    pages = {kind: Path(recording(f"ncu/launch.raw.{kind}.csv")) for kind in ("mangled", "demangled")}
+    own, _, _ = imported([pages["mangled"]], tmp_path / "own", traced)
+    filled, sidecar, _ = imported([pages["demangled"]], tmp_path / "filled", traced)
+    known = filled["smem_static_bytes"].notna()
+    names = ["smem_static_bytes", "smem_dynamic_bytes"]
+    assert known.sum() == 292 and (filled.loc[known, names] == own.loc[known, names]).all(axis=None)
+    assert any("292 of 468 launches have no shared memory" in line for line in sidecar["imported"]["coverage"])

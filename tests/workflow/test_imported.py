@@ -3,11 +3,14 @@
 import csv
 import gzip
 import json
+import re
 import shutil
 
 import pytest
 
+from profzoo import share
 from profzoo.io.scripts import read_json
+from profzoo.results import Results
 from profzoo.tables import schemas
 from tests.conftest import DATA
 from tests.workflow.project import Project, copy
@@ -65,7 +68,10 @@ def test_times_and_counters_join_by_kernel(ran: tuple[Project, str]) -> None:
     results = ran[0].root / "results"
     kernels = schemas.read_table("kernels", results / "tables/kernels.csv")
     joined = kernels[kernels["model"] == "joined"]
-    assert joined.groupby("source")["share"].sum().get("nsys+ncu", 0) == pytest.approx(0, abs=1)
+    # The page has no shared memory, by which profzoo tells launches apart: it is the trace's where that has one alone.
+    counted = joined[joined["source"] == "nsys+ncu"]
+    assert 0 < len(counted) < len(joined) and counted["ncu_ns"].gt(0).all()
+    assert counted["share"].sum() > 0.3
     assert kernels[kernels["model"] == "summed"]["share"].sum() == pytest.approx(1)
 
 
@@ -88,3 +94,15 @@ def test_what_cannot_be_used_ends_in_one_line(ran: tuple[Project, str]) -> None:
     missing = project.snakemake("import", "--dry-run", "--config", "torch=gone.json", ok=False)
     lines = [line for line in (missing.stdout + missing.stderr).splitlines() if "gone.json" in line]
     assert missing.returncode and "imported.gone.torch = 'gone.json': the file is not there" in lines[0]
+
+
+def test_what_was_imported_can_be_found_and_shared(ran: tuple[Project, str]) -> None:
+    results = ran[0].root / "results"
+    assert Results(results).all_cells() == [(name, "imported") for name in ("joined", "summed", "traced")]
+    shared = {path.as_posix() for path in share.list_shareable(results)}
+    assert {"traced/imported.torch.csv", "joined/imported.nsys.csv", "tables/kernels.csv"} <= shared
+
+
+def test_the_end_of_a_run_offers_no_settings_of_profzoo(ran: tuple[Project, str]) -> None:
+    shown = [line for line in ran[1].splitlines() if "imported: " in line and "per step" in line]
+    assert shown and not any(re.search(r"\b(graph|compile|batch)=", line) for line in shown)
