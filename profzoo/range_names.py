@@ -13,6 +13,8 @@ DOMAIN = "profzoo"
 PREFIX = f"{DOMAIN}_"
 WINDOW = "window"
 STEP = "step"
+# The phase of what was made elsewhere.
+IMPORTED = "imported"
 PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
 # Of a training step that was captured in a CUDA graph, what replays it: all parts but data and transfer. In inference
 # the forward pass is all of it, and keeps its range.

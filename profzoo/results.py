@@ -18,7 +18,7 @@ import pandas as pd
 from profzoo import data_dictionary, tools
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
-from profzoo.cell.registry import PHASES
+from profzoo.cell.registry import PHASES_OF_FILES as PHASES
 from profzoo.data_dictionary import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
 from profzoo.io import csv_tables as reading

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from profzoo import redaction, schema
 from profzoo.cell import variant_settings
-from profzoo.cell.registry import PHASES
+from profzoo.cell.registry import PHASES_OF_FILES
 from profzoo.errors import CollectError, DataError
 from profzoo.json_types import JsonObject
 from profzoo.records import job_differences, record
@@ -31,10 +31,11 @@ from profzoo.records import job_differences, record
 if TYPE_CHECKING:
     from profzoo.cell.config_types import Config
 
+_PHASE = "|".join(PHASES_OF_FILES)
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
-OF_CELL = re.compile(r"(train|inference)(\.[\w-]+)*(\.csv|\.json)|(train|inference)\.nsys/\w+\.csv|weights\.pt\.json")
-REPORT = re.compile(r"(train|inference)(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
+OF_CELL = re.compile(rf"({_PHASE})(\.[\w-]+)*(\.csv|\.json)|({_PHASE})\.nsys/\w+\.csv|weights\.pt\.json")
+REPORT = re.compile(rf"({_PHASE})(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
 # The folder that an archive unpacks into, and the file in it that says how the results were measured.
 ROOT, ORIGIN = "profzoo-results", "ORIGIN.json"
 # The file that lists what was withheld, and why: one line per file.
@@ -86,7 +87,7 @@ def collect_contents(
         raise CollectError(f"{results} holds no files to share: `snakemake report` makes them")
     sidecars = list(_sidecars(results, files))
     # Of cells; a host may have the name of a model.
-    models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
+    models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES_OF_FILES)
     known = redaction.find_known_secrets(environment, [*sidecars, {"config": config}], models)
     found: dict[str, bytes | Path] = {ORIGIN: redaction.redact(ORIGIN, describe_origin(sidecars, config), known)}
     left: dict[str, str] = {}

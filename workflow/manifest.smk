@@ -38,6 +38,7 @@ include: "rules/selection.smk"
 if config["collect"]:
 
     include: "rules/collect.smk"
+    include: "rules/import.smk"
     include: "rules/export.smk"
     include: "rules/sample.smk"
     include: "rules/trials.smk"

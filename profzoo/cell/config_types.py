@@ -110,6 +110,8 @@ class Config(TypedDict):
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
     graph: bool
+    # Reports made elsewhere, by the name of the model that each is to be (docs/imported.md).
+    imported: Mapping[str, GivenSettings]
     # Locks on GPUs, with which the jobs of all users of a machine take turns, so that no GPU ever runs two jobs at
     # once.
     locks: LocksSettings

@@ -102,6 +102,10 @@ class Sidecar(ProcessFacts, total=False):
     parameters: int
     # Of a script: what its command did in its steps, and the settings that were seen in effect.
     script: Mapping[str, Any]
+    # Digests of the modules that a script imported, by path.
+    imports: Mapping[str, str]
+    # Of a report that was made elsewhere: its files, where its steps are from, and what is missing.
+    imported: Mapping[str, Any]
     # Steps in a trace that lost others; what else a trace lost, a line each.
     traced_steps: int
     left_out: Sequence[str]

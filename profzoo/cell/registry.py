@@ -12,6 +12,7 @@ from typing import Any
 from profzoo import extensions, import_graph, schema
 from profzoo.errors import ConfigError, UnusableError, suggest_nearest
 from profzoo.import_statements import parse_file
+from profzoo.range_names import IMPORTED
 
 ZOO = import_graph.PROJECT / "models"
 # Models of extensions, from an extension's folder.
@@ -27,6 +28,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "WORKLOADS": (dict,), "FILES": (tuple, list),
 }  # fmt: skip
 PHASES = ("train", "inference")
+# Those of files of cells: what was measured elsewhere has one of its own.
+PHASES_OF_FILES = (*PHASES, IMPORTED)
 # What a shape parameter may be, so that the configuration can set it.
 SHAPES = (bool, int, float, str, list)
 LARGEST = 2**63

@@ -109,7 +109,7 @@ def weights_source(cell_model: str, phase: str, config: "Config") -> str | None:
     >>> [weights_source(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
     ['lstm', 'lstm@wide', 'lstm']
     """
-    if phase == "train" or "train" not in declared_phases(cell_model, config):
+    if phase != "inference" or "train" not in declared_phases(cell_model, config):
         return None
     name, variant = split_variant(cell_model)
     if variant is None:

@@ -12,7 +12,7 @@ ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners"
 ADDED |= {"program", "timeline"}
 # Folders beside those of models, with what one of their files is.
 ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
-CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference)\.(?P<rest>[\w.+-]*\w)")
+CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference|imported)\.(?P<rest>[\w.+-]*\w)")
 # How Snakemake tells of a job whose inputs nobody makes; each list ends with the next key.
 UNMADE_INPUTS = re.compile(
     r"^Missing input files for rule \w+:\n\s+output: (?P<outputs>.+)\n(?:.*\n)*?\s+affected files:\n\s+(?P<input>\S+)",

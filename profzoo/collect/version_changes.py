@@ -72,7 +72,12 @@ def find_measured(results: Path, models: Collection[str] | None = None) -> list[
         with suppress(OSError, ValueError, AttributeError):
             facts = json.loads(path.read_text(encoding="utf-8"))
             # What is exported of a report carries the facts of that.
-            if "started" in facts and facts.get("tool") in tools.names() and path.name.count(".") > 1:
+            if (
+                "started" in facts
+                and "imported" not in facts
+                and facts.get("tool") in tools.names()
+                and path.name.count(".") > 1
+            ):
                 phase = path.name.partition(".")[0]
                 if not _exported(path, facts):
                     found.append(

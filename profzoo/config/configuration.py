@@ -6,9 +6,10 @@ from profzoo import schema, secret_detection, tools
 from profzoo.cell import programs, registry, settings, variant_settings
 from profzoo.cell.config_types import Config
 from profzoo.cell.process_count import process_count
-from profzoo.config import name_collisions, renamed_settings
+from profzoo.config import imported_reports, name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.json_types import GivenSettings
+from profzoo.range_names import IMPORTED
 
 
 def normalise_config(given: GivenSettings, told: GivenSettings | None = None, planned: bool = False) -> Config:
@@ -50,6 +51,7 @@ def normalise_config(given: GivenSettings, told: GivenSettings | None = None, pl
     _check_variants(config)
     if not planned:
         name_collisions.check_collisions(config)
+        imported_reports.check_reports(config["imported"], list_models(config))
     config |= {name: command.check_settings(config[name]) for name, command in tools.commands().items()}
     return config | {name: own.resolve_settings(config) for name, own in tools.settings().items()}
 
@@ -126,11 +128,14 @@ def select_models(config: Config) -> list[str]:
     Raises:
         ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
     """
-    known, wrong = _find_models(config)
-    groups: dict[str, list[str]] = {"all": list(known)}
-    for name, model in known.items():
+    models, wrong = _find_models(config)
+    groups: dict[str, list[str]] = {"all": [*models, *config["imported"]]}
+    for name, model in models.items():
         for group in model.groups:
             groups.setdefault(group, []).append(name)
+    if config["imported"]:
+        groups.setdefault(IMPORTED, []).extend(config["imported"])
+    known = groups["all"]
     chosen: list[str] = []
     for word in config["models"]:
         name, variant = settings.split_variant(word)
@@ -176,9 +181,9 @@ def select_cells(config: Config, planned: bool = False) -> list[tuple[str, str]]
 def _unknown_selections(config: Config) -> list[str]:
     """Return selected names that are neither a usable model nor a group."""
     known, wrong = _find_models(config)
-    groups = {"all"}.union(*(model.groups for model in known.values()))
+    groups = {"all", IMPORTED}.union(*(model.groups for model in known.values()))
     names = {word: settings.split_variant(word)[0] for word in config["models"]}
-    return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
+    return [word for word, name in names.items() if name in wrong or name not in groups | {*known, *config["imported"]}]
 
 
 def describe_left_out(config: Config) -> list[str]:
@@ -201,5 +206,7 @@ def unusable_cells(config: Config) -> list[dict[str, str]]:
 
 
 def _cells_of(name: str, config: Config) -> list[tuple[str, str]]:
+    if name in config["imported"]:
+        return [(name, IMPORTED)]
     declared = settings.declared_phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]

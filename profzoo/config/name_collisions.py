@@ -15,7 +15,11 @@ def check_collisions(config: Config) -> None:
     Raises:
         ConfigError: two of a kind would share them.
     """
-    _check_names("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
+    _check_names(
+        "models",
+        "in models/, settings or imported",
+        [*registry.shipped_models(), *config["settings"], *config["imported"]],
+    )
     _check_names("variants", "in variants", config["variants"])
     for tool in tools.with_setting("sets"):
         _check_names("section sets", f"in {tool}.sets", tools.settings_of(config, tool)["sets"])

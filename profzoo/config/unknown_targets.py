@@ -8,6 +8,7 @@ from profzoo.cell import data_files, settings, variant_settings
 from profzoo.cell.config_types import Config
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.range_names import IMPORTED
 
 # Options of snakemake that a file follows.
 FILE_OPTIONS = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
@@ -31,9 +32,11 @@ def check_targets(words: Sequence[str], results: str, config: Config) -> None:
         where = f"target '{target}'"
         _check_model(where, folder, config)
         phase, *rest = ["train"] if file.startswith(WEIGHTS) else file.split(".")
-        _check_part(f"{where}: unknown phase", phase, settings.PHASES)
-        # Raises what is wrong with the cell, such as a phase that the model does not have.
-        data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
+        made_elsewhere = folder in config["imported"]
+        _check_part(f"{where}: unknown phase", phase, [IMPORTED] if made_elsewhere else settings.PHASES)
+        if not made_elsewhere:
+            # Raises what is wrong with the cell, such as a phase that the model does not have.
+            data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
         known = [
             *FILE_ENDINGS,
             *(part for name, one in tools.files().items() for part in one.name_parts(tools.settings_of(config, name))),
@@ -73,7 +76,7 @@ def _check_model(where: str, folder: str, config: Config) -> None:
     unusable = configuration.explain_unusable_models(config)
     if name in unusable:
         raise ConfigError(f"{where}: {unusable[name]}")
-    _check_part(f"{where}: unknown model", name, configuration.list_models(config))
+    _check_part(f"{where}: unknown model", name, [*configuration.list_models(config), *config["imported"]])
     if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
         _check_part(f"{where}: unknown variant", unknown, config["variants"])
 

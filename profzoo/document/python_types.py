@@ -38,6 +38,7 @@ RESOLVED = {"batch": "int", "samples": "int", "window": "int"}
 # A key may also be written as a mapping, which becomes a list; settings of cells are checked where a cell is resolved.
 CHECKED = {
     "models": "list[str]",
+    "imported": "Mapping[str, GivenSettings]",
     "settings": "Mapping[str, GivenSettings]",
     "variants": "Mapping[str, GivenSettings]",
 }

@@ -4,7 +4,7 @@ What waits for launches is red, what waits for input or a synchronisation violet
 Ito's colours and neighbours of these; names that mean the same in two groups share theirs.
 """
 
-PHASE_COLOURS = {"train": "#3b3f8f", "inference": "#8fa31f"}
+PHASE_COLOURS = {"train": "#3b3f8f", "inference": "#8fa31f", "imported": "#767676"}
 # One colour a class of kernels; neighbours in a stack differ in lightness.
 CLASS_COLOURS = {
     "convolution": "#0072b2",

@@ -17,8 +17,9 @@ from matplotlib.transforms import Bbox
 
 from profzoo.figures import palette, svg_tooltips, theme
 from profzoo.figures.svg_tooltips import attach_titles
+from profzoo.range_names import IMPORTED
 
-PHASE_MARKERS = {"train": "o", "inference": "^"}
+PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
 ROW_HEIGHT = 0.32
 
 
@@ -104,14 +105,16 @@ def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
 
 def make_note(table: pd.DataFrame) -> str:
     """Return the note on devices and dates of measurement; table: a table with `device` and `date`."""
-    devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
-    return f"{devices}; measured {days}; profzoo"
+    devices, days = (", ".join(sorted({*table[column]} - {""})) for column in ("device", "date"))
+    return f"{devices}; measured {days or 'at an unknown time'}; profzoo"
 
 
 def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
     """Draw a point per cell, with the colour and marker of its phase."""
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
+        if phase == IMPORTED and not mine.any():
+            continue
         points = axis.scatter(
             x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3
         )

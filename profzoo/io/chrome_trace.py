@@ -19,6 +19,8 @@ from profzoo.io.json_repair import decode_text, escape_texts
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+# A trace may also be no more than the list of its events.
+LIST = re.compile(r"\s*\[")
 BETWEEN = re.compile(r"[\s,]*")
 # How the profiler's writer begins an event that lasts, and what stands between two of its events, or behind the last.
 BEGIN = '{\n    "ph": "X", "cat": "'
@@ -72,7 +74,8 @@ class Events:
             ValueError, KeyError, TypeError: the text is no trace, or not in the profiler's format.
         """
         text = self._file.read(CHUNK)
-        while not (begin := EVENTS.search(text)) and (more := self._file.read(CHUNK)):
+        listed = LIST.match(text)
+        while not (begin := listed or EVENTS.search(text)) and (more := self._file.read(CHUNK)):
             text += more
         if not begin:
             raise TypeError(f"traceEvents is a {type(_whole(text)['traceEvents']).__name__}")
@@ -92,7 +95,7 @@ class Events:
             yield event
         # What surrounds the events has to be whole too.
         rest = text[place:] + "".join(iter(lambda: self._file.read(CHUNK), ""))
-        self.others = _whole(before + rest)
+        self.others = _around_list(before + rest) if listed else _whole(before + rest)
 
     def _next(self, text: str, place: int) -> tuple[tuple[Any, int] | None, json.JSONDecodeError | None]:
         """Return the event at a position with its end, None if more text is needed; and its JSON error, if any."""
@@ -181,6 +184,12 @@ def _whole(text: str) -> Any:
         found = json.loads(escape_texts(text), strict=False)
     found["traceEvents"]
     return found
+
+
+def _around_list(text: str) -> dict[str, Any]:
+    """Check that a trace that is a list ends as one; it holds nothing but its events."""
+    json.loads(text)
+    return {}
 
 
 def _cut_off(text: str, error: json.JSONDecodeError) -> CutOffError | None:

@@ -9,6 +9,7 @@ import pandas as pd
 from profzoo.formatting import duration
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
+from profzoo.range_names import IMPORTED
 from profzoo.report import cell_data, step_bars
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
 from profzoo.tables import schemas
@@ -45,15 +46,16 @@ def describe_cell(
     cell = row["model"], row["phase"]
     drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN_TABLES if name in tables}
     files = _list_files(row, results)
+    # Settings are for models, which a report made elsewhere has none of.
+    verdicts = schemas.rows_of_cell(tables["verdicts"], *cell)
+    verdicts = verdicts.assign(settings="") if row["phase"] == IMPORTED else verdicts
     return {
         "anchor": make_anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
         "strip": step_bars.step_parts(tables, *cell),
-        "advice": _group_advice(
-            schemas.rows_of_cell(tables["verdicts"], *cell), row["step_ns"], is_cpu_device(row["device"])
-        ),
+        "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
         "block": cell_data.cell_block(drawn, timelines.get(cell), is_cpu_device(row["device"])),

@@ -20,6 +20,7 @@ from profzoo.report.value_formats import (
     format_value,
     make_field,
 )
+from profzoo.tables.cell_tables import LINE_SEPARATOR
 from profzoo.tables.schemas import CELL, TABLES
 from profzoo.verdicts.verdict import BY_PROFZOO
 
@@ -161,12 +162,21 @@ def measurement_context(cells: pd.DataFrame, sidecars: "Sequence[Sidecar]", tool
         "missing": [] if all_on_cpu(cells) else sorted(set(registry.compared_activities()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
-        "dates": sorted(set(cells["date"])),
+        "dates": sorted({*cells["date"]} - {""}) or ["at an unknown time"],
         "software": ", ".join(sorted({_format_versions(sidecar) for sidecar in sidecars})),
         "on_cpu": _cpu_reasons(sidecars),
         "clocks": _unsteady_clocks(cells),
         "versions": mixed_versions.format_versions(cells),
+        "imported": _imported_cells(cells),
     }
+
+
+def _imported_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the cells that were made elsewhere, with lines on their steps, their files, and what these lack."""
+    if "imported" not in cells:
+        return []
+    known = cells[cells["imported"].notna() & cells["imported"].ne("")]
+    return [{"cell": row.model, "lines": row.imported.split(LINE_SEPARATOR)} for row in known.itertuples()]
 
 
 def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
@@ -178,7 +188,7 @@ def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
 def _format_versions(sidecar: "Sidecar") -> str:
     """Format the versions of torch, CUDA and driver that a cell was measured with."""
     gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
-    return f"torch {sidecar['torch']}{gpu}"
+    return f"torch {sidecar['torch'] or 'of an unknown version'}{gpu}"
 
 
 def all_on_cpu(cells: pd.DataFrame) -> bool:

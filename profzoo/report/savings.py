@@ -8,6 +8,7 @@ import pandas as pd
 
 from profzoo.cell import rerun_commands as command
 from profzoo.io.csv_tables import Row
+from profzoo.range_names import IMPORTED
 from profzoo.statistics import speedup
 from profzoo.verdicts.gain_models import SIMULATED
 from profzoo.verdicts.verdict import BY_PROFZOO
@@ -62,7 +63,7 @@ def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
         cell = (row["model"], row["phase"])
         if cell in step_ns:
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
-            typed = _make_command(arguments[cell], words)
+            typed = _make_command(arguments[cell], words) if cell[1] != IMPORTED else ""
             found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}

@@ -20,7 +20,8 @@ Timed = list[tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars.
 OF_RUN: fact.Needs = {
     **dict.fromkeys(["device", "started"], fact.TEXT),
-    **dict.fromkeys(["parameters", "batch", "peak_rss_bytes", "items"], fact.COUNT),
+    # Of what was made elsewhere, these are not known.
+    **dict.fromkeys(["parameters", "batch", "peak_rss_bytes", "items"], fact.or_null(fact.COUNT)),
     "cell": {"workload": fact.TEXT, "precision": fact.TEXT},
     "steps": fact.SEVERAL,
     "step_ns": fact.POSITIVE,

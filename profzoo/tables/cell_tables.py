@@ -18,6 +18,10 @@ from profzoo.tables.steps_per_export import count_profiled_steps
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
+# Between what there is to say of a cell that was made elsewhere.
+LINE_SEPARATOR = " | "
+# Of a cell that was made elsewhere these are not known.
+KNOWN_BY_RUNNING = ("parameters", "batch", "peak_rss_bytes")
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
 
@@ -57,7 +61,7 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
     return [(cell_of(path), reading.read(path, table)) for path in paths]
 
 
-def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
+def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell from the baseline: what ran, time per step, throughput, peak memory.
 
     `step_ns` is the mean of the steps in steady state over all processes; `step_low_ns` and `step_high_ns` are the ends
@@ -65,7 +69,7 @@ def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
     `step_upper_quartile_ns`. All are on the GPU's clock (on a CPU, the host's). `items_per_s` follows from the mean.
     `cpu_taken_share` is the share of the time in which other programs used the CPU, in the most disturbed process.
     `unsteady` says why times are not to be relied on. `arguments` are the arguments of `python -m models.run` that run
-    the cell again.
+    the cell again. `imported`, where any cell was made elsewhere, says what it is.
 
     timed: for each cell, the cell, rows of its time.csv, and its sidecar.
     """
@@ -94,7 +98,9 @@ def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
                 "between_share": found.between_share,
                 "cpu_taken_share": found.taken_share,
                 "unsteady": found.unsteady or "",
-                "items_per_s": facts["items"] / facts["steps"] / found.mean_ns * 1e9,
+                "items_per_s": None
+                if facts["items"] is None
+                else facts["items"] / facts["steps"] / found.mean_ns * 1e9,
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
@@ -103,7 +109,18 @@ def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
                 else "",
             }
         )
-    return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
+    table = pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64", "items_per_s": "float64"})
+    table = table.astype({name: "Int64" for name in KNOWN_BY_RUNNING if table[name].isna().any()})
+    told = [imported_text(facts) for _, _, facts in timed]
+    return table.assign(imported=told) if any(told) else table
+
+
+def imported_text(facts: "Sidecar") -> str:
+    """Say what a cell that was made elsewhere goes by: steps, files, and what is missing; empty for other cells."""
+    if not (about := facts.get("imported")):
+        return ""
+    files = [f"{one['file']} ({one['form']}, sha256 {one['sha256'][:12]})" for one in about["files"]]
+    return LINE_SEPARATOR.join([f"steps: {about['steps_from']}", *files, *about["coverage"]])
 
 
 def add_tool_columns(

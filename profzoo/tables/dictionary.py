@@ -30,6 +30,10 @@ CELLS: Mapping[str, Column] = {
     "arguments": Column(
         "Arguments of `python -m models.run` that run the cell again; empty where model and phase are enough."
     ),
+    "imported": Column(
+        "Of a cell whose reports were made elsewhere: what its steps are taken from, its files, and what these lack; "
+        "empty for others. Times are those under the tool that the text names."
+    ),
     "*_version": Column(
         "Version that the cell was measured with; of several, all are named, with the tools that had each."
     ),

@@ -81,15 +81,17 @@ LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
 TABLES: Mapping[str, Table] = {
     "cells": Table(
         columns=_texts("device", "date", "workload", "precision")
-        | _numbers(["parameters", "batch", "steps"], column_types.COUNT)
-        | _numbers(["step_ns", "step_median_ns", "items_per_s"], column_types.AMOUNT)
+        | _numbers(["parameters", "batch"], column_types.or_missing(column_types.COUNT))
+        | {"steps": column_types.COUNT}
+        | _numbers(["step_ns", "step_median_ns"], column_types.AMOUNT)
         | {
+            "items_per_s": column_types.or_missing(column_types.AMOUNT),
             "peak_memory_bytes": column_types.or_missing(column_types.COUNT),
-            "peak_rss_bytes": column_types.COUNT,
+            "peak_rss_bytes": column_types.or_missing(column_types.COUNT),
             "loss": NUMBER,
         },
         # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
-        optional=dict.fromkeys(["unsteady", "clocks", "arguments", *VERSIONS], column_types.TEXT),
+        optional=dict.fromkeys(["unsteady", "clocks", "arguments", "imported", *VERSIONS], column_types.TEXT),
         others=_of_tools,
         key=CELL,
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},

@@ -63,7 +63,12 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
         for entry in read(tool, inputs.get(tool, []), inputs.get(f"{tool}_sidecar", []))
     ]
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
-    walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
+    # Of what was made elsewhere, no step without a profiler is known that one under it could be slower than.
+    walls = [
+        (tool, cell, facts["step_ns"])
+        for tool, cell, _, facts in exported
+        if tool not in alone and "imported" not in facts
+    ]
     cells, activity = cell_tables.add_tool_columns(cell_tables.cells(timed), exported), cell_tables.activity(exported)
     counted = {tool: inputs.get(f"{tool}{tools.COUNTED}", []) for tool in tools.that(tools.COUNT)}
     cells = version_columns.add_version_columns(cells, _measured(timed, exported, counted))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profzoo import formatting
 from profzoo.collect import failure_summary
+from profzoo.range_names import IMPORTED
 from profzoo.terminal import phrases
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
@@ -91,7 +92,9 @@ def _best(verdicts: Path) -> list[str]:
 
 
 def _verdict(cell: tuple[str, str], won: float, step: float, row: dict[str, str], unsteady: str) -> str:
-    advice = row.get("settings") or row.get("next_step", "").partition(";")[0]
+    # Of what ran elsewhere, no setting is profzoo's.
+    settings = row.get("settings") if cell[1] != IMPORTED else ""
+    advice = settings or row.get("next_step", "").partition(";")[0]
     saved = f"up to {formatting.duration(won)} of {formatting.duration(step)} per step"
     what = f"{' '.join(cell)}: {row['verdict']}, {saved}"
     said = f"{what}: {advice}" if advice else what

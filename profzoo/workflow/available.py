@@ -24,6 +24,7 @@ def find_available(asked: Selection, logs: Path, without: str | None) -> tuple[S
     found, lacking = completeness.available_tools(
         asked.cells, required, Path(asked.results), logs, asked.config, without
     )
+    lacking = [row for row in lacking if (row["tool"] or tools.BASELINE) in asked.available[row["model"], row["phase"]]]
     run = asked
     if any(tools.BASELINE in one for one in found.values()):
         chosen = [tool for tool in asked.tools if any(tool in one for one in found.values())]

@@ -4,6 +4,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+# Cells that are measured here, not imported.
+MEASURED = {"phase": "train|inference"}
+
 
 def match_any(names: Iterable[str]) -> str:
     """A regular expression that matches exactly these names."""
@@ -27,9 +30,9 @@ def match_several_gpus(models: Collection[str]) -> dict[str, str]:
 
 def match_timed_inside(own: Mapping[str, Any]) -> dict[str, str]:
     """The cells whose baseline is timed in the process that a profiler then looks at; own: the profiler's settings."""
-    return {} if own["baseline"] else {"model": "no_cell"}
+    return MEASURED if own["baseline"] else {"model": "no_cell"}
 
 
 def match_sampled_sets(names: Collection[str]) -> dict[str, str]:
     """The section sets whose launches a plan chooses."""
-    return {"set": match_any(names) or "no_set"}
+    return {"set": match_any(names) or "no_set", **MEASURED}

@@ -12,6 +12,7 @@ from profzoo.cell.config_types import Config
 from profzoo.collect import environment
 from profzoo.compare import sides
 from profzoo.machine import job_limits
+from profzoo.range_names import IMPORTED
 from profzoo.tools import BASELINE
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.user_errors import run_checked
@@ -115,9 +116,8 @@ class Jobs:
 
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples in a batch of each cell: advice names twice of them."""
-        known = {
-            cell: run_checked(settings.resolve_cell, *cell, BASELINE, self.config) for cell in self.selection.cells
-        }
+        cells = [cell for cell in self.selection.cells if cell[1] != IMPORTED]
+        known = {cell: run_checked(settings.resolve_cell, *cell, BASELINE, self.config) for cell in cells}
         return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
     def expected_gains(self) -> str | list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from profzoo.cell.plan_types import PlanOptions
 from profzoo.cell.process_count import process_count
 from profzoo.cell.tool_types import NcuSettings
+from profzoo.range_names import IMPORTED
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -27,7 +28,9 @@ class SectionSetJobs:
         return self.jobs.config[TOOL]
 
     def window(self, wildcards: Wildcards) -> int:
-        """Steps of the window that ncu looks at."""
+        """Steps of the window that ncu looks at; 1 where that is not known, as of what was made elsewhere."""
+        if wildcards.phase == IMPORTED:
+            return 1
         return self.jobs.cell_settings(wildcards, TOOL)["window"]
 
     def describe_section_set(self, wildcards: Wildcards) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.cell.tool_types import NcuSettings
+from profzoo.range_names import IMPORTED
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
@@ -43,6 +44,8 @@ class SectionSets:
         """The tables of the sets whose counters go into the kernel table, where ncu is chosen: default and census."""
         if TOOL not in self.selection.tools_of(wildcards.model, wildcards.phase):
             return []
+        if wildcards.phase == IMPORTED:
+            return [file_of_cell(wildcards, f".ncu.{self.ncu['set']}.csv")]
         # Of what has no census of its own, but where its trace tells no launches.
         also = [ncu.CENSUS] if self.why_trace_is_silent(wildcards) is not None else []
         names = dict.fromkeys([*ncu.launch_sets(self.ncu), *also])
@@ -50,6 +53,9 @@ class SectionSets:
 
     def census(self, wildcards: Wildcards) -> Files:
         """Every launch of the window, from which a set that takes some of them has its counts."""
+        # A report made elsewhere is all that there is.
+        if wildcards.phase == IMPORTED:
+            return []
         if self.profiled_launches(wildcards) in ("all", "ranges") or self.set_of(wildcards) == ncu.CENSUS:
             return []
         return file_of_cell(wildcards, ncu_census.census_csv_name(self.is_counted_by_ncu(wildcards)))
@@ -86,12 +92,14 @@ class SectionSets:
 
     def profiled_launches(self, wildcards: Wildcards) -> str | int:
         """What a section set profiles: `sampled` launches, `distinct` ones, `all`, the first N, or `ranges`."""
+        if wildcards.phase == IMPORTED:
+            return "all"
         name = self.set_of(wildcards)
         return "ranges" if ncu.measures_ranges(self.ncu, name) else ncu.launch_selection(self.ncu, name)
 
     def metrics(self, wildcards: Wildcards) -> Sequence[str]:
         """The metrics that a section set names besides sections."""
-        return self.ncu["sets"][wildcards.set].get("metrics", [])
+        return [] if wildcards.phase == IMPORTED else self.ncu["sets"][wildcards.set].get("metrics", [])
 
     def plan(self, wildcards: Wildcards) -> Files:
         """The plan of a section set that has one."""

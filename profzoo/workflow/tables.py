@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
-from profzoo.workflow import patterns
+from profzoo.tools.ncu import TOOL as NCU
+from profzoo.tools.ncu.files import COUNTED
+from profzoo.tools.nsys import TOOL as NSYS
+from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards
+
+NCU_COUNTS = {NCU, f"{NCU}_sidecar", COUNTED}
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,17 @@ class Tables:
             key: self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             for key, (tool, pattern) in known.items()
         }
+        # ncu's launches of an import may be few of those that nsys saw: they are no count of them.
+        for key in NCU_COUNTS & set(files):
+            files[key] = [path for path in files[key] if not self._is_timed_import(path)]
         if self.selection.provides("coverage", "launch_times"):
             files["coverage"] = self.selection.provided_files("coverage", "launch_times")
         return files | {"ranks": self.rank_tables()}
+
+    def _is_timed_import(self, path: str) -> bool:
+        """Whether a file is of a cell that was made elsewhere, and whose times other tools tell than ncu."""
+        cell = Path(path).parent.name, Path(path).name.partition(".")[0]
+        return cell[1] == IMPORTED and NSYS in self.selection.tools_of(*cell)
 
     def verdict_inputs(self) -> dict[str, str | list[str]]:
         """What verdicts go by besides times: ncu's advice; where the default set has them, counters held against peaks.
@@ -49,7 +63,9 @@ class Tables:
         }
         peaks = f"<results>/peaks/{config['gpu']}.csv"
         files = [f"{peaks}{end}" for end in ("", ".json")]
-        known = config["collect"] or all(self.selection.path(file).exists() for file in files)
+        # Peaks of the GPU here say nothing of what ran elsewhere.
+        measured = config["collect"] and bool(imported.measured_cells(self.selection.cells))
+        known = measured or all(self.selection.path(file).exists() for file in files)
         known = known and self.selection.can_make_tables("roofline") and self.selection.makeable(files) == files
         if not self.selection.provides("counters", "kernels") or not known:
             return advice
@@ -60,7 +76,8 @@ class Tables:
         names = ("trace_database", "trace_database_sidecar")
         files = ((name, self.selection.provided_file(wildcards, name)) for name in names)
         found: dict[str, str | Sequence[str]] = {name: path for name, path in files if path}
-        found |= self.section_sets.layer_inputs(wildcards)
+        if wildcards.phase != IMPORTED:
+            found |= self.section_sets.layer_inputs(wildcards)
         return found | {name: path for name, path in self.verdict_inputs().items() if name == "peaks"}
 
     def layer_verdict_inputs(self) -> dict[str, list[str]]:
@@ -125,6 +142,7 @@ class Tables:
             path
             for tool, pattern in patterns.exported_patterns(self.selection.config, self.selection.tools)
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
+            if not imported.needs_program(path, self.selection.config)
         ]
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + found
 

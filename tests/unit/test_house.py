@@ -27,7 +27,7 @@ LAYERS = (
     ("cell", "op_costs"),
     ("harness", "tools"),
     ("calibration", "experiments", "kernels", "script_harness", "what_if"),
-    ("launches",),
+    ("foreign_reports", "launches"),
     ("config", "tables"),
     ("compare", "verdicts"),
     ("trials",),

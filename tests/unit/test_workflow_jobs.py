@@ -181,8 +181,8 @@ def test_words_of_commands_name_files() -> None:
 def test_wildcards_match_what_is_selected_and_nothing_else() -> None:
     assert constraints.match_any(["a.b", "c"]) == r"a\.b|c"
     assert constraints.match_several_gpus([]) == {"model": "no_cell", "phase": "train"}
-    assert constraints.match_sampled_sets(["deep"]) == {"set": "deep"}
-    assert constraints.match_timed_inside({"baseline": 20}) == {}
+    assert constraints.match_sampled_sets(["deep"]) == {"set": "deep", "phase": "train|inference"}
+    assert constraints.match_timed_inside({"baseline": 20}) == {"phase": "train|inference"}
 
 
 def test_source_files_are_relative_and_marked_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

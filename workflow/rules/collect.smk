@@ -201,6 +201,8 @@ rule profile_ncu:
         "<logs>/{model}/{phase}.{set}.ncu.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
+    wildcard_constraints:
+        **constraints.MEASURED,
     priority: 3
     envmodules:
         *modules("ncu"),
@@ -253,6 +255,8 @@ rule profile_nsys:
         "<logs>/{model}/{phase}.nsys.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
+    wildcard_constraints:
+        **constraints.MEASURED,
     priority: 2
     retries: 0
     envmodules:
@@ -294,6 +298,8 @@ rule profile_torch:
         "<logs>/{model}/{phase}.torch.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.torch.tsv"
+    wildcard_constraints:
+        **constraints.MEASURED,
     priority: 1
     retries: 0
     threads: cores()

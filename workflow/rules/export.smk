@@ -9,6 +9,8 @@ rule print_ncu:
         temp(directory("<results>/{model}/{phase}.{set}.ncu-pages")),
     log:
         "<logs>/{model}/{phase}.{set}.print.log",
+    wildcard_constraints:
+        **constraints.MEASURED,
     group:
         "ncu_{set}"
     envmodules:
@@ -145,6 +147,8 @@ rule print_ncu_details:
         ensure("<results>/{model}/{phase}.ncu-details.csv", non_empty=True),
     log:
         "<logs>/{model}/{phase}.ncu-details.log",
+    wildcard_constraints:
+        **constraints.MEASURED,
     group:
         "export"
     envmodules:

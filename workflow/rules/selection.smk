@@ -28,7 +28,7 @@ ASKED = Selection(
     config=config,
     cells=CELLS,
     tools=TOOLS,
-    available=dict.fromkeys(CELLS, frozenset((tools.BASELINE, *TOOLS))),
+    available=AVAILABLE,
     results=RESULTS,
     lost=missing_parts.read_missing(os.environ.get(completeness.WITHOUT)),
     sides=SIDES,
@@ -51,6 +51,7 @@ if MAIN and workflow.is_main_process and config["collect"]:
         say(secret_values.mask_secrets(line))
 
 SOURCES = SourceFiles(config, MAIN, local)
+IMPORTS = imported.Imports(config, RESULTS)
 JOBS = Jobs(RUN)
 SET_JOBS = SectionSetJobs(JOBS)
 SETS = SectionSets(

@@ -36,6 +36,8 @@ TABLE = Table(
         **dict.fromkeys(NAMES, column_types.TEXT),
         **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], column_types.COUNT),
         **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], column_types.AMOUNT),
+        # Of a summary that was made elsewhere, these may not be known.
+        **dict.fromkeys(["median_ns", "std_ns"], column_types.or_missing(column_types.AMOUNT)),
         # Launches outside the window's steps have none.
         "share": column_types.or_missing(column_types.AMOUNT),
     },

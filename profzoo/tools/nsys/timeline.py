@@ -11,10 +11,14 @@ from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, read_graphs, read_inte
 
 # Beginnings of the names of CUDA runtime and driver calls; a version may follow (cudaLaunchKernel_v7000).
 LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
-             "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset")  # fmt: skip
+             "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset",
+             # Of traces that torch.profiler made on GPUs of AMD.
+             "hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipGraphLaunch", "hipMemcpy",
+             "hipMemset")  # fmt: skip
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
-           "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
-COPYING = ("cudaMemcpy", "cuMemcpy")
+           "cuCtxSynchronize", "cuEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize",
+           "hipEventSynchronize")  # fmt: skip
+COPYING = ("cudaMemcpy", "cuMemcpy", "hipMemcpy")
 # CUPTI's kinds of copies between host and device: to and from device memory, and arrays.
 CROSSING = (1, 2, 3, 4)
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")

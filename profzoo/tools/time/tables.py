@@ -29,7 +29,7 @@ TABLE = Table(
         "wall_ns": column_types.COUNT,
         # Of a GPU alone.
         "gpu_ns": column_types.or_missing(column_types.COUNT),
-        "items": column_types.COUNT,
+        "items": column_types.or_missing(column_types.COUNT),
     },
     optional={"peak_memory_bytes": column_types.or_missing(column_types.COUNT)},
     key=["step"],

@@ -5,7 +5,7 @@ import numpy as np
 from profzoo.tools.torch.host_calls import launching_calls
 from profzoo.tools.torch.trace import Trace
 
-REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch")
+REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
 # Calls that add a node to a graph during its capture.
 LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")

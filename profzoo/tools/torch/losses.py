@@ -21,7 +21,7 @@ from profzoo.tools.torch.trace import Columns, Trace
 
 # Beginnings of the names of calls that launch kernels.
 LAUNCHING = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
-             *graph_replays.REPLAYS)  # fmt: skip
+             "hipLaunchKernel", "hipModuleLaunchKernel", *graph_replays.REPLAYS)  # fmt: skip
 # The clocks of host and GPU differ by microseconds, and GPU work may continue after the host's last event.
 SKEW_NS, BEHIND_NS = 1_000_000, 1_000_000_000
 # Launches of a stream run one after another, except launches that begin early (programmatic dependent launch).

@@ -38,7 +38,7 @@ OPERATORS = Table(
     about=dictionary.ACTIVITIES,
     again="another version made it, or it is damaged: delete it and the trace, and the next run collects both again",
 )
-RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
+RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]|hip[A-Z]")
 
 
 def tidy_operators(

@@ -1,0 +1,161 @@
+"""Names the reports that rules import, and which cells and tools come of them."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.config import imported_reports
+from profzoo.range_names import IMPORTED
+from profzoo.records import digests
+from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
+
+# What a file that is no longer there is known by, from its import.
+GONE = "gone"
+# Bytes of a file in which the heading of its first table stands.
+BEGIN = 1 << 16
+
+
+@dataclass(frozen=True)
+class Imports:
+    """The reports that the configuration imports.
+
+    results: the folder that `<results>` stands for.
+    """
+
+    config: Mapping[str, Any]
+    results: str = "results"
+
+    def files(self, tool: str) -> Callable[[Wildcards], list[str]]:
+        """A params function: a model's files for a tool."""
+        return lambda wildcards: self._files(wildcards.model).get(tool, [])
+
+    def digests(self, tool: str) -> Callable[[Wildcards], list[str]]:
+        """A params function: digests of these files, by which a job runs again when one of them has changed."""
+        return lambda wildcards: self._digests(wildcards.model, tool)
+
+    def step(self, wildcards: Wildcards) -> str | None:
+        """The name of the ranges that are a model's steps, None to find them."""
+        name: str | None = self.config["imported"].get(wildcards.model, {}).get("step")
+        return name
+
+    def sidecars(self, wildcards: Wildcards) -> list[str]:
+        """The sidecars that tell a model's steps, the surest first."""
+        names = {"nsys": ".nsys-rep.json", "torch": ".trace.json.gz.json"}
+        names["ncu"] = f".{self.config['ncu']['set']}.ncu-rep.json"
+        return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
+
+    def trace(self, wildcards: Wildcards) -> list[str]:
+        """What names the kernels of a model's ncu reports, where nsys or torch traced any: the trace, or a summary."""
+        # Not the table of a trace: it is made in a group of jobs that needs what ncu counted.
+        files = self._files(wildcards.model).get("nsys", [])
+        ending = ".nsys.csv" if files and _is_summary(files[0]) else ".nsys.sqlite"
+        traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
+        return [file_of_cell(wildcards, ending)] if traced else []
+
+    def models(self) -> str:
+        """A regular expression that matches the names of imported models."""
+        return "|".join(self.config["imported"]) or "no_model"
+
+    def with_tool(self, tool: str) -> dict[str, str]:
+        """Constraints of a rule that imports the reports of a tool."""
+        return {"model": "|".join(self.tools_by_model(tool)) or "no_model", "phase": IMPORTED}
+
+    def with_torch_alone(self) -> dict[str, str]:
+        """Constraints of the rule that makes of a trace of torch.profiler what a report of nsys would tell."""
+        traced = set(self.tools_by_model("nsys"))
+        alone = [name for name in self.tools_by_model("torch") if name not in traced]
+        return {"model": "|".join(alone) or "no_model", "phase": IMPORTED}
+
+    def with_summary(self) -> dict[str, str]:
+        """Constraints of the rule that imports summaries of kernels."""
+        files = {name: self._files(name)["nsys"][0] for name in self.tools_by_model("nsys")}
+        return {"model": "|".join(name for name, file in files.items() if _is_summary(file)) or "no_model",
+                "phase": IMPORTED}  # fmt: skip
+
+    def tools_by_model(self, tool: str) -> list[str]:
+        """The imported models that have reports of a tool."""
+        return [name for name in self.config["imported"] if tool in self._files(name)]
+
+    def _digests(self, model: str, tool: str) -> list[str]:
+        """Digests of a model's files; of one that is no longer there, that which it had when it was imported."""
+        told: dict[str, str] = {}
+        for path in sorted(Path(self.results, model).glob(f"{IMPORTED}.*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                about = json.loads(path.read_text(encoding="utf-8"))["imported"]
+                told |= {one["file"]: one["sha256"] for one in about["files"]}
+        files = self._files(model).get(tool, [])
+        return [digests.compute_digest(Path(file)) if Path(file).exists() else told.get(file, GONE) for file in files]
+
+    def _files(self, model: str) -> dict[str, list[str]]:
+        return imported_reports.files_of(self.config["imported"].get(model, {}))
+
+
+def available_tools(
+    cells: Iterable[Cell], chosen: Sequence[str], config: Mapping[str, Any]
+) -> dict[Cell, frozenset[str]]:
+    """Return the tools whose part of each cell will be there, the baseline among them.
+
+    chosen: the tools that the configuration measures with.
+    """
+    measured = frozenset((tools.BASELINE, *chosen))
+    return {
+        (model, phase): frozenset((tools.BASELINE, *imported_tools(config["imported"][model])))
+        if phase == IMPORTED
+        else measured
+        for model, phase in cells
+    }
+
+
+def imported_tools(entry: Mapping[str, Any]) -> set[str]:
+    """Return the tools whose part of a cell an entry of `imported` tells: a trace of torch.profiler tells nsys' too.
+
+    >>> sorted(imported_tools({"torch": "rank0.json.gz"}))
+    ['nsys', 'torch']
+    """
+    given = set(imported_reports.files_of(entry))
+    return given | ({"nsys"} if "torch" in given else set())
+
+
+def chosen_tools(available: Mapping[Cell, Iterable[str]], chosen: Sequence[str]) -> list[str]:
+    """Return the tools that any of the cells has, without the baseline: those that were chosen come first."""
+    found = {tool for names in available.values() for tool in names}
+    return [name for name in dict.fromkeys([*chosen, *tools.names()]) if name in found and name != tools.BASELINE]
+
+
+def imported_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells that were made elsewhere."""
+    return [(model, phase) for model, phase in cells if phase == IMPORTED]
+
+
+def measured_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells that this workflow measures."""
+    return [(model, phase) for model, phase in cells if phase != IMPORTED]
+
+
+def imported_files(selection: Selection, exports: Iterable[str]) -> list[str]:
+    """Return the exported files of imported cells, and the report where all selected cells are imported."""
+    names = {f"<results>/{model}/" for model, _ in imported_cells(selection.cells)}
+    own = [path for path in exports if path.rpartition("/")[0] + "/" in names]
+    return own + ([] if measured_cells(selection.cells) else ["<results>/report.html"])
+
+
+def needs_program(path: str, config: Mapping[str, Any]) -> bool:
+    """Whether an exported file of an imported cell takes nsys, which is not here or has no report of it."""
+    folder, inside, _ = path.rpartition(f"/{IMPORTED}.nsys/")
+    entry = config["imported"].get(folder.rpartition("/")[2], {})
+    return bool(inside) and not ("nsys" in imported_reports.files_of(entry) and shutil.which("nsys"))
+
+
+def _is_summary(file: str) -> bool:
+    """Whether a file's beginning is of a summary of kernels, as `nsys stats` prints it, and of no trace of the GPU."""
+    try:
+        with Path(file).open("rb") as opened:
+            begin = opened.read(BEGIN).replace(b"\0", b"")
+    except OSError:
+        return False
+    return b"Instances" in begin and b"Total Time" in begin and b"GrdX" not in begin

@@ -1,0 +1,9 @@
+"""Imports a report of Nsight Systems."""
+
+from profzoo.foreign_reports import nsys_import
+from profzoo.io.scripts import begin_script
+
+snakemake = globals()["snakemake"]
+with begin_script(snakemake) as job:
+    asked, made = job.params, dict(job.output.items())
+    nsys_import.main(asked.files[0], job.wildcards.model, asked.step, made, job.say)
