@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "WORKLOADS": (dict,), "FILES": (tuple, list),
 }  # fmt: skip
 PHASES = ("train", "inference")
-# Those of files of cells: what was measured elsewhere has one of its own.
+# Reports that were made elsewhere have a phase of their own.
 PHASES_OF_FILES = (*PHASES, IMPORTED)
 # What a shape parameter may be, so that the configuration can set it.
 SHAPES = (bool, int, float, str, list)
@@ -36,8 +36,7 @@ LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
 # Of each line, one.
 FUNCTIONS = (("build",), ("sample", "dataset"))
-# What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
-# it, whose outcome is in the job's own words.
+# What runs a resolved cell: with all that it imports, part of what is measured. Its resolution is in the job's words.
 MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
 
 

@@ -98,9 +98,7 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
                 "between_share": found.between_share,
                 "cpu_taken_share": found.taken_share,
                 "unsteady": found.unsteady or "",
-                "items_per_s": None
-                if facts["items"] is None
-                else facts["items"] / facts["steps"] / found.mean_ns * 1e9,
+                "items_per_s": _rate(facts, found.mean_ns),
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
@@ -113,6 +111,11 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
     table = table.astype({name: "Int64" for name in KNOWN_BY_RUNNING if table[name].isna().any()})
     told = [imported_text(facts) for _, _, facts in timed]
     return table.assign(imported=told) if any(told) else table
+
+
+def _rate(facts: "Sidecar", step_ns: float) -> float | None:
+    """Samples per second at this time per step; None where the samples of a step are not known."""
+    return None if facts["items"] is None else facts["items"] / facts["steps"] / step_ns * 1e9
 
 
 def imported_text(facts: "Sidecar") -> str:

@@ -190,6 +190,13 @@ OF_TIMES = "a duration: a key of what the page shows, or the flag of a disagreem
 LOWEST = "the home of the baseline's name and of what tools do, below all tools"
 NO_HIGHER = "jobs of no tool have the baseline's limit; the machine is below the registry of tools"
 GENERATED = "types that `make docs` writes from what tools can be set to"
+# Where the files of each tool are read: the tools themselves, and what converts reports that were made elsewhere.
+OF_TOOLS = (
+    "profzoo/tools/",
+    "profzoo/foreign_reports/",
+    "profzoo/config/imported_reports.py",
+    "profzoo/workflow/imported.py",
+)
 QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/calibration/peaks.py", "torch"): (1, OF_TORCH),
     ("profzoo/collect/job_run.py", "torch"): (1, OF_TORCH),
@@ -224,7 +231,7 @@ def tools_in_modules(root: Path, names: Collection[str]) -> Iterator[tuple[str, 
     """File, name and line of each quoted name of a tool outside profzoo/tools; columns may say whose they are."""
     for path in modules(root):
         place = path.relative_to(root).as_posix()
-        if place.startswith("profzoo/tools/"):
+        if place.startswith(OF_TOOLS):
             continue
         tree = ast.parse(path.read_text())
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -121,7 +121,7 @@ def test_a_plan_is_made_again_only_until_the_set_was_profiled(tmp_path: Path) ->
 
 
 def test_a_plan_is_made_by_the_keys_of_their_type() -> None:
-    jobs = Jobs(select())
+    jobs = SectionSetJobs(Jobs(select()))
     known = PlanOptions.__required_keys__ | PlanOptions.__optional_keys__
     assert set(jobs.plan_options(wildcards(set="roofline"))) == known
     assert jobs.plan_options(wildcards(set="launch")) == {}
