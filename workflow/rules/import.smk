@@ -143,8 +143,8 @@ rule import_time:
         code("workflow/scripts/import_time.py"),
         told=IMPORTS.sidecars,
     output:
-        steps=TABLES.pattern("time"),
-        sidecar=TABLES.pattern("time_sidecar"),
+        steps=RUN.pattern("time"),
+        sidecar=RUN.pattern("time_sidecar"),
     log:
         "<logs>/{model}/{phase}.time.import.log",
     wildcard_constraints:
