@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
 from profzoo.kernels import kernel_classes, short_names
+from profzoo.report import range_tree
 from profzoo.tools.nsys.steps import CAUSES
 
 # Significant digits of numbers in the page.
@@ -57,7 +58,7 @@ def cell_block(
 ) -> Markup | None:
     """Return the JSON data of a cell; None if there is nothing to draw.
 
-    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
+    tables: of kernels, roofline, layers and ranges those rows of the cell that there are; on_cpu: whether it ran there.
     """
     block: dict[str, Any] = {}
     kernels, layers = tables.get("kernels"), tables.get("layers")
@@ -72,6 +73,8 @@ def cell_block(
         block["tree"] = _table(
             TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
         )
+    if (own := tables.get("ranges")) is not None and (tree := range_tree.select_tree(own)) is not None:
+        block["ranges"] = _table(TREE_COLUMNS, tree)
     if timeline:
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]

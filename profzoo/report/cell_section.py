@@ -19,7 +19,7 @@ from profzoo.verdicts.verdicts import BY_PROFZOO
 # Kernels shown per cell.
 TOP = 10
 # Tables from which a cell's roofline, tables and tree are drawn.
-DRAWN_TABLES = ("kernels", "roofline", "layers")
+DRAWN_TABLES = ("kernels", "roofline", "layers", "ranges")
 
 
 def make_anchor(row: pd.Series) -> str:
