@@ -60,7 +60,9 @@ def format_run(words: str, changes: str = "") -> str:
     found = merge_words(given, changes.split())
     gpus = next((word.partition("=")[2] for word in found if word.startswith("gpus=")), "1")
     launcher = "python" if gpus == "1" else f"torchrun --standalone --nproc-per-node={gpus}"
-    return f"{launcher} -m models.run {shlex.join([name, phase, *found])}"
+    # In the folder of a script `models` may be a package of its own.
+    program = "profzoo.run" if any(word.startswith("command=") for word in found) else "models.run"
+    return f"{launcher} -m {program} {shlex.join([name, phase, *found])}"
 
 
 def trials_command(words: str) -> str:

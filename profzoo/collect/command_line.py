@@ -90,7 +90,15 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
 
 def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
     """Words that run a cell in one process."""
-    return ["python", "-m", "models.run", *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
+    return [*program_words(cell), *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
+
+
+def program_words(cell: CellSettings) -> list[str]:
+    """Words that start the program of a cell, before its settings.
+
+    A script is started from its own folder, where `models` may be a package of its own.
+    """
+    return ["python", "-m", "profzoo.run" if "command" in cell else "models.run"]
 
 
 def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
@@ -109,7 +117,7 @@ def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None)
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
-        "program": [*torchrun_words(cell), "python", "-m", "models.run"],
+        "program": [*torchrun_words(cell), *program_words(cell)],
         "words": settings.setting_words(cell),
         "load": ["--load", str(load)] if load else [],
         "candidates": {name: given["candidates"][name] for name in given["order"]},

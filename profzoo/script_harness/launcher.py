@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.errors import CollectError, ConfigError
+from profzoo.import_graph import PROJECT
 from profzoo.records import digests
 from profzoo.script_harness import task as tasks
 
@@ -25,6 +26,8 @@ STARTUP = Path(__file__).with_name("startup")
 TASK, PATHS, VISIBLE = "PROFZOO_SCRIPT", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"
 # Packages that measuring takes and a script's own environment may lack.
 LENT = ("nvtx",)
+# Variables that keep Python from finding what a script imports.
+ISOLATING = ("PYTHONSAFEPATH", "PYTHONNOUSERSITE")
 # Settings that say where and how long a script is measured, which the launcher and the session see to.
 NOT_APPLIED = ("device", "warmup", "window")
 
@@ -67,7 +70,11 @@ def split_command(command: str, model: str) -> list[str]:
 
 def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, str]:
     """Return the environment of the command, in which Python attaches profzoo when it starts."""
-    paths = [str(STARTUP), *filter(None, [given.get(PATHS)])]
+    # Not the workflow's folder: `models`, `config` and `tests` there are names that scripts use.
+    # Python puts the script's own folder on the path, which the workflow's jobs do without.
+    given = {name: value for name, value in given.items() if name not in ISOLATING}
+    others = [path for path in given.get(PATHS, "").split(os.pathsep) if path and Path(path).resolve() != PROJECT]
+    paths = [str(STARTUP), *others]
     hidden = {VISIBLE: ""} if device == "cpu" else {}
     return {**given, **hidden, TASK: str(task), PATHS: os.pathsep.join(paths)}
 
@@ -85,9 +92,9 @@ def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any
         CollectError: none of them came to the end of its window.
     """
     if not (folder / tasks.FACTS).exists():
-        raise CollectError(
-            f"{cell['model']} {cell['phase']}: {explain_end(_notes(folder, tasks.PROGRESS), cell, code)}"
-        )
+        errors = [path.read_text() for path in sorted(folder.glob(tasks.ERROR.format("*")))]
+        why = explain_end(_notes(folder, tasks.PROGRESS), errors, cell, code)
+        raise CollectError(f"{cell['model']} {cell['phase']}: {why}")
     facts: dict[str, Any] = json.loads((folder / tasks.FACTS).read_text())
     if code and cell["finish"]:
         raise CollectError(f"{cell['model']} {cell['phase']}: the command ended with exit code {code} after its window")
@@ -102,12 +109,15 @@ def relative_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def explain_end(notes: Sequence[Mapping[str, Any]], cell: Mapping[str, Any], code: int) -> str:
+def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell: Mapping[str, Any], code: int) -> str:
     """Explain in one line why a command ended before its window did, and what to do.
 
-    notes: what its processes saw; code: the exit code of the command.
+    notes: what its processes saw; errors: what ended some of them; code: the exit code of the command.
     """
     ended = f"ended with exit code {code}" if code else "ended"
+    if errors and code:
+        step = max((note["steps"] for note in notes), default=0) + 1
+        return f"the script failed in step {step} with {errors[0]}"
     if not notes:
         return (
             f"the command {ended} before any of its Python processes imported torch: profzoo follows scripts that "
@@ -117,8 +127,6 @@ def explain_end(notes: Sequence[Mapping[str, Any]], cell: Mapping[str, Any], cod
     steps, warmup = most["steps"], max(cell["warmup"], 1)
     needed = warmup + cell["steps"] - cell["warmup"]
     seen = _describe_seen(most)
-    if error := next((note["error"] for note in notes if "error" in note), None):
-        return f"the script failed in step {steps + 1} with {error}"
     if code:
         return f"the command {ended} in step {steps + 1} of {needed}, {seen}"
     if not steps:

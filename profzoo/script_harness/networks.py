@@ -46,6 +46,8 @@ class Networks:
         """Note a network before its first call, and apply the cell's settings to it."""
         self.found.append(network)
         self._waiting.append(network)
+        if self._step_module:
+            self._watch_step_module(network)
         self._settings.apply_to_network(network)
 
     def mark_new(self) -> None:
@@ -65,13 +67,11 @@ class Networks:
             number = self._prefixes[prefix]
             self._marked |= set(network.modules())
             self._ranges.mark(network, prefix if number == 1 else f"{prefix}{number}")
-        if self._step_module:
-            for network in waiting:
-                self._watch_step_module(network)
 
     def _watch_step_module(self, network: nn.Module) -> None:
         for path, module in network.named_modules():
-            if self._step_module in (path, type(module).__name__) and module is not network:
+            named = self._step_module == type(module).__name__ or f".{path}".endswith(f".{self._step_module}")
+            if named and module is not network:
                 module.register_forward_hook(
                     lambda *_: None if torch.compiler.is_compiling() else self.step_module_called(self._step_module)
                 )

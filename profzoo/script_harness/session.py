@@ -1,6 +1,7 @@
 """Follows a script through its steps: warm-up, then the window, which a recorder observes."""
 
 import contextlib
+import math
 import statistics
 import threading
 from collections import Counter
@@ -221,19 +222,21 @@ class Session:
     def _facts(self) -> dict[str, Any]:
         assert self._stages
         device = self.networks.device
+        loss = None if self._loss is None else float(self._loss)
         most, times = self._kinds.most_common(1)[0]
         return {
             **devices.describe_machine(self.task.cell["device"], device),
             "parameters": self.networks.count_parameters(),
             "batch": statistics.median_low(self._window_items),
             "input": {"from": "script", "pool": None},
-            "loss": None if self._loss is None else float(self._loss),
+            "loss": loss if loss is not None and math.isfinite(loss) else None,
             "imported": step_facts.imported_files(),
             "script": {
                 "step": self._names.get(self.finder.closing) or self.finder.describe_rule(),
                 "per_step": dict(most),
                 "regular_share": times / self._kinds.total(),
                 "skipped_updates": self._skipped,
+                "loss_is_finite": loss is None or math.isfinite(loss),
                 "networks": self.networks.names(),
                 "applied": self.settings.asked,
                 "observed": step_facts.describe_arithmetic(self.observed, self.networks.found),

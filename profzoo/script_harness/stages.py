@@ -44,6 +44,9 @@ class Stages:
             self.recorder = recorders.StepTimer(device, files["steps"])
         else:
             self.recorder = recorders.Recorder(device)
+        # A script that leaves the GPU alone is captured all the same: nsys waits for that where there is one.
+        alone = device.type != "cuda" and torch.cuda.is_available() and "trace" not in files
+        self._opens_capture = self.represents and alone
         self.timer = timer
         timed = cell["profiler"]["baseline"] if task.times_first else 0
         self._rest = [(timer, timed)] if timer else []
@@ -58,6 +61,8 @@ class Stages:
         profiles = isinstance(self._current, recorders.TorchProfiler)
         self._ranges.watch(traces and profiles, modules and profiles)
         assert self._current
+        if self._opens_capture:
+            torch.cuda.profiler.start()
         self._current.start()
         self._ranges.open(WINDOW)
 
@@ -73,6 +78,8 @@ class Stages:
         if self._taken < self._left or self._lasts_too_short():
             return False
         self._current.stop()
+        if self._opens_capture:
+            torch.cuda.profiler.stop()
         self._ranges.close()
         if self._rest:
             self._taken = 0

@@ -12,6 +12,8 @@ from typing import Any
 # Notes in the folder of a task: of the process that represents the cell, of each process that measured, and of each
 # that ended before its window did.
 FACTS, RANK, PROGRESS = "facts.json", "rank-{}.json", "progress-{}.json"
+# Of each process that an error ended (startup/sitecustomize.py).
+ERROR = "error-{}.txt"
 # Made by the process that represents the cell.
 CLAIM = "claim"
 

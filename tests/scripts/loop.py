@@ -1,4 +1,4 @@
-"""A plain training loop: nine steps per epoch, three epochs; five arguments change how it is written."""
+"""A plain training loop: nine steps per epoch, three epochs; arguments change how it is written."""
 
 import argparse
 
@@ -14,6 +14,7 @@ parser.add_argument("--scaler", action="store_true")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--crash-in", type=int, default=-1)
+parser.add_argument("--overflow-in", type=int, default=-1)
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--end", default="done")
 options = parser.parse_args()
@@ -34,6 +35,8 @@ for _ in range(options.epochs):
         loss = functional.cross_entropy(outputs, target) if options.functional else criterion(outputs, target)
         scaler.scale(loss / options.accumulate).backward()
         step += 1
+        if step == options.overflow_in:
+            model[0].weight.grad.fill_(float("inf"))
         if step == options.crash_in:
             raise ValueError("the fifth wheel came off")
         if step % options.accumulate == 0:

@@ -7,16 +7,22 @@ the command starts with this file, also those that never import torch.
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 HERE = Path(__file__).resolve().parent
 # The package `profzoo`, which is not on the path: `models`, `config` and `tests` beside it are names that scripts use.
 PACKAGE = HERE.parents[1]
 # Path of the JSON file that says what to measure (launcher.py writes it).
 TASK = "PROFZOO_SCRIPT"
+# Note beside that file of what ended a process, by its number.
+ERROR = "error-{}.txt"
+# Escape sequences that colour a terminal, and control characters but line breaks.
+CONTROLS = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x09\x0b-\x1f]")
 
 
 def load_package(name: str, folder: Path) -> ModuleType:
@@ -59,6 +65,19 @@ class TorchFinder(MetaPathFinder):
         return spec
 
 
+def note_failure(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Leave a note of an error that ends the process; a session, once attached, adds what it has seen."""
+    lines = CONTROLS.sub("", str(error).strip() or "no message").splitlines()
+    frames = []
+    while where is not None:
+        frames.append(f"{os.path.relpath(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}")
+        where = where.tb_next
+    told = f"{kind.__name__}: {lines[0]}" + (f" ({frames[-1]})" if frames else "")
+    note = Path(os.environ[TASK]).with_name(ERROR.format(os.getpid()))
+    with suppress(OSError):
+        note.write_text(told)
+
+
 def run_other() -> None:
     """Run the sitecustomize that this one hides, if the environment has one."""
     rest = [folder for folder in sys.path if Path(folder or os.curdir).resolve() != HERE]
@@ -70,3 +89,11 @@ def run_other() -> None:
 run_other()
 if TASK in os.environ:
     sys.meta_path.insert(0, TorchFinder(os.environ[TASK]))
+    print_error = sys.excepthook
+
+    def explain(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        """Print an error as Python does, and leave a note of it."""
+        note_failure(kind, error, where)
+        print_error(kind, error, where)
+
+    sys.excepthook = explain

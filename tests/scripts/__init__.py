@@ -1,0 +1,1 @@
+"""Programs that know nothing of profzoo, for tests to profile as they are."""

@@ -1,0 +1,188 @@
+"""script_harness: what is a step of each script, what it did in its window, and what is said where there is none."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profzoo import run
+from profzoo.errors import CollectError
+from profzoo.import_graph import PROJECT
+from profzoo.script_harness import launcher, task
+
+SCRIPTS = PROJECT / "tests" / "scripts"
+# Name of a case: the words of its command behind `python`, and the settings.
+CASES: dict[str, tuple[str, str]] = {
+    "loop": ("loop.py --workers 2", "window=5"),
+    "accumulation": ("loop.py --accumulate 3 --functional", "window=4"),
+    "scaler": ("loop.py --scaler", "window=4"),
+    "overflow": ("loop.py --scaler --overflow-in 6", "window=5"),
+    "two optimizers": ("adversarial.py", "window=4"),
+    "generation": ("generate.py", "window=12 phase=inference"),
+    "trainer": ("trainer.py", "window=10"),
+    "range": ("trainer.py", "window=10 step=range:iteration"),
+    "dataloader": ("loop.py", "window=5 step=dataloader"),
+    "module": ("loop.py", "window=5 step=module:2.0"),
+    "compiled": ("loop.py --compile", "window=4"),
+    "settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true compile=true"),
+    "finished": ("loop.py", "window=4 finish=true"),
+    "crash": ("loop.py --crash-in 5", "window=5"),
+    "short": ("loop.py --epochs 1", "window=50"),
+    "never steps": ("never_steps.py", "window=5"),
+}
+ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
+
+
+def cell_of(command: str, settings: str) -> dict[str, Any]:
+    phase = "inference" if "phase=inference" in settings else "train"
+    return dict(run.resolve_words("mine", phase, "time", [f"command={command}", *settings.split()]))
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What each case came to: its facts, or what is said instead; and its steps under `NAME steps`."""
+    folder, cases, cells = tmp_path_factory.mktemp("scripts"), [], []
+    for number, (words, settings) in enumerate(CASES.values()):
+        own = folder / str(number)
+        own.mkdir()
+        cells.append(cell_of(f"python {SCRIPTS / words.split()[0]}", settings))
+        asked = task.Task(
+            cells[-1], launcher.setting_defaults(), own, {"steps": own / "s.csv", "memory": own / "m.csv"}
+        )
+        asked.write(own / "task.json")
+        cases.append({"words": [str(SCRIPTS / words.split()[0]), *words.split()[1:]], "task": str(own / "task.json")})
+    (folder / "cases.json").write_text(json.dumps(cases))
+    command = [sys.executable, "-m", "tests.script_zygote", str(folder / "cases.json"), str(folder / "codes.json")]
+    with (folder / "printed").open("w") as printed:
+        subprocess.run(command, cwd=PROJECT, check=True, stdout=printed, stderr=printed)
+    results: dict[str, Any] = {}
+    for number, (name, code) in enumerate(zip(CASES, json.loads((folder / "codes.json").read_text()), strict=True)):
+        try:
+            results[name] = launcher.gather_facts(folder / str(number), cells[number], code)
+            results[f"{name} steps"] = (folder / str(number) / "s.csv").read_text().splitlines()
+            results[f"{name} memory"] = (folder / str(number) / "m.csv").read_text().splitlines()
+        except CollectError as error:
+            results[name] = str(error)
+    results["printed"] = (folder / "printed").read_text()
+    return results
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "per_step", "items", "steps"),
+    [
+        ("loop", "a step of SGD", ONE_EACH, 40, 5),
+        ("accumulation", "a step of SGD", {"batches": 3, "forward calls": 3, "backward passes": 3, "optimizer steps": 1}, 96, 4),
+        ("scaler", "a step of SGD", ONE_EACH, 32, 4),
+        ("two optimizers", "a step of Adam", {"forward calls": 11, "backward passes": 4, "optimizer steps": 4}, 32, 4),
+        ("generation", "a call of Decoder", {"forward calls": 1}, 24, 12),
+        ("dataloader", "the next batch", ONE_EACH, 40, 5),
+        ("module", "a call of 2.0", ONE_EACH, 40, 5),
+        ("compiled", "a step of SGD", ONE_EACH, 32, 4),
+    ],
+)  # fmt: skip
+def test_a_step_is_what_the_script_repeats(
+    found: Mapping[str, Any], name: str, step: str, per_step: Mapping[str, int], items: int, steps: int
+) -> None:
+    facts = found[name]
+    script = facts["script"]
+    assert (script["step"], script["per_step"]) == (step, per_step), facts
+    assert (facts["items"], facts["steps"], len(found[f"{name} steps"])) == (items, steps, steps + 1)
+    assert script["regular_share"] == (pytest.approx(10 / 12) if name == "generation" else 1)
+
+
+def test_a_closure_and_an_evaluation_are_no_steps_of_their_own(found: Mapping[str, Any]) -> None:
+    """Two of ten steps evaluate before them, whose batches are no samples of training."""
+    for name in ("trainer", "range"):
+        facts = found[name]
+        assert facts["script"]["per_step"] == ONE_EACH and facts["script"]["regular_share"] == 0.8
+        assert (facts["items"], facts["batch"]) == (40, 4)
+    assert found["range"]["script"]["step"] == "the range iteration"
+
+
+def test_what_a_gradient_scaler_skips_is_a_step(found: Mapping[str, Any]) -> None:
+    facts = found["overflow"]
+    assert facts["steps"] == 5 and facts["script"]["per_step"] == ONE_EACH
+    assert facts["script"]["skipped_updates"] == 1 and found["scaler"]["script"]["skipped_updates"] == 0
+
+
+def test_the_loss_is_the_last_one_unscaled(found: Mapping[str, Any]) -> None:
+    """The same batches by the same seed: with a scaler the loss is the same."""
+    assert found["scaler"]["loss"] == pytest.approx(found["compiled"]["loss"], rel=1e-5)
+    assert 0.5 < found["scaler"]["loss"] < 3
+
+
+def test_settings_are_applied_from_outside(found: Mapping[str, Any]) -> None:
+    script = found["settings"]["script"]
+    assert script["applied"] == {
+        "precision": "bf16", "workers": 2, "optimizer": "foreach", "channels_last": True, "compile": True
+    }  # fmt: skip
+    assert script["observed"]["precision"] == "bf16" and script["observed"]["compile"]
+    assert found["loop"]["script"]["applied"] == {} and found["loop"]["script"]["observed"]["precision"] == "fp32"
+    assert found["compiled"]["script"]["observed"]["compile"] and not found["loop"]["script"]["observed"]["compile"]
+
+
+def test_a_script_ends_after_its_window_unless_it_is_to_finish(found: Mapping[str, Any]) -> None:
+    assert found["finished"]["steps"] == 4 and found["printed"].count("done") == 2  # With `short`, which ends before.
+
+
+def test_memory_of_a_step_more_is_by_purpose(found: Mapping[str, Any]) -> None:
+    header, *rows = found["loop memory"]
+    by_range = {row.split(",")[1]: dict(zip(header.split(","), row.split(","), strict=True)) for row in rows}
+    weights = 4 * found["loop"]["parameters"]
+    assert int(by_range["step"]["weights_bytes"]) == weights
+    assert (
+        int(by_range["optimizer"]["gradients_bytes"]) >= 0 and int(by_range["backward"]["gradients_bytes"]) == weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("crash", "mine train: the script failed in step 5 with ValueError: the fifth wheel came off"),
+        ("short", "mine train: the command ended after 9 steps, and warm-up and window take 3 + 50: lower warmup"),
+        ("never steps", "mine train: no step was found until the command ended, after 0 steps of 1 optimizers"),
+    ],
+)
+def test_a_script_without_a_window_says_why(found: Mapping[str, Any], name: str, said: str) -> None:
+    assert found[name].startswith(said) and "\n" not in found[name]
+
+
+def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The real command, through Python's start-up hook."""
+    command = [sys.executable, "-m", "profzoo.run", "mine", "inference" if "inference" in settings else "train"]
+    command += [f"command={words}", *settings.split(), "--facts", "facts.json", "--steps", "steps.csv"]
+    environment = {**os.environ, "PYTHONPATH": f"{PROJECT}:{folder / 'site'}", "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path) -> None:
+    """A package and a sitecustomize of the script's own are found; what it imports is told with its digest."""
+    (tmp_path / "models.py").write_text("WIDTH = 5\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins\nbuiltins.SITE = 8\n")
+    text = (SCRIPTS / "serve.py").read_text().replace("nn.Linear(6, 2)", "nn.Linear(6, models.WIDTH * SITE)")
+    (tmp_path / "serve.py").write_text(f"import sys\nsys.path.append('.')\nimport models\n{text}")
+    done = start("python serve.py", "phase=inference window=20", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["parameters"] == 6 * 6 + 6 + 6 * 40 + 40 and facts["script"]["step"] == "a call of Sequential"
+    assert set(facts["imports"]) == {"models.py", "serve.py"} and facts["items"] == 60
+
+
+def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
+    done = start(f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / 'ranks.py'}", "window=5", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert [one["rank"] for one in facts["ranks"]] == [0, 1] and facts["steps"] == 5
+    assert facts["script"]["networks"] == ["DistributedDataParallel"] and facts["parameters"] == 18
+
+
+def test_a_program_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = start(f"python {SCRIPTS / 'no_torch.py'}", "window=5", tmp_path)
+    assert done.returncode == 2 and "mine train: the command ended before any of its Python processes" in done.stderr
