@@ -88,7 +88,9 @@ def add_up(paths: pd.DataFrame, steps: int, own: pd.DataFrame | None, counted: p
     parents = tree_parents(paths)
     if own is not None:
         own = own.rename(index={"": OUTSIDE})
-        parents |= {UNALIGNED: STEP} if UNALIGNED in own.index else {}
+    # What one tool has and another has not the like of, in times or in counters alone.
+    named = [*([] if own is None else own.index), *([] if counted is None else counted["range"])]
+    parents |= {UNALIGNED: STEP} if UNALIGNED in named else {}
     table = pd.DataFrame({"range": list(parents), "parent": list(parents.values())})
     known = paths.set_index("range")[["calls", "cpu_ns"]] / steps
     table = table.join(known, on="range")

@@ -4,6 +4,7 @@ Ranges go by paths: the names of all that enclose one and its own, outermost fir
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,8 +140,10 @@ def _merge_numbered(names: pd.Series, steps: int) -> pd.Series:
     counts = names.value_counts()
     rare = counts.index[counts < steps / 2]
     merged = {name: NUMBER.sub("#", name) for name in rare if NUMBER.search(name)}
-    alike = pd.Series(merged, dtype="object").value_counts()
-    return names.map({name: text for name, text in merged.items() if alike[text] > 1}).fillna(names)
+    alike = Counter(merged.values())
+    return pd.Series(
+        [text if alike[text := merged.get(name, name)] > 1 else name for name in names], names.index, dtype="object"
+    )
 
 
 def _find_parents(ranges: pd.DataFrame, main: Mapping[int, int]) -> np.ndarray:

@@ -6,7 +6,9 @@ import sys
 from profzoo import import_graph
 
 # What runs inside a profiled process, which has it anyway.
-INSIDE = [import_graph.PROJECT / "profzoo" / name for name in ("calibration", "experiments", "harness", "script_harness")]
+INSIDE = [
+    import_graph.PROJECT / "profzoo" / name for name in ("calibration", "experiments", "harness", "script_harness")
+]
 TRIED = """
 import importlib, sys
 for name in {names}:

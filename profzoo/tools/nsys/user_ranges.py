@@ -89,7 +89,7 @@ def _read_instances(database: sqlite3.Connection) -> pd.DataFrame:
     ours = [DOMAIN, *LIBRARIES]
     theirs = table["name"].notna() & ~table["domain"].isin([one for one, name in domains.items() if name in ours])
     table = table[theirs & ~table["name"].astype("str").str.fullmatch(OTHERS)]
-    ends = table["domain"].map(domains).fillna("").map(lambda name: f"{AT}{name}" if name else "")
+    ends = [f"{AT}{domains[number]}" if number in domains else "" for number in table["domain"]]
     return pd.DataFrame(
         {
             "name": table["name"].astype("str") + ends,
