@@ -111,7 +111,8 @@ TABLES: Mapping[str, Table] = {
         # Where a program opened ranges of its own.
         optional={name: user_ranges.TABLE.columns[user_ranges.FORMER.get(name, name)] for name in user_ranges.ADDED},
         holds=user_ranges.find_repeated,
-        about={**dictionary.USER_RANGES, **dictionary.RANGES},
+        about={name: one for name, one in dictionary.USER_RANGES.items() if name in user_ranges.ADDED}
+        | {**dictionary.RANGES},
     ),
     "steps": Table(
         columns=_texts()

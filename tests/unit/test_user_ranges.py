@@ -19,7 +19,7 @@ from torch.profiler import record_function
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.report import cell_data, range_tree
+from profzoo.report import cell_data, page, range_tree
 from profzoo.tables import cell_tables, range_sums, schemas, user_ranges
 from profzoo.tables.layer_sums import Others
 from profzoo.tables.range_sums import OfTorch
@@ -28,7 +28,7 @@ from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from profzoo.tools.torch import user_ranges as torch_ranges
-from tests import owned
+from tests import browser, cpu_page, owned
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
@@ -298,6 +298,32 @@ def test_the_page_has_a_tree_of_them(small: Path) -> None:
     assert names == ["(step)", "a.b", "a.b > c", "(other)"] and tree["ns"] == [23, 11.5, 3.5, 11.5]
     assert "0.5× per step, 40 ns of CPU time" in tree["type"]["words"]
     assert cell_data.cell_block({"ranges": table[table["model"] == "n"]}, None) is None
+
+
+OPENED = """
+location.hash = "#m-train"; document.querySelectorAll("details").forEach(one => one.open = true); await wait(300);
+document.querySelectorAll("details").forEach(one => one.open = true); await wait(300);
+const heading = [...document.querySelectorAll("h3, h4, summary")].filter(one => one.textContent.includes("own ranges"));
+seen.headings = heading.map(one => one.textContent);
+const home = heading.length ? heading[0].parentElement : null;
+seen.lines = home ? [...home.querySelectorAll(".tree-line")].map(one => one.innerText.replace(/\\s+/g, " ")) : [];
+"""
+
+
+@browser.needed
+def test_a_browser_shows_the_tree(small: Path, tmp_path: Path) -> None:
+    rows = [(110, 190, MAIN, "a.b", PUSH_POP, 0), (135, 160, MAIN, "c", PUSH_POP, 0)]
+    own = across(of_nsys(annotate(small, [*rows, (162, 165, MAIN, "d", PUSH_POP, 0)]))).query("model == 'm'")
+    given = cpu_page.tables()
+    given["ranges"] = pd.concat([given["ranges"], own[own["api"] != ""]], ignore_index=True)
+    given["ranges"]["api"] = given["ranges"]["api"].fillna("")
+    html = tmp_path / "report.html"
+    html.write_text(page.render_page(given, [{"torch": "2.9.0", "cuda": None}] * 2, [], ["torch"], tmp_path))
+    seen, _ = browser.opened(html, tmp_path, OPENED)
+    assert seen["failures"] == [] and len(seen["headings"]) == 1, seen
+    # Also what launched nothing.
+    found = [line.split()[0] for line in seen["lines"]]
+    assert found[-4:] == ["a.b0.5×", "c0.5×", "d0.5×", "(other)"], seen["lines"]
 
 
 def test_both_kinds_of_ranges_are_trees_of_their_own(small: Path) -> None:
