@@ -58,7 +58,7 @@ def cell_block(
 ) -> Markup | None:
     """Return the JSON data of a cell; None if there is nothing to draw.
 
-    tables: of kernels, roofline, layers and ranges those rows of the cell that there are; on_cpu: whether it ran there.
+    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
     """
     block: dict[str, Any] = {}
     kernels, layers = tables.get("kernels"), tables.get("layers")
@@ -73,6 +73,7 @@ def cell_block(
         block["tree"] = _table(
             TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
         )
+    # Of the table of ranges, those that the program opened itself.
     if (own := tables.get("ranges")) is not None and (tree := range_tree.select_tree(own)) is not None:
         block["ranges"] = _table(TREE_COLUMNS, tree)
     if timeline:

@@ -18,8 +18,9 @@ def read_step_launches(path: str | Path, whole_run: bool = False, with_calls: bo
 
     Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
     open when it was launched; `stream`, and the launch configuration. Kernels that a CUDA graph launched, at one
-    moment, come in the order in which they began; graphs that were traced whole are left out. with_calls: add the
-    `correlation` of the launching call, which is unique within a process.
+    moment, come in the order in which they began; graphs that were traced whole are left out.
+
+    with_calls: whether to add the `correlation` of the launching call, which is unique within a process.
 
     Raises:
         DataError: the file is no export of nsys.
