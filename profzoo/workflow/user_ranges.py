@@ -25,7 +25,9 @@ def user_range_tables(selection: Selection) -> list[str]:
 
 def user_range_inputs(tables: Tables, wildcards: Wildcards) -> dict[str, Any]:
     """What tools say of a cell's ranges and launches, by the names of a script's inputs."""
-    traced = _traced_by(tables.selection, wildcards.model, wildcards.phase)
+    cell = wildcards.model, wildcards.phase
+    # A table that came along without any of what it was made of stays as it is: it cannot be made from nothing.
+    traced = _traced_by(tables.selection, *cell) or tables.selection.tools_of(*cell)
     found = tables.layer_inputs(wildcards)
     if "nsys" not in traced:
         found = {name: path for name, path in found.items() if not name.startswith("nsys")}
