@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -85,3 +87,17 @@ def test_tables_and_page_have_them_of_cells_with_such_ranges_alone(measured: Pro
     ]
     (tree,) = [block["ranges"] for block in blocks if "ranges" in block]
     assert {"record_function", "record_function > iteration > model", "nvtx"} <= {*tree["name"]["words"]}
+
+
+def test_a_copy_without_traces_keeps_the_rows_that_came_along(measured: Project, tmp_path: Path) -> None:
+    other = copy(tmp_path / "project", CONFIGURATION)
+    other.path, other.variables = measured.path, measured.variables
+    shutil.copytree(measured.root / "own", other.root / "own")
+    shutil.copytree(measured.root / "results", other.root / "results")
+    for ending in ("nsys.sqlite", "nsys-rep", "trace.json.gz", "torch.ranges.csv"):
+        for path in (other.root / "results").rglob(f"train.{ending}"):
+            path.unlink()
+    (other.root / "results/tables/ranges.csv").unlink()
+    other.snakemake("results/tables/ranges.csv", "--config", "collect=false")
+    assert other.read("results/mine/train.ranges.csv") == measured.read("results/mine/train.ranges.csv")
+    assert other.read("results/tables/ranges.csv") == measured.read("results/tables/ranges.csv")
