@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 # Snakemake starts the python that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
+# Each of the tests' processes would compile all of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: env demo test faults mutants lint format docs lock
 env: $(READY)
@@ -48,11 +50,11 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md, cell_types.py
+docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md, types of settings
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/zoo.md
 	python -m profzoo.document.sets docs/sections.md
-	python -m profzoo.document.python_types profzoo/cell/cell_types.py
+	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/columns.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml

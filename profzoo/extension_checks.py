@@ -7,9 +7,9 @@ from profzoo.cell import registry
 from profzoo.errors import ConfigError, first_error_line, suggest_nearest
 from profzoo.report import glossary
 
-MODULES = ("command", "files", "activity", "failures", "losses", "doctor")
+MODULES = ("command", "files", "activity", "failures", "losses", "doctor", "settings")
 RULES = "rules.yaml"
-# What figures may need besides tools.
+# What figures may need besides what tools are called, do and provide.
 NEEDED = {"roofline", "layer_counters", figures.COMPARISON, figures.PARTS}
 
 
@@ -44,7 +44,8 @@ def _check_figures() -> None:
     from profzoo import zoo_tables
 
     settings = schema.load_schema()["properties"]["figures"]["properties"]
-    choices = {"INPUTS": {*zoo_tables.TABLES, "peaks"}, "NEEDS": {*tools.names(), *NEEDED}, "OPTIONS": set(settings)}
+    needed = {*tools.names(), *tools.DOES, *tools.PROVIDED, *NEEDED}
+    choices = {"INPUTS": {*zoo_tables.TABLES, "peaks"}, "NEEDS": needed, "OPTIONS": set(settings)}
     for figure in own:
         for key, valid in choices.items():
             if wrong := sorted(set(getattr(figure, key.lower())) - valid):

@@ -1,4 +1,4 @@
-"""Finds what users add to profzoo from outside the checkout, and hands it on to every process of a run.
+"""Finds extensions, which users add to profzoo from outside the checkout, and passes them to every process of a run.
 
 An extension is a folder with any of these:
 
@@ -10,9 +10,9 @@ An extension is a folder with any of these:
     models/NAME.py         a model, as models/ has them
 
 The configuration names extensions under `extensions`, as folders or importable packages; installed packages name their
-own by an entry point of GROUP. The workflow calls `use` once, at its start. That puts the folders, as a JSON list, into
-the environment variable PASSED, which scripts, collecting jobs and measured processes inherit; whoever runs a model by
-hand sets the variable. Everything else asks `folders` or `files` and learns of no change in between.
+own by an entry point of GROUP. The workflow calls `use` once, at its start. This sets the environment variable PASSED
+to the folders as a JSON list; scripts, collecting jobs and measured processes inherit it. To run a model by hand with
+extensions, set this variable. All other code calls `folders` or `files`.
 
 The folder /home/me/lab is the package `profzoo.extensions.lab`: its files import each other by such names, and
 `python -m profzoo.extensions.lab.tools.perf.sampler` runs one.
@@ -42,12 +42,12 @@ WHERE = "a folder, or a package that can be imported"
 
 
 def use(given: object = None) -> None:
-    """Make the extensions of the configuration, and of installed packages, known to this process and its children.
+    """Set the extensions of the configuration, and of installed packages, for this process and its children.
 
     given: the configuration's `extensions`, a list or a comma-separated text.
 
     Raises:
-        ConfigError: there is no such folder or package, it holds nothing of an extension, or two have one name.
+        ConfigError: a folder or package does not exist or has no content of an extension, or two have the same name.
     """
     asked = given.split(",") if isinstance(given, str) else (given or [])
     if not isinstance(asked, Sequence) or not all(isinstance(one, str) for one in asked):
@@ -68,7 +68,7 @@ def use(given: object = None) -> None:
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders of the extensions in use, in their order."""
+    """Return the folders of the extensions in use, in their order."""
     passed = os.environ.get(PASSED, "")
     if _in_use.get("passed") != passed:
         _in_use.update(passed=passed, folders=_registered(passed))
@@ -76,12 +76,12 @@ def folders() -> tuple[Path, ...]:
 
 
 def inherited_variables() -> dict[str, str]:
-    """The variable for a process that inherits a few variables only; none where there are no extensions."""
+    """Return the variable for a process that inherits only a few variables; empty without extensions."""
     return {PASSED: os.environ[PASSED]} if folders() else {}
 
 
 def files(*patterns: str) -> tuple[Path, ...]:
-    """The files of extensions that match patterns from an extension's folder; hidden files are an editor's."""
+    """Return the files that match patterns relative to an extension's folder, without hidden files of editors."""
     return tuple(
         path
         for folder in folders()
@@ -92,7 +92,7 @@ def files(*patterns: str) -> tuple[Path, ...]:
 
 
 def extension_name(folder: Path) -> str:
-    """The name of the extension in a folder.
+    """Return the name of the extension in a folder.
 
     >>> extension_name(Path("/home/me/my-lab"))
     'my_lab'
@@ -101,12 +101,12 @@ def extension_name(folder: Path) -> str:
 
 
 def find_extension(path: Path) -> Path | None:
-    """The folder of the extension that holds a file; None where none does."""
+    """Return the folder of the extension that contains a file; None for a file of no extension."""
     return next((folder for folder in folders() if path.is_relative_to(folder)), None)
 
 
 def module_name(path: Path) -> str:
-    """The dotted name by which a file of an extension is imported; empty where no extension holds it."""
+    """Return the dotted name by which a file of an extension is imported; empty for a file of no extension."""
     if not (folder := find_extension(path)):
         return ""
     parts = [part for part in path.relative_to(folder).with_suffix("").parts if part != "__init__"]
@@ -114,7 +114,7 @@ def module_name(path: Path) -> str:
 
 
 def split_module_name(dotted: str) -> tuple[Path, str] | None:
-    """The folder of an extension and the rest of a dotted name in it; None for modules of no extension."""
+    """Return the folder of an extension, and the rest of a dotted name in it; None for modules of no extension."""
     prefix, _, rest = dotted.partition(f"{__name__}.")
     if prefix or not rest:
         return None
@@ -125,7 +125,7 @@ def split_module_name(dotted: str) -> tuple[Path, str] | None:
 def refuse_clashes(what: str, found: Iterable[tuple[str, Path]], shipped: Iterable[str]) -> None:
     """Raise ConfigError for the first name that an extension shares with profzoo or with another extension.
 
-    what: such as "figure"; found: names with the files that define them.
+    what: kind of thing, such as "figure". found: names with the files that define them. shipped: profzoo's own names.
     """
     taken = dict.fromkeys(shipped, "profzoo's own")
     for one, path in found:
@@ -158,7 +158,7 @@ def _package(asked: str) -> Path | None:
 
 
 def _registered(passed: str) -> tuple[Path, ...]:
-    """The folders in a value of PASSED, each made a package below this module; what was one before is none any more."""
+    """Return the folders in a value of PASSED, each made a package below this module; earlier packages are removed."""
     found = tuple(map(Path, json.loads(passed))) if passed else ()
     for old in [one for one in sys.modules if one.startswith(f"{__name__}.")]:
         del sys.modules[old]

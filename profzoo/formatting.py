@@ -1,4 +1,4 @@
-"""How numbers are shown to readers."""
+"""Formats durations and ratios for readers."""
 
 import math
 
@@ -6,7 +6,7 @@ LARGEST_PLACES = 4
 
 
 def duration(ns: float) -> str:
-    """A time in the unit that suits it.
+    """Format a time in a suitable unit; ns: the time in ns.
 
     >>> duration(12_345_678)
     '12.3 ms'
@@ -21,9 +21,9 @@ def duration(ns: float) -> str:
 
 
 def ratio(value: float, low: float, high: float) -> tuple[str, str]:
-    """A ratio, and its interval in brackets, to as many places as tell its ends apart, and three digits at least.
+    """Format a ratio, and its interval in brackets.
 
-    No interval where that is not a number.
+    Both have at least three digits, and enough places to distinguish the ends. The interval is empty if it is NaN.
 
     >>> ratio(1.02898, 1.028, 1.02996), ratio(0.51, 0.43, 0.62), ratio(1.5, math.nan, math.nan)
     (('1.029', '[1.028, 1.030]'), ('0.510', '[0.430, 0.620]'), ('1.50', ''))
@@ -31,7 +31,7 @@ def ratio(value: float, low: float, high: float) -> tuple[str, str]:
     places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
     if math.isnan(low) or math.isnan(high):
         return f"{value:.{places}f}", ""
-    # Ends that four places do not tell apart are shown as one.
+    # Ends that are equal to four places are shown as equal.
     if high > low and (needed := -math.floor(math.log10(high - low))) <= LARGEST_PLACES:
         places = max(places, needed)
     return f"{value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"

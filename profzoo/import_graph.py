@@ -1,35 +1,17 @@
 """Finds the project files that a Python file imports, directly or not, by parsing import statements only."""
 
-import ast
-import contextlib
-import errno
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo import extensions
-from profzoo.errors import UnusableError
+from profzoo import extensions, import_statements
+from profzoo.import_statements import Statements
 
 # Itself, also where a job imports it through links.
 PROJECT = Path(__file__).resolve().parents[1]
 # The folder that holds each package of the project.
 PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
-
-
-def parse_file(path: Path, what: str) -> ast.Module:
-    """Parse a file's syntax tree; one-line UnusableError if it cannot be read or is no Python."""
-    try:
-        if path.is_fifo() or path.is_char_device():
-            # Reading would never end.
-            raise OSError(errno.EINVAL, "it is a pipe or a device")
-        return ast.parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UnusableError(f"{path}: {what} cannot be read: {error.strerror}") from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = (error.msg if isinstance(error, SyntaxError) else str(error)).splitlines() or ["nested too deeply"]
-        raise UnusableError(f"{path}: {what} is no Python: {reason[0]}{where}") from error
 
 
 def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> list[Path]:
@@ -40,21 +22,44 @@ def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path])
     Raises:
         UnusableError: one of them cannot be read or is no Python.
     """
-    waiting, found = list(start), set[Path]()
+    known = _known_edges(tuple(roots.items()), extensions.folders())
+    waiting, found = [(module, str(path)) for module, path in start], set[str]()
     while waiting:
-        module, path = waiting.pop()
+        one = module, path = waiting.pop()
         if path in found:
             continue
         found.add(path)
-        if path.suffix != ".py":
-            continue
-        for name in (module, *_imported(path, module)):
-            if own := extensions.split_module_name(name):
-                waiting += [(extensions.module_name(file), file) for _, file in _modules(*own)]
-            elif root := roots.get(name.partition(".")[0]):
-                waiting += _modules(root, name)
-        waiting += [(_named(file, roots.values()), file) for file in declared_files(path, module)]
-    return sorted(found)
+        if path.endswith(".py"):
+            if one not in known:
+                known[one] = _edges(module, Path(path), roots)
+            waiting += known[one]
+    # As paths are sorted, folder by folder.
+    return [path for _, path in sorted(map(_parts, found))]
+
+
+@functools.cache
+def _known_edges(
+    roots: tuple[tuple[str, Path], ...], extended: tuple[Path, ...]
+) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """What modules that were read import, of these packages and extensions; files are strings for speed."""
+    return {}
+
+
+def _edges(module: str, path: Path, roots: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """The modules (dotted name, file) that a module imports of the packages, or declares."""
+    found: list[tuple[str, Path]] = []
+    for name in (module, *_imported(path, module)):
+        if own := extensions.split_module_name(name):
+            found += [(extensions.module_name(file), file) for _, file in _modules(*own)]
+        elif root := roots.get(name.partition(".")[0]):
+            found += _modules(root, name)
+    found += [(_named(file, roots.values()), file) for file in declared_files(path, module)]
+    return list(dict.fromkeys((name, str(file)) for name, file in found))
+
+
+@functools.cache
+def _parts(path: str) -> tuple[tuple[str, ...], Path]:
+    return Path(path).parts, Path(path)
 
 
 def files_of(*paths: str) -> tuple[Path, ...]:
@@ -91,16 +96,7 @@ def place(path: str | Path) -> str:
 
 def read_literals(path: Path) -> dict[str, Any]:
     """Literals, such as numbers and tuples, that a Python file assigns to names at its top level."""
-    return _literals(parse_file(path, f"'{path.stem}'"))
-
-
-def _literals(tree: ast.Module) -> dict[str, Any]:
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            with contextlib.suppress(ValueError, TypeError):
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-    return found
+    return import_statements.literals(import_statements.parse_file(path, f"'{path.stem}'"))
 
 
 @functools.cache
@@ -112,51 +108,31 @@ def _modules(root: Path, name: str) -> tuple[tuple[str, Path], ...]:
     return tuple((one, file) for one, file in files if file.is_file())
 
 
-@functools.cache
-def _imported(path: Path, module: str) -> tuple[str, ...]:
+def _imported(path: Path, module: str) -> Iterator[str]:
     """Names that a file imports and that may be modules; relative names made absolute."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    names: list[str] = []
-    for node in _read(path, module)[0]:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        else:
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return tuple(names)
+    for level, named, names in _read(path, module).imports:
+        above = package[: len(package) - level + 1] if level else []
+        base = ".".join([*above, *([named] if named else [])])
+        yield from (base, *(f"{base}.{name}" for name in names))
 
 
 @functools.cache
-def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...], tuple[str, ...]]:
-    """A file's import statements, its FILES, and its EXTENDED."""
-    tree = parse_file(path, f"module '{module}'")
-    found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    files, extended = (_literals(tree).get(name, ()) for name in ("FILES", "EXTENDED"))
-    listed = files if isinstance(files, tuple | list) else [None]
-    if not all(isinstance(one, str) and one and not one.startswith("/") for one in listed):
-        raise UnusableError(f"{path}: FILES = {files!r} of module '{module}' holds no patterns of files beside it")
-    return found, tuple(files), tuple(extended)
-
-
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """Statements of a tree that run, without those for type checkers; expressions are skipped for speed."""
-    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-        for node in getattr(tree, part, ()):
-            if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-                yield node
-                yield from _executed(node)
+def _read(path: Path, module: str) -> Statements:
+    return import_statements.read_statements(path, module)
 
 
 def declared_files(path: Path, module: str = "") -> tuple[Path, ...]:
     """The files that a module names in FILES and EXTENDED; module: its dotted name, for what is wrong with it."""
-    return (*_files_beside(path, module), *extensions.files(*_read(path, module or path.stem)[2]))
+    return (*_files_beside(path, module), *extensions.files(*_read(path, module or path.stem).extended))
 
 
 @functools.cache
 def _files_beside(path: Path, module: str) -> tuple[Path, ...]:
     return tuple(
-        file.resolve() for pattern in _read(path, module or path.stem)[1] for file in sorted(path.parent.glob(pattern))
+        file.resolve()
+        for pattern in _read(path, module or path.stem).files
+        for file in sorted(path.parent.glob(pattern))
     )
 
 

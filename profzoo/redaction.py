@@ -1,7 +1,7 @@
 """Removes secrets, and names of hosts, users and folders, from files that are to be shared.
 
-Secrets are told by their keys, by what they look like, and by the values that are known of settings and variables,
-however these are written. Texts lose them; any other file that holds one is left out.
+Secrets are recognised by their keys, by their form, and by known values of settings and variables in any encoding. They
+are removed from text files. Any other file that contains a secret is left out.
 """
 
 import base64
@@ -27,6 +27,7 @@ from profzoo.cell import secret_values
 from profzoo.collect import secret_leaks
 from profzoo.errors import CollectError
 from profzoo.import_graph import PROJECT
+from profzoo.json_types import JsonObject
 
 GONE, USER = "<secret>", "user"
 # An absolute path within a text, of which the last part stays; no address. In a table or a page without spaces.
@@ -38,7 +39,7 @@ OF_USER = re.compile(r"(?<![\w.])/(?:home|Users)/([\w.@+-]+)")
 ASSIGNED = re.compile(
     r"""(?P<key>\w{2,60})\\*["']?\s?[=:]\s?\\*(?P<quote>["'])(?P<value>[^"'\\]{1,500})\\*(?P=quote)"""
 )
-# Names that say nothing of anybody.
+# Names that identify nobody.
 COMMON = frozenset((
     "root", "user", "localhost", "ubuntu", "admin", "runner", "docker", "nobody", "jovyan", "host", "node", "gpu", "cpu"
 ))  # fmt: skip
@@ -49,11 +50,11 @@ READ, OVERLAP = 1 << 20, 1 << 15
 
 @dataclass
 class Known:
-    """What is looked for.
+    """Secrets and names to remove.
 
-    values: how each secret may be written, by what it is called. names: of hosts and users, and what these are called
-    instead. folders: likewise. kept: words that name something else here as well, and so stay. found: of each file,
-    what was taken out of it.
+    values: encodings of each secret, by its name. names, folders: names of hosts and users, and folders, each with its
+    replacement. kept: words that also name something else in the results, and so stay. found: notes on what was
+    removed, by file.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -68,9 +69,9 @@ class Known:
 
 
 def find_known_secrets(
-    environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]], kept: Iterable[str] = ()
+    environment: Mapping[str, str], sidecars: Iterable[JsonObject], kept: Iterable[str] = ()
 ) -> Known:
-    """What is to be looked for, by variables, settings and what sidecars tell; kept: names that tables go by."""
+    """Collect secrets and names from variables, settings and sidecars; kept: names that tables use."""
     told, names = list(sidecars), hosts([])
     values: dict[str, tuple[str, ...]] = {}
     for key, value in _secrets(environment, told):
@@ -82,7 +83,7 @@ def find_known_secrets(
     return Known(values, {**people, **short, **names}, folders(told), frozenset(kept))
 
 
-def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _secrets(environment: Mapping[str, str], sidecars: Iterable[JsonObject]) -> Iterator[tuple[str, str]]:
     """Yield secrets with their names: from settings, all variables, and sidecars of older versions."""
     yield from ((key, str(value)) for key, value in secret_values.read_secrets(environment).values())
     # Those of the fixed list hold none.
@@ -95,8 +96,8 @@ def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any
         yield from secret_detection.secrets_in_words([str(word) for word in facts.get("command") or []])
 
 
-def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Replacement names for this host and those in sidecars: host-1, host-2, ..."""
+def hosts(sidecars: Iterable[JsonObject]) -> dict[str, str]:
+    """Return replacement names for this host and the hosts in sidecars: host-1, host-2, ..."""
     told = {socket.gethostname()}
     for facts in sidecars:
         told |= {
@@ -105,8 +106,8 @@ def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {name: f"host-{number}" for number, name in enumerate(sorted(told), start=1)}
 
 
-def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] = ()) -> set[str]:
-    """Names of this user and of the owners of folders in sidecars."""
+def users(environment: Mapping[str, str], sidecars: Iterable[JsonObject] = ()) -> set[str]:
+    """Return the names of this user and of the owners of folders in sidecars."""
     found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(OSError, KeyError, ImportError):
         found.add(getpass.getuser())
@@ -114,8 +115,8 @@ def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] 
     return {name for name in found if len(name) >= SHORTEST_NAME and name.lower() not in COMMON}
 
 
-def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
-    """Replacement names for folders of this user and machine, and of those in sidecars."""
+def folders(sidecars: Iterable[JsonObject] = ()) -> dict[str, str]:
+    """Return replacement names for folders of this user and machine, and for folders in sidecars."""
     given = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
     given |= {str(Path(place).resolve()): name for place, name in given.items()}
     told = "\n".join(map(json.dumps, sidecars))
@@ -127,7 +128,7 @@ def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
 
 
 def forms(secret: str) -> list[str]:
-    """Encodings in which a secret may appear: plain, JSON, nested JSON, URL, HTML, Base64, hex.
+    """Return the encodings in which a secret may appear: plain, JSON, nested JSON, URL, HTML, Base64, hex.
 
     >>> forms("a b&c")
     ['a b&c', 'a%20b%26c', 'a+b%26c', 'a b&amp;c', '6120622663', 'YSBiJm', 'EgYiZj', 'hIGImY']
@@ -163,7 +164,7 @@ def text(name: str, content: str, known: Known) -> str:
             if form in content:
                 content = content.replace(form, GONE)
                 known.note(name, f"the value of {what}")
-    # The digest of a short one could be found by trying.
+    # The digest of a short secret could be found by trying.
     content, count = secret_values.PLACEHOLDER.subn(GONE, content)
     if count or (count := len(re.findall("&lt;secret [0-9a-f]{16}&gt;", content))):
         content = re.sub("&lt;secret [0-9a-f]{16}&gt;", html.escape(GONE), content)
@@ -191,8 +192,8 @@ def redact(name: str, content: bytes, known: Known) -> bytes:
     """Remove secrets and names from a text file's content; its name tells the format.
 
     Raises:
-        ValueError: it is no text, or no JSON where it should be.
-        csv.Error, IndexError: it is no table.
+        ValueError: the content is no text, or no JSON although the name says so.
+        csv.Error, IndexError: the content is no table although the name says so.
     """
     told = content.decode()
     if name.endswith(".json"):
@@ -264,11 +265,11 @@ def _table(name: str, told: str, known: Known) -> str:
 
 
 def find_secret_in_bytes(path: Path, known: Known) -> str | None:
-    """Name of a secret that a non-text file contains, also inside gzip; None if there is none.
+    """Return the name of a secret that a non-text file contains, also inside gzip; None if there is none.
 
     Raises:
-        CollectError: it is damaged.
-        OSError: it cannot be read.
+        CollectError: the file is damaged.
+        OSError: the file cannot be read.
     """
     wanted = {
         what: tuple(form.encode(errors="surrogateescape") for form in all_of) for what, all_of in known.values.items()

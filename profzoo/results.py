@@ -6,7 +6,7 @@ results = profzoo.load("results")
 results.kernels                        # a table across the zoo, also results.tables["kernels"]
 results.units("kernels")["total_ns"]   # 'ns'
 results.cell("bert", "train").steps    # the unprofiled steps of a cell
-results.verdicts("bert", "train")      # what holds it back, and what to do
+results.verdicts("bert", "train")      # its bottlenecks, and what to do about them
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import cast
 
 import pandas as pd
 
-from profzoo import data_dictionary
+from profzoo import data_dictionary, tools
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES
@@ -26,7 +26,7 @@ from profzoo.io import fast_csv, text_files
 from profzoo.io.scripts import read_json
 from profzoo.tables import schemas
 
-# What makes tables that the default configuration does not.
+# Commands for tables that the default configuration does not make.
 _COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
     "replay": "snakemake results/tables/replay.csv --config tool=nsys",
@@ -41,30 +41,30 @@ _COMMANDS = {
 
 
 class MissingError(DataError, LookupError):
-    """What was asked for is not there; the message is one line that says what is, and what makes it."""
+    """A requested table, cell or sidecar does not exist; the message names the nearest one, or the command for it."""
 
 
 class Tables(Mapping[str, pd.DataFrame]):
-    """Tables by name, each read when it is asked for, once; a frame may be changed, as each is a copy.
+    """Tables by name. Each is read once, at the first request; every request returns a copy, which may be changed.
 
     `frame.attrs` has `units` and `meanings` by column, and `path`.
     """
 
     def __init__(self, paths: Mapping[str, Path], root: Path, known: Mapping[str, str], of: str) -> None:
-        """Name tables.
+        """Name the tables without reading them.
 
-        Args:
-            paths: of those that there are, by name; root: the folder of results. known: what makes each table that
-                there may be, by name. of: what they belong to, for messages.
+        paths: the existing tables by name. root: the folder of results. known: commands that make tables, by name of
+        the table. of: the folder or cell to which the tables belong, for messages.
         """
         self._paths, self._root, self._known, self._of = paths, root, known, of
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        """The table of that name.
+        """Return the table with this name.
 
         Raises:
-            MissingError: there is no such table; DataError: it is not what is declared of it.
+            MissingError: there is no such table.
+            DataError: the file does not match the declaration of the table.
         """
         if name not in self._paths:
             raise self._missing(name)
@@ -73,19 +73,19 @@ class Tables(Mapping[str, pd.DataFrame]):
         return self._read[name].copy()
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the tables that there are."""
+        """Iterate over the names of the existing tables."""
         return iter(self._paths)
 
     def __len__(self) -> int:
-        """How many tables there are."""
+        """Return the number of existing tables."""
         return len(self._paths)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a table of that name."""
+        """Return whether a table with this name exists."""
         return name in self._paths
 
     def __repr__(self) -> str:
-        """The names, for whoever looks at it."""
+        """List the names of the tables."""
         return f"tables of {self._of}: {', '.join(self._paths) or 'none'}"
 
     def _missing(self, name: str) -> MissingError:
@@ -97,10 +97,10 @@ class Tables(Mapping[str, pd.DataFrame]):
 
 
 class Cell:
-    """What a folder of results holds of one model and phase.
+    """The results of one model and phase.
 
-    model, phase: its names; tables: its own CSV by what stands between phase and `.csv`, such as `time`, `nsys`,
-    `ncu.roofline`, `torch.launches`; files: all its files.
+    tables: the cell's own CSV files, by the part of the name between the phase and `.csv`, such as `time`, `nsys`,
+    `ncu.roofline` or `torch.launches`. files: paths of all files of the cell.
     """
 
     def __init__(self, results: "Results", model: str, phase: str) -> None:
@@ -114,18 +114,18 @@ class Cell:
 
     @property
     def steps(self) -> pd.DataFrame:
-        """The steps of the unprofiled baseline: wall time, GPU time, samples of the data."""
-        # Of `torch.baseline` the steps are in the process that torch.profiler then profiles.
-        return self.tables["torch-time" if "time" not in self.tables and "torch-time" in self.tables else "time"]
+        """The steps of the unprofiled baseline, one row per step: wall time, GPU time and number of data samples."""
+        # With `torch.baseline`, the baseline's steps run in the process that torch.profiler profiles afterwards.
+        return self.tables[next((name for name in tools.timed_tables() if name in self.tables), tools.BASELINE)]
 
     @property
     def settings(self) -> CellSettings:
         """The settings that the cell ran with, such as batch and precision.
 
         Raises:
-            MissingError: no sidecar of the cell tells them.
+            MissingError: no sidecar of the cell has settings.
         """
-        timed = [name for name in ("time.csv", "torch-time.csv") if name in self.sidecars]
+        timed = [name for name in (f"{table}.csv" for table in tools.timed_tables()) if name in self.sidecars]
         for name in [*timed, *self.sidecars]:
             if (found := self.sidecar(name).get("cell")) is not None:
                 return found
@@ -134,7 +134,7 @@ class Cell:
 
     @property
     def sidecars(self) -> Sequence[str]:
-        """The names of the files that have a sidecar, for `sidecar`."""
+        """The names of the files with a sidecar, as arguments of `sidecar`."""
         start = f"{self.phase}."
         return [path.stem.removeprefix(start) for path in self.files if path.suffix == ".json"]
 
@@ -142,7 +142,7 @@ class Cell:
         """Return the sidecar of a file, such as `time.csv`, `ncu-rep`, `nsys.csv` or `trace.json.gz`.
 
         Raises:
-            MissingError: there is none.
+            MissingError: the file has no sidecar.
         """
         path = self._results.folder / self.model / f"{self.phase}.{name.removesuffix('.json')}.json"
         if not path.exists():
@@ -155,26 +155,26 @@ class Cell:
         return self._results.rows_of_cell(table, self.model, self.phase)
 
     def verdicts(self) -> pd.DataFrame:
-        """Return what holds the cell back, the largest expected gain first."""
+        """Return the verdicts on the cell, its kernels and layers, the largest expected gain first."""
         return self.rows("verdicts")
 
     def comparison(self) -> pd.DataFrame:
-        """Return how the cell does against its reference side."""
+        """Return the comparison of the cell with its reference side."""
         return self.rows("compare")
 
     def trials(self) -> pd.DataFrame:
-        """Return the settings that were tried on the cell, and what they gained."""
+        """Return the settings that trials ran on the cell, with their measured gains."""
         return self.rows("trials")
 
     def __repr__(self) -> str:
-        """What there is, for whoever looks at it."""
+        """Name the cell and list its tables."""
         return f"{self.model} {self.phase}: tables {', '.join(self.tables) or 'none'}"
 
 
 class Results:
-    """What a folder of results holds; tables across the zoo are attributes too: `results.kernels`.
+    """The results in a folder; tables across the zoo are also attributes, such as `results.kernels`.
 
-    folder: where it is; tables: the tables across the zoo by name.
+    folder: path of the folder; tables: the tables across the zoo, by name.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -187,7 +187,7 @@ class Results:
         self._cells: dict[tuple[str, str], Cell] = {}
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        """The table across the zoo of that name."""
+        """Return the table across the zoo with this name."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:
@@ -196,15 +196,15 @@ class Results:
             raise AttributeError(str(error)) from None
 
     def __dir__(self) -> list[str]:
-        """Names that a notebook completes."""
+        """List the names that a notebook completes."""
         return [*super().__dir__(), *(name for name in self.tables if name.isidentifier())]
 
     def __repr__(self) -> str:
-        """What there is, for whoever looks at it."""
+        """Name the folder and list its tables."""
         return f"results in {self.folder}: tables {', '.join(self.tables) or 'none'}"
 
     def all_cells(self) -> list[tuple[str, str]]:
-        """Return model and phase of every cell that has files, or rows in the table of cells."""
+        """Return (model, phase) of every cell with files, or with a row in the table of cells; sorted."""
         found = {
             (path.parent.name, phase) for phase in PHASES for path in self.folder.glob(f"*/{phase}.*") if path.is_file()
         }
@@ -230,7 +230,7 @@ class Results:
         return self._cells[model, phase]
 
     def rows_of_cell(self, table: str, model: str, phase: str = "train") -> pd.DataFrame:
-        """Return the rows of a cell in a table across the zoo; none where it has none.
+        """Return the rows of a cell in a table across the zoo; an empty frame if it has none.
 
         Raises:
             MissingError: there is no such table or cell.
@@ -240,15 +240,15 @@ class Results:
         return schemas.rows_of_cell(frame, model, phase).reset_index(drop=True)
 
     def verdicts(self, model: str, phase: str = "train") -> pd.DataFrame:
-        """Return what holds a cell, its kernels and layers back, by level and rank; all cells: tables["verdicts"]."""
+        """Return the verdicts on a cell, its kernels and layers, by level and rank; all cells: tables["verdicts"]."""
         return self.rows_of_cell("verdicts", model, phase)
 
     def comparison(self, model: str, phase: str = "train") -> pd.DataFrame:
-        """Return how a cell does against its reference side; all cells: tables["compare"]."""
+        """Return the comparison of a cell with its reference side; all cells: tables["compare"]."""
         return self.rows_of_cell("compare", model, phase)
 
     def columns(self, table: str) -> pd.DataFrame:
-        """Return column, unit, meaning, tool and clock of each column of a table across the zoo.
+        """Return one row per column of a table across the zoo: column, unit, meaning, tool and clock.
 
         Raises:
             MissingError: there is no such table.
@@ -260,11 +260,11 @@ class Results:
         return found
 
     def units(self, table: str) -> dict[str, str]:
-        """Return the unit of each column that has one, of a table across the zoo."""
+        """Return the units of a table across the zoo, by column; columns without a unit are left out."""
         return dict(self.tables[table].attrs["units"])
 
     def meanings(self, table: str) -> dict[str, str]:
-        """Return the meaning of each column of a table across the zoo."""
+        """Return the meanings of the columns of a table across the zoo, by column."""
         return dict(self.tables[table].attrs["meanings"])
 
     def _require_cell(self, model: str, phase: str) -> None:
@@ -279,12 +279,12 @@ class Results:
 
 
 def _names() -> list[str]:
-    """The tables across the zoo that there may be."""
+    """Return the names of all possible tables across the zoo."""
     return [Path(pattern).stem for pattern in CSV_FILES if pattern.startswith("tables/")]
 
 
 def _frame(path: Path, root: Path) -> pd.DataFrame:
-    """A table as it is declared, with units and meanings; a file of one's own as pandas reads it."""
+    """Read a table by its declaration, with units and meanings; read an undeclared file with pandas."""
     found = data_dictionary.find_file(path.relative_to(root).as_posix())
     if found is None:
         frame, units, meanings = pd.read_csv(path), {}, {}

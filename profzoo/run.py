@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     if (options.trace is None) != (options.operators is None):
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
-    tool = "torch" if options.trace else "time"
+    tool = _tool_inside() if options.trace else schema.BASELINE
     try:
         cell: CellSettings = secret_values.reveal_secrets(
             resolve_words(options.model, options.phase, tool, options.settings)
@@ -72,12 +72,18 @@ def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) 
     given = settings.parse_words(words)
     config = schema.fill_defaults({}, schema.load_schema())
     if "profiler" in given:
-        part = schema.load_schema()["properties"]["torch"]
-        config["torch"] |= schema.coerce_value(given.pop("profiler"), part)
-        schema.check_value(config["torch"], part, "profiler")
+        inside = _tool_inside()
+        part = schema.load_schema()["properties"][inside]
+        config[inside] |= schema.coerce_value(given.pop("profiler"), part)
+        schema.check_value(config[inside], part, "profiler")
     name, _ = settings.split_variant(cell_model)
     config["settings"] = {name: given}
     return settings.resolve_cell(cell_model, phase, tool, config)
+
+
+def _tool_inside() -> str:
+    """Return the tool that profiles from inside the measured process, which --trace and `profiler` are about."""
+    return next(name for name, part in schema.tool_schemas().items() if "inside" in part)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,25 +5,32 @@ import re
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from profzoo import extensions, schema_errors
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
+from profzoo.json_types import JsonSchema
 
 format_choice = schema_errors.written
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
 # words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
 TOOLS, SETS = "tools/*/schema.yaml", "sets.yaml"
+# The tool of the unprofiled baseline, which comes along with every other.
+BASELINE: Final = "time"
+# What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
+# launches to layers; sample the GPU from outside.
+DOES = ("time", "trace", "count", "attribute", "sample")
 # What profzoo takes for granted of every tool's schema.
 OF_TOOL = {
     "type": "object",
     "required": ["order", "properties"],
     "properties": {
         "order": {"type": "number"},
+        "does": {"type": "array", "items": {"enum": [*DOES]}},
         "properties": {"type": "object", "required": ["window", "time_limit"]},
     },
 }
@@ -66,6 +73,11 @@ def _of_tools(extended: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
 
 
+def extension_sets() -> dict[str, Path]:
+    """Names of the section sets of extensions, each with the file that defines it."""
+    return {name: path for path in extensions.files(SETS) for name in strict_yaml.load_yaml(path)}
+
+
 def _add_sets(part: dict[str, Any]) -> None:
     """Add the section sets of extensions to those that are there without a word of the configuration."""
     files = {path: strict_yaml.load_yaml(path) for path in extensions.files(SETS)}
@@ -90,7 +102,7 @@ def _definitions() -> dict[str, Any]:
     return _general()["$defs"]
 
 
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+def _inlined(part: Any, definitions: JsonSchema) -> Any:
     """Replace references in a part of the schema by their definitions, as parts are validated separately."""
     if isinstance(part, Mapping):
         named = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else {}
@@ -124,12 +136,12 @@ def cell_properties() -> dict[str, Any]:
     return load_schema()["$defs"]["cell"]
 
 
-def script_properties() -> dict[str, Any]:
+def script_properties() -> dict[str, JsonSchema]:
     """Schemas of the keys that describe a script, by key."""
     return load_schema()["$defs"]["script"]
 
 
-def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
+def coerce_value(value: Any, schema: JsonSchema, told: Any = None) -> Any:
     """Convert strings, as --config gives them, to the schema's types if they fit.
 
     A comma-separated string becomes a list, a YAML mapping an object, `true`, `8` and `null` what they mean.
@@ -159,7 +171,7 @@ def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any
     return value
 
 
-def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
+def fill_defaults(value: Any, schema: JsonSchema) -> Any:
     """Fill in the schema's defaults for missing keys; mappings of named entries are merged by name."""
     if isinstance(value, Mapping):
         properties = schema.get("properties", {})
@@ -176,7 +188,7 @@ def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
     return value
 
 
-def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
+def check_value(value: Any, schema: JsonSchema, where: str = "") -> None:
     """Raise a one-line ConfigError for the first place where the value does not fit the schema."""
     try:
         errors = sorted(_validator()(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))

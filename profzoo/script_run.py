@@ -10,17 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import run, schema
-from profzoo.cell import programs
+from profzoo.cell import programs, script_steps
 from profzoo.errors import CollectError, ConfigError
 from profzoo.script_harness import launcher
-
-# How a step's counts are told, in this order.
-COUNTED = (
-    ("batches", "batch", "batches"),
-    ("forward calls", "forward call", "forward calls"),
-    ("backward passes", "backward pass", "backward passes"),
-    ("optimizer steps", "optimizer step", "optimizer steps"),
-)
 
 
 def main(words: Sequence[str]) -> int:
@@ -31,7 +23,9 @@ def main(words: Sequence[str]) -> int:
     given = {"command": command, "phase": options.phase, "step": options.step, "window": str(options.window)}
     given["warmup"] = str(options.warmup)
     try:
-        cell = run.resolve_words(name, options.phase, "time", [f"{key}={value}" for key, value in given.items()])
+        cell = run.resolve_words(
+            name, options.phase, schema.BASELINE, [f"{key}={value}" for key, value in given.items()]
+        )
         with tempfile.TemporaryDirectory() as folder:
             files = dict.fromkeys(("memory", "trace", "operators")) | {"steps": Path(folder) / "steps.csv"}
             facts = launcher.run_script(cell, argparse.Namespace(at_least_s=0.0, **files))
@@ -58,9 +52,10 @@ def describe_run(facts: Mapping[str, Any]) -> list[str]:
     """Describe in lines what a step of the script is, how regular its steps are, and how long one takes."""
     script = facts["script"]
     step_s = facts["step_ns"] / 1e9
+    counts = script_steps.describe_counts(script["per_step"])
     share = round(script["regular_share"] * 100)
     lines = [
-        f"step      {script['step']}: {describe_counts(script['per_step'])}; {share} % of the steps are so",
+        f"step      {script['step']}: {counts}; {share} % of the steps are so",
         f"time      {step_s * 1e3:.2f} ms per step, {facts['items'] / facts['steps'] / step_s:,.0f} samples/s, "
         f"batch {facts['batch']}, on {facts['device']}",
         f"networks  {', '.join(script['networks'])}: {facts['parameters']:,} parameters, "
@@ -69,17 +64,6 @@ def describe_run(facts: Mapping[str, Any]) -> list[str]:
     if script["skipped_updates"]:
         lines.append(f"skipped   {script['skipped_updates']} optimizer steps, by the gradient scaler")
     return lines
-
-
-def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe what happens in a step.
-
-    >>> describe_counts({"forward calls": 3, "optimizer steps": 1})
-    '3 forward calls, 1 optimizer step'
-    """
-    return ", ".join(
-        f"{counts[key]} {one if counts[key] == 1 else several}" for key, one, several in COUNTED if counts.get(key)
-    )
 
 
 def configuration_lines(name: str, command: str, options: argparse.Namespace, facts: Mapping[str, Any]) -> list[str]:

@@ -19,13 +19,17 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo import redaction, schema
 from profzoo.cell import variant_settings
 from profzoo.cell.registry import PHASES
 from profzoo.errors import CollectError, DataError
+from profzoo.json_types import JsonObject
 from profzoo.records import job_differences, record
+
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
 
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
@@ -63,7 +67,7 @@ def _is_shareable(path: str, reports: bool = False) -> bool:
 
 
 def collect_contents(
-    results: Path, environment: Mapping[str, str], config: Mapping[str, Any], reports: bool = False
+    results: Path, environment: Mapping[str, str], config: "Config", reports: bool = False
 ) -> tuple[dict[str, bytes | Path], list[str]]:
     """Return the archive's contents by path relative to the results folder, and lines on what was withheld and why.
 
@@ -147,7 +151,7 @@ def _drop_packed_traces(found: dict[str, bytes | Path], left: dict[str, str]) ->
             left[packed] = what
 
 
-def describe_origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bytes:
+def describe_origin(sidecars: Iterable[JsonObject], config: "Config") -> bytes:
     """JSON of what all results come from: each fact's values over the sidecars, versions of tools, configuration."""
     values: dict[str, set[str]] = {}
     for facts in sidecars:
@@ -163,7 +167,7 @@ def describe_origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, 
     return json.dumps({"measured": told, "config": config}, sort_keys=True).encode()
 
 
-def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[JsonObject]:
     """Yield the sidecars among the files; damaged ones are reported later, when they are packed."""
     for path in files:
         with suppress(OSError, ValueError):

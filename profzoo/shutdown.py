@@ -43,7 +43,7 @@ def check_alone(rules: Collection[str], endless: Collection[str]) -> None:
     """Raises ConfigError where one of the endless rules is to run beside others of a run, which would wait for it."""
     for name in sorted({*rules} & {*endless}):
         if len({*rules}) > 1:
-            raise ConfigError(f"`{name}` goes on until it is ended, and runs alone: make the rest first, then type it")
+            raise ConfigError(f"`{name}` runs until you end it, and runs alone: make the other targets first")
 
 
 def _stop(scheduler: Any, endless: Collection[str]) -> None:

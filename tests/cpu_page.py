@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from profzoo import tools
 from profzoo.figures import all_figures, drawing, list_drawable
 from profzoo.figures.plots import make_note, save_figure
 from profzoo.report import page
@@ -75,7 +76,7 @@ def tables() -> dict[str, pd.DataFrame]:
 def write(folder: Path) -> Path:
     """The page with all figures that torch alone has data for."""
     given, drawn = tables(), []
-    for name in list_drawable(["torch"]):
+    for name in list_drawable({*tools.abilities_of(["torch"]), "layers"}):
         figure = all_figures()[name]
         path = folder / f"{name}.svg"
         save_figure(

@@ -2,8 +2,8 @@
 
 `python -m profzoo.calibration.launch_costs --facts facts.json` launches a few kernels.
 
-ncu repeats a launch within the call that makes it, so that the host's clock tells what it takes in all passes. Between
-profiler start and stop are LAUNCHES of them, products and elementwise kernels in turns.
+ncu repeats a launch within the launching call, so the host's clock measures all passes. Between profiler start and
+stop, LAUNCHES kernels are launched, alternating between matrix products and elementwise kernels.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from profzoo.machine import job_child
 LAUNCHES = 8
 # The first profiled launches also set up what is collected.
 SET_UP = 2
-# Of a product, which is a kernel of some 0.1 ms; memory as a small network has it is saved and restored with it.
+# Size of a matrix product that takes some 0.1 ms; memory as of a small network is saved and restored with it.
 ORDER, MEMORY_BYTES = 1024, 1 << 28
 
 
 def time_launches(device: torch.device) -> list[float]:
-    """Seconds for each of LAUNCHES launches, from the call until the device has finished."""
+    """Return the seconds of each of LAUNCHES launches, from the call until the device has finished."""
     small = device.type != "cuda"
     left = torch.rand(ORDER // 8 if small else ORDER, ORDER // 8 if small else ORDER, device=device)
     held = torch.zeros(1 if small else MEMORY_BYTES, dtype=torch.uint8, device=device)

@@ -2,8 +2,8 @@
 
 Run as `python -m profzoo.calibration.peaks --out peaks.csv`.
 
-Rates are of torch's own kernels (copies, reductions, matrix products), so they are what a program written in torch can
-reach, not what the data sheet says. Each is the best of several timings, warm.
+Rates are measured with torch's own kernels (copies, reductions, matrix products). They are what a program in torch can
+reach, and not the values of the data sheet. Each is the best of several timings after a warm-up.
 """
 
 import argparse

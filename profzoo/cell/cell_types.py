@@ -80,7 +80,7 @@ class CellSettings(TypedDict):
     graph: NotRequired[bool]
     # Files and folders whose change measures the script again, besides the `.py` files that the command names and
     # the modules that the script imports from outside of installed packages.
-    inputs: NotRequired[list[Any]]
+    inputs: NotRequired[list[str]]
     # Name of the model, without variant.
     model: str
     # Dotted name of the module that holds the model.

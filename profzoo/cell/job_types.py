@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.plan_types import Plan, PlanOptions
 
 
 class Trials(TypedDict):
-    """What a job of trials tries: settings by the candidate's name, in the order to try them."""
+    """What a job of trials tries: setting words by the candidate's name, in the order to try them."""
 
-    candidates: Mapping[str, Mapping[str, Any]]
+    candidates: Mapping[str, Sequence[str]]
     order: Sequence[str]
     refused: Mapping[str, str]
     # Path of the file that says what each candidate is expected to gain; empty for none.
@@ -41,50 +42,87 @@ class Job(TypedDict):
     # Options of the tool's command line, and the section set of ncu.
     options: NotRequired[Sequence[str]]
     set: NotRequired[str]
-    planned: NotRequired[Mapping[str, Any]]
+    planned: NotRequired[PlanOptions]
 
 
-class Sidecar(TypedDict, total=False):
+class ProcessFacts(TypedDict, total=False):
+    """What one process says of its steps."""
+
+    # Rank of one of several processes of a cell, and the machine that it ran on.
+    rank: int
+    host: str
+    device_uuid: str | None
+    batch: int
+    # Steps and data samples of the window, and times in ns: of a step in the mean, of the window, and its begin.
+    steps: int
+    items: int
+    step_ns: float
+    window_wall_ns: int
+    window_began_ns: int
+    # Share of the window's time in which other programs used the CPU, and turns that the window was made in.
+    cpu_taken_share: float
+    shifts: int
+    # Loss of the last step, None where the model has none, and samples of what the network returned in it.
+    loss: float | None
+    outputs: Sequence[float]
+    peak_memory_bytes: int | None
+    peak_rss_bytes: int
+    # Of processes that ran in turn: the side or setting, and the number of the round.
+    side: str
+    round: int
+
+
+class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: its job, what ran it, and what the program said of itself."""
 
     tool: str
     cell: CellSettings
     environment: Sequence[str]
+    # Options of the tool's command line, and the section set of ncu.
+    options: Sequence[str]
+    set: str
     # The command line that ran, without the private folder that it wrote to.
     command: Sequence[str]
-    # Name and UUID of the GPU, or of the CPU; "cuda" or "cpu"; and why it is a CPU where a GPU was not found.
+    # Name of the GPU, or of the CPU; "cuda" or "cpu"; and why it is a CPU where a GPU was not found.
     device: str
-    device_uuid: str
     device_type: str
-    device_why: str
+    device_why: str | None
     gpu: str
     gpu_uuid: str
     driver: str
-    cuda: str
+    cuda: str | None
     torch: str
     tool_version: str
     commit: str
-    host: str
     # Start in UTC (ISO 8601), and seconds that the command ran and waited for a GPU.
     started: str
     wall_s: float
     waited_s: float
     warnings: Sequence[str]
     parameters: int
-    batch: int
-    steps: int
+    # Of a script: what its command did in its steps, and the settings that were seen in effect.
+    script: Mapping[str, Any]
+    # Steps in a trace that lost others; what else a trace lost, a line each.
     traced_steps: int
-    items: int
-    # Loss of the last step; None where the model has none.
-    loss: float | None
-    peak_memory_bytes: int | None
-    peak_rss_bytes: int
-    step_ns: Sequence[float]
+    left_out: Sequence[str]
     # One sidecar per process of a cell on several GPUs, and per process that timed the cell.
-    ranks: Sequence[Mapping[str, Any]]
-    processes: Sequence[Mapping[str, Any]]
-    capture: Mapping[str, Any]
-    plan: Mapping[str, Any]
+    ranks: Sequence[ProcessFacts]
+    processes: Sequence[ProcessFacts]
+    # "window" or "run": what nsys traced.
+    capture: str
+    plan: Plan
+    # Settings by side of a comparison.
+    sides: Mapping[str, CellSettings]
+    # The job of trials; the names of settings that were tried; why settings failed, by name; the names of the fastest;
+    # and what ended the trials.
+    trials: Trials
+    tried: Sequence[str]
+    failed: Mapping[str, str]
+    chosen: str
+    ended: str
+    # Of NVML's samples: what power is ("mean" or "instant"), and why they do not describe the cell.
+    power_is: str
+    gaps: Sequence[str]
     # Record of the job: digests of sources and inputs, and of the files that it left.
     job_keys: Sequence[str]
     inputs: Mapping[str, str]

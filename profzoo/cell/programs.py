@@ -53,7 +53,8 @@ def describe_script(name: str, changes: Mapping[str, Any]) -> registry.Model:
     given = {key: schema.coerce_value(changes[key], known[key]) for key in known if key in changes}
     for key, value in given.items():
         schema.check_value(value, known[key], f"settings.{name}.{key}")
-    phases = {given.get("phase", known["phase"]["default"]): {"batch": 1}}
+    phase: Any = given.get("phase", known["phase"]["default"])
+    phases = {phase: {"batch": 1}}
     files = tuple(dict.fromkeys([*scripts_of(given["command"]), *given.get("inputs", ())]))
     return registry.Model(
         name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},

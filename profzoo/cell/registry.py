@@ -11,7 +11,7 @@ from typing import Any
 
 from profzoo import extensions, import_graph, schema
 from profzoo.errors import ConfigError, UnusableError, suggest_nearest
-from profzoo.import_graph import parse_file
+from profzoo.import_statements import parse_file
 
 ZOO = import_graph.PROJECT / "models"
 # Models of extensions, from an extension's folder.

@@ -38,7 +38,7 @@ def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
     module = {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}
     config["settings"] = {plain: {key: cell[key] for key in ("command", "phase")} if "command" in cell else module}
     try:
-        resolved = settings.resolve_cell(name, cell["phase"], "time", config)
+        resolved = settings.resolve_cell(name, cell["phase"], schema.BASELINE, config)
     except ConfigError:
         # A module that is not to be found from here, a file that has changed since, or settings that need others.
         defaults = {key: config[key] for key in schema.cell_properties()}

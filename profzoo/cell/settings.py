@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from profzoo import schema
-from profzoo.cell import variant_settings
+from profzoo.cell import script_settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.cell.programs import find_program
@@ -13,14 +13,12 @@ from profzoo.cell.registry import PHASES, Model
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.secret_detection import hidden
 
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
+
 # Settings that cells have only where they are not at their defaults, so that what was collected before there were such
 # is what is collected now.
 LATER = ("graph", "optimizer", "checkpoint")
-# Settings that can be applied to a script from outside; all others are of the zoo's own step loop.
-APPLICABLE = (
-    "device", "warmup", "window", "precision", "compile", "optimizer", "checkpoint", "channels_last",
-    "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory",
-)  # fmt: skip
 # Of a shape parameter, unless the model itself declares more; of a text among them.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -35,7 +33,7 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
+def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> CellSettings:
     """Resolve all settings of a cell under a tool, as plain values sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
@@ -57,7 +55,8 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
         raise ConfigError(f"unknown phase '{phase}': {suggest_nearest(phase, PHASES)}")
     model, changes = _changed(cell_model, config)
     known = schema.cell_properties()
-    general = _general_settings(model, config)
+    given: Mapping[str, Any] = config
+    general = script_settings.general_settings(bool(model.command), given)
     workload = changes.get("workload", general["workload"])
     declared = {**model.shape, **_declared(model, workload, phase)}
     cell = {**general, **{key: value for key, value in changes.items() if key in known}}
@@ -67,7 +66,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
-    cell |= _script_settings(changes) if model.command else {}
+    cell |= script_settings.own_settings(changes) if model.command else {}
     if phase == "inference":
         cell |= {"gpus": 1, "nodes": 1}
     # Two words for one thing.
@@ -76,30 +75,16 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
     cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
     if cell["fit"] and (several := process_count(cast(CellSettings, cell))) > 1:
         raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {several}: set batch, that of one GPU")
-    cell["window"] = cell["window"] or config[tool]["window"]
+    cell["window"] = cell["window"] or given[tool]["window"]
     declared_by_tool = schema.tool_schemas().get(tool, {})
     if inside := declared_by_tool.get("inside"):
         # No key where there is none, so that what was collected before there was one is what is collected now.
-        later = [key for key in declared_by_tool.get("inside_if_set", ()) if config[tool][key]]
-        cell["profiler"] = {key: config[tool][key] for key in sorted((*inside, *later))}
+        later = [key for key in declared_by_tool.get("inside_if_set", ()) if given[tool][key]]
+        cell["profiler"] = {key: given[tool][key] for key in sorted((*inside, *later))}
     return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
 
 
-def _general_settings(program: Model, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration's top level for a program; of a script's, only what can be applied from outside counts."""
-    return {
-        key: part["default"] if program.command and key not in (*APPLICABLE, "data") else config[key]
-        for key, part in schema.cell_properties().items()
-    }
-
-
-def _script_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What describes a script, apart from its phase."""
-    known = schema.script_properties()
-    return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}
-
-
-def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
+def declared_phases(cell_model: str, config: "Config") -> list[str]:
     """Phases that the model declares for its configured workload; empty if it lacks that workload.
 
     Raises:
@@ -110,7 +95,7 @@ def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
     return [phase for phase in PHASES if phase in declared]
 
 
-def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | None:
+def weights_source(cell_model: str, phase: str, config: "Config") -> str | None:
     """Model (or variant) whose trained weights the cell loads; None for training, or if nothing trains.
 
     Inference starts with those of the model as it is, unless the variant is another network: both compute the same, and
@@ -129,11 +114,11 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
     name, variant = split_variant(cell_model)
     if variant is None:
         return name
-    plain, other = (resolve_cell(one, "inference", "time", config) for one in (name, cell_model))
+    plain, other = (resolve_cell(one, "inference", schema.BASELINE, config) for one in (name, cell_model))
     return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 
-def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+def _changed(cell_model: str, config: "Config") -> tuple[Model, dict[str, Any]]:
     """Model of a cell, and the changes made by its settings and variant."""
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
@@ -177,7 +162,7 @@ def known_settings(model: Model) -> dict[str, Any]:
     known = schema.cell_properties()
     if not model.command:
         return known
-    return {key: known[key] for key in APPLICABLE} | schema.script_properties()
+    return {key: known[key] for key in script_settings.APPLICABLE} | schema.script_properties()
 
 
 def shape_parameters(model: Model) -> dict[str, Any]:
@@ -213,7 +198,7 @@ def setting_words(cell: CellSettings) -> list[str]:
     own: Mapping[str, Any] = cell
     known = schema.cell_properties()
     if "command" in cell:
-        known = {key: known[key] for key in APPLICABLE} | schema.script_properties() | {"phase": None}
+        known = {key: known[key] for key in script_settings.APPLICABLE} | schema.script_properties() | {"phase": None}
     settings = {key: own[key] for key in (*known, "profiler") if key in cell} | dict(cell["shape"])
     if cell["fit"]:
         settings["batch"] = "auto"

@@ -48,7 +48,7 @@ class BatchMessages:
         executor.print_job_error = noted
 
 
-def explain_failure(message: str, rule: str, asked: Mapping[str, Any]) -> str:
+def explain_failure(message: str, rule: str, asked: Mapping[str, object]) -> str:
     """Explain in one line why a batch system did not run a job to its end; empty if the job's own log explains it.
 
     rule: of the job; asked: the resources that it asked for.

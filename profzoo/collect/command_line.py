@@ -4,16 +4,15 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.job_types import Job
+from profzoo.cell.job_types import Job, Trials
 from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
-# A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
+# A job of no tool: the tool of section sets around a few kernels, for what a launch of a set costs.
 PROBE = "probe"
 # Of processes in turn, how many start side by side: more would take memory that the one at work may need.
 AT_ONCE = 4
@@ -59,8 +58,9 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         )
     if tool == PROBE:
         words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
-        profiler = tools.commands()["ncu"].wrap_command(job["options"], made, 1)
-        return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
+        counting = tools.with_setting("sets")[0]
+        profiler = tools.commands()[counting].wrap_command(job["options"], made, 1)
+        return Command([], profiler, words, sidecar, counting, made, [made["report"]])
     program = cell_words(cell, load)
     if tool == "train":
         save = ["--save", str(made["weights"])]
@@ -109,7 +109,7 @@ def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
     return [(side, words[side]) for side in order]
 
 
-def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None) -> list[str]:
+def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[str]:
     """Words that run trials of settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is

@@ -4,20 +4,31 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from profzoo import tools
 from profzoo.cell import settings
 from profzoo.collect import failure_summary, missing_parts, run_state
 from profzoo.collect.failure_summary import Failure
 
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
+
 Cell = tuple[str, str]
-# A failure as one run hands it to another: model, phase, tool and why, and whether it was of weights.
-Told = Mapping[str, Any]
 # Names the file in which a run says what has failed to the one that makes the report of the rest.
 WITHOUT = "PROFZOO_WITHOUT"
 UNMADE = "not measured yet"
 SAID = "profzoo: "
+
+
+class ToldFailure(TypedDict):
+    """A failure as one run hands it to another; weights: whether it was the training whose weights inference loads."""
+
+    model: str
+    phase: str
+    tool: str
+    why: str
+    weights: bool
 
 
 def available_tools(
@@ -25,7 +36,7 @@ def available_tools(
     kept: Mapping[str, Sequence[str]],
     results: Path,
     logs: Path,
-    config: Mapping[str, Any],
+    config: "Config",
     without: str | None = None,
 ) -> tuple[dict[Cell, frozenset[str]], list[dict[str, str]]]:
     """The tools whose part of each cell is there, and what is missing: model, phase, tool, why.
@@ -62,7 +73,7 @@ def available_tools(
 def write_failures(
     failed: Iterable[Failure],
     unmade: Iterable[str],
-    config: Mapping[str, Any],
+    config: "Config",
     path: Path,
     results: str,
     unfound: Mapping[str, str] = MappingProxyType({}),
@@ -71,7 +82,7 @@ def write_failures(
 
     results: the folder; unfound: files that nobody can make, and why.
     """
-    told: list[dict[str, Any]] = []
+    told: list[ToldFailure] = []
     gone = dict(unfound)
     for one in failed:
         why = one.why
@@ -84,13 +95,13 @@ def write_failures(
             told.append({"model": model, "phase": phase, "tool": tool, "why": why, "weights": _trains(one)})
         elif files and files != list(one.outputs):
             at = Path(files[0])
-            cell = {"model": at.parent.name, "phase": at.name.split(".")[0], "tool": _tool_of(at.name, config)}
-            told.append(cell | {"why": why, "weights": False})
+            phase, tool = at.name.split(".")[0], _tool_of(at.name, config)
+            told.append({"model": at.parent.name, "phase": phase, "tool": tool, "why": why, "weights": False})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"unmade": sorted(unmade), "failures": told, "lost": gone}))
 
 
-def _about(failure: Failure, config: Mapping[str, Any]) -> tuple[str, str]:
+def _about(failure: Failure, config: "Config") -> tuple[str, str]:
     """Phase and tool of a failed job; jobs for weights count as the baseline of inference."""
     job = failure.described
     if _trains(failure):
@@ -104,13 +115,16 @@ def _trains(failure: Failure) -> bool:
     return failure.described.get("tool") == "train"
 
 
-def _tool_of(name: str, config: Mapping[str, Any]) -> str:
+def _tool_of(name: str, config: "Config") -> str:
     """Tool that a cell's file or log belongs to; empty for none."""
     parts = set(name.split(".")[1:])
-    return next((tool for tool, one in tools.files().items() if parts & set(one.name_parts(config[tool]))), "")
+    return next(
+        (tool for tool, one in tools.files().items() if parts & set(one.name_parts(tools.settings_of(config, tool)))),
+        "",
+    )
 
 
-def _told(told: Sequence[Told], tool: str) -> str:
+def _told(told: Sequence[ToldFailure], tool: str) -> str:
     """Reason why a tool's measurement of a cell failed, or else why one that it may need failed."""
     by_itself = [one for one in told if not one["why"].startswith(run_state.NOT_RUN)] or told
     mine = [one for one in told if one["tool"] == tool and one in by_itself]
@@ -119,7 +133,7 @@ def _told(told: Sequence[Told], tool: str) -> str:
     return f"not run, as {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
 
 
-def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: Mapping[str, Any]) -> str:
+def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: "Config") -> str:
     """Why it failed when it last ran, as a log ends that a failed job has left; weights: log of those that it needs."""
     names = [path for path in sorted(folder.glob(f"{phase}.*.log")) if _tool_of(path.name, config) == tool]
     for path in [*names, *weights]:

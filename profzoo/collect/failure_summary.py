@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from profzoo.collect import failure_causes, logs, run_state
+from profzoo.json_types import JsonObject
 
 WHY_CHARACTERS = 600
 WHAT = {"train": "weights"}
@@ -35,7 +35,7 @@ class Failure:
     batch: str = ""
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> JsonObject:
         """Description of the collecting job; empty for any other job."""
         return json.loads(self.job) if self.job else {}
 

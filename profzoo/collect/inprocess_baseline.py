@@ -1,13 +1,15 @@
 """Derives the sidecar of a baseline that was timed in another tool's process, before that tool started."""
 
-from collections.abc import Mapping
 from typing import Any
+
+from profzoo import schema
+from profzoo.json_types import JsonObject
 
 # Of a job's files, the sidecar of the baseline; of the facts of a run, what differs for it.
 TIMED, BASELINE = "timed", "baseline"
 
 
-def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_sidecar(sidecar: JsonObject, beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a process's sidecar into its own, without the baseline's values, and the baseline's.
 
     beside: the name of the first. The second says by `process` whose process it was.
@@ -22,4 +24,4 @@ def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, An
     cell = {key: value for key, value in own["cell"].items() if key != "profiler"}
     cell |= {"window": steps, "steps": cell["warmup"] + steps}
     process = {"tool": own["tool"], "sidecar": beside}
-    return own, {**own, **sidecar[BASELINE], "tool": "time", "cell": cell, "process": process}
+    return own, {**own, **sidecar[BASELINE], "tool": schema.BASELINE, "cell": cell, "process": process}

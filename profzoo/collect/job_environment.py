@@ -90,16 +90,19 @@ def _terms(what: str) -> LockTerms:
     return LockTerms(told.locks, told.wait_s, what)
 
 
-def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
+def overlaps_start(job: "Job", words: Sequence[str], sampled: bool = False) -> bool:
     """Whether the job's program may start first and wait for the only GPU by itself.
 
-    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
-    several processes, the later ones would start within the turn of the first.
+    sampled: whether its tool samples the GPU, which it does from the start. What runs no cell has next to nothing to
+    start. Of several processes, the later ones would start within the turn of the first.
     """
     cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
     return (
-        job_limits.read_limits().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
+        job_limits.read_limits().overlap
+        and alone
+        and not (several or sampled)
+        and job["tool"] not in ("peaks", "probe")
     )
 
 
@@ -120,12 +123,16 @@ def _say(line: str) -> None:
 
 @contextmanager
 def prepare_job(
-    job: "Job", candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
+    job: "Job",
+    candidates: Sequence[str],
+    planned_s: float | None = None,
+    apart: bool = False,
+    sampled: bool = False,
 ) -> Iterator[tuple[dict[str, str], HeldGpus | GpuTurn, ProcessLimits]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
 
     candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
-    no other processes of the machine.
+    no other processes of the machine; sampled: whether the job's tool samples the GPU.
 
     Raises:
         CollectError: there are fewer than the job takes, or they are not free in time.
@@ -145,7 +152,7 @@ def prepare_job(
     with orphan_guard.watch_parent():
         if found := scratch_folder.sweep_abandoned():
             _say(f"ended {len(found)} process(es) of a job that was killed")
-        what, late = f"{what} in {Path.cwd()}", overlaps_start(job, candidates)
+        what, late = f"{what} in {Path.cwd()}", overlaps_start(job, candidates, sampled)
         with hold_gpus(count, [] if several or late else candidates, what) as mine:
             folder, kept = scratch_folder.make_scratch()
             try:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from profzoo import extensions, tools
 from profzoo.cell import secret_values
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.job_types import Job
+from profzoo.cell.job_types import Job, Sidecar
+from profzoo.cell.plan_types import Plan
 from profzoo.collect import (
     command_line,
     failure_causes,
@@ -71,7 +72,7 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
     return [*asked.launcher, *(tool.adapt_command(measured, gpu) if tool else measured)]
 
 
-def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
+def unheld_gpus(facts: Sidecar, mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
     """UUIDs of this machine's GPUs that the command reports it ran on although the job did not hold them.
 
     Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
@@ -91,10 +92,10 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
     """
     weights = map(Path, job.get("weights", {}).values())
     started_with = file_checks.require_whole([*(path for path in (load, plan) if path), *weights])
-    planned = fact.read_sidecar(plan, PLAN) if plan else {}
+    planned = cast(Plan, fact.read_sidecar(plan, PLAN)) if plan else None
     nodes = job["cell"].get("nodes", 1)
     with transaction.begin(made, nodes == 1) as work:
-        asked = build(job, work.private, planned.get("options", []), load)
+        asked = build(job, work.private, planned["options"] if planned else [], load)
         # Before and after: which of two versions a program has read is not known, so that neither counts as measured.
         before = source_files.current_digests(job)
         sidecar = _measured(job, asked, log, planned)
@@ -107,7 +108,7 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
         _leave(asked, work, sidecar, made_of)
         output_checks.check_outputs(job, work.private, work.run)
         work.commit()
-    _say(made["sidecar"], sidecar)
+    _say(made["sidecar"], cast(Sidecar, sidecar))
     if changed:
         print(f"profzoo: {made['sidecar'].with_suffix('')}: {', '.join(changed)} changed while it was measured, so that"
               " the next run measures it again", file=sys.stderr)  # fmt: skip
@@ -131,7 +132,7 @@ def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: 
     )
 
 
-def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict[str, Any]:
     """Run a command that writes its files where it is told to; returns the content of its sidecar."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.list_gpus() if cell["device"] != "cpu" else []
@@ -145,7 +146,9 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
     code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
     sees = bool(own and own.SEES_OTHERS)
     exposed = _exposed(cell) if sees else None
-    around = job_environment.prepare_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
+    sampled = job["tool"] in tools.that(tools.SAMPLE)
+    estimate_s = planned["estimate_s"] if planned else None
+    around = job_environment.prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
@@ -160,7 +163,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
         wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
     facts = output_checks.read_program_facts(asked.sidecar)
-    if wrong := unheld_gpus(facts, mine, found):
+    if wrong := unheld_gpus(cast(Sidecar, facts), mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, but the job held {', '.join(mine)} (log: {log})")
     return {
         **job,
@@ -218,7 +221,7 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
         raise CollectError(f"{failure_causes.find_cause(printed) or why} (log: {log})")
 
 
-def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
+def _say(path: Path, sidecar: Sidecar) -> None:
     """Print a plan's summary and, once per run, a note about times that were measured on the CPU."""
     if planned := sidecar.get("plan"):
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from profzoo.collect.failure_summary import Failure
 
@@ -78,7 +77,7 @@ def parse_missing_inputs(printed: str) -> dict[str, str]:
     }
 
 
-def missing_rows(files: Mapping[str, str]) -> list[dict[str, Any]]:
+def missing_rows(files: Mapping[str, str]) -> list[dict[str, str]]:
     """Group missing files by reason: one row per reason, for a page and a terminal.
 
     >>> missing_rows({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})

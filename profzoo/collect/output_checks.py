@@ -32,7 +32,7 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
     sidecar = read_program_facts(made["sidecar"])
     for key, value in {**job, "run": run}.items():
         if sidecar.get(key) != value:
-            raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, and the job {value!r}")
+            raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, but the job says {value!r}")
     for path in made.values():
         why = file_checks.find_flaw(path) if path.exists() else "it is not there"
         if why:
@@ -43,7 +43,7 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
             read_program_facts(made.get(TIMED, made["sidecar"])).get("steps"),
         )
         if rows != said:
-            raise CollectError(f"{steps.name} has {rows} steps, and the run had {said}")
+            raise CollectError(f"{steps.name} has {rows} steps, but the run had {said}")
     if ranks := made.get("ranks"):
         _check_ranks(ranks, process_count(job["cell"]))
 

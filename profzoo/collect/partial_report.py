@@ -7,10 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.collect import completeness, logs, missing_parts
 from profzoo.collect.failure_summary import Failure
+
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
 
 # Beside Snakemake's own files: what failed, and the configuration that the report is made by.
 NOTED = Path(".snakemake/profzoo/salvage")
@@ -33,7 +36,7 @@ def make_partial_report(
     page: str,
     failed: Sequence[Failure],
     unmade: Sequence[str],
-    config: Mapping[str, Any],
+    config: "Config",
     run: tuple[str, int],
     log: Path,
 ) -> str:

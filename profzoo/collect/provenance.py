@@ -3,7 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from profzoo.machine import external_programs
 
@@ -11,7 +11,14 @@ from profzoo.machine import external_programs
 CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 
 
-def git_commit(folder: Path, module: str = "models") -> dict[str, Any]:
+class GitState(TypedDict, total=False):
+    """Commit of the workflow, and whether the working tree differs from it."""
+
+    commit: str
+    commit_changed: bool
+
+
+def git_commit(folder: Path, module: str = "models") -> GitState:
     """Git commit of the workflow, and whether the working tree differs from it; empty if git knows none.
 
     module: that of the cell's model. Files that git does not know count where code lies; results do not.

@@ -16,7 +16,7 @@ def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[s
 
     once: runs it, and raises where that fails. Twice at most: what is lost in each of two processes is lost in a third.
     """
-    printed, own = once(), tools.losses().get(asked.tool)
+    printed, own = once(), tools.losses(asked.tool)
     why, facts = own.explain_losses(asked.made) if own else ("", {})
     if not own or not why:
         return printed, {}

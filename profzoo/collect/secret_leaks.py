@@ -147,10 +147,10 @@ def check_for_secrets(
             _blank(log, secrets)
             if name not in given:
                 raise CollectError(
-                    f"{path.name} holds the secret {name} of the settings: keep the program from telling it"
+                    f"{path.name} holds the secret {name} of the settings: keep the program from printing it"
                 )
             raise CollectError(
-                f"{path.name} holds the value of {name}, which was withheld from what ran: unset {name} where "
+                f"{path.name} holds the value of {name}, which was withheld from the job: unset {name} where "
                 "snakemake is called or, if it is no secret, name it under `environment`"
             )
 

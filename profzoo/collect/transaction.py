@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypedDict, cast
 
 from profzoo.errors import CollectError
 from profzoo.machine import file_locks
@@ -33,6 +33,18 @@ PREFIX, LINK = "profzoo-", "made"
 
 class SupersededError(CollectError):
     """Another job has started to make the same files, or has made them."""
+
+
+class Claim(TypedDict, total=False):
+    """Which job last began to make the files; another program may have written the file."""
+
+    run: str
+    host: str
+    pid: int
+    # Start in UTC (ISO 8601).
+    since: str
+    # Folder of the link to the private folder, where a tool accepts only plain paths.
+    link: str | None
 
 
 @dataclass(frozen=True)
@@ -96,13 +108,15 @@ class Transaction:
         finally:
             os.close(descriptor)
 
-    def _drop(self, claim: Mapping[str, Any]) -> NoReturn:
+    def _drop(self, claim: Claim) -> NoReturn:
         what = self.made["sidecar"].with_suffix("")
         if claim.get("run") in (None, self.run):
-            why = f"{self.folder} was removed, as by a later job that has made it"
+            why = f"{self.folder} was removed, probably by a later job that has made the same"
         else:
             why = f"process {claim.get('pid')} on {claim.get('host')} began to make it at {claim.get('since')}"
-        raise SupersededError(f"{what} is left as it is, and what this job (run {self.run}) made is dropped: {why}")
+        raise SupersededError(
+            f"{what} is left as it is, and the results of this job (run {self.run}) are dropped: {why}"
+        )
 
 
 def private_home(sidecar: Path) -> Path:
@@ -146,7 +160,13 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
     folder.mkdir()
     way, link = _way(folder) if one_node else (folder, None)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    said = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
+    said: Claim = {
+        "run": folder.name,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": since,
+        "link": link,
+    }
     try:
         file_locks.replace_text(descriptor, json.dumps(said))
     except OSError:
@@ -168,7 +188,7 @@ def _end(place: Path, run: str) -> None:
             shutil.rmtree(place / run, ignore_errors=True)
 
 
-def _leave(place: Path, claim: Mapping[str, Any]) -> None:
+def _leave(place: Path, claim: Claim) -> None:
     """Remove everything below the transaction folder, unless another job uses it; the claim is locked."""
     _forget(place, claim)
     # Another may begin at this moment.
@@ -177,7 +197,7 @@ def _leave(place: Path, claim: Mapping[str, Any]) -> None:
         place.rmdir()
 
 
-def _forget(place: Path, claim: Mapping[str, Any]) -> None:
+def _forget(place: Path, claim: Claim) -> None:
     """Remove the private folders of earlier jobs, and the last one's link if it ran on this host."""
     owners = (os.geteuid(), place.lstat().st_uid)
     for path in place.iterdir():
@@ -189,7 +209,7 @@ def _forget(place: Path, claim: Mapping[str, Any]) -> None:
         _unlink(place, claim)
 
 
-def _unlink(place: Path, claim: Mapping[str, Any]) -> None:
+def _unlink(place: Path, claim: Claim) -> None:
     """Remove a job's link and its target, after checking that the target is the job's: claims may be forged."""
     link, run = claim.get("link"), claim.get("run")
     if not isinstance(link, str) or not isinstance(run, str) or not Path(link).name.startswith(PREFIX):
@@ -240,13 +260,13 @@ def _locked(place: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _claimed(descriptor: int) -> Mapping[str, Any]:
+def _claimed(descriptor: int) -> Claim:
     """Read the claim; empty if it was not written completely."""
     try:
         claim = json.loads(file_locks.read_text(descriptor))
     except (ValueError, RecursionError):
         return {}
-    return claim if isinstance(claim, dict) else {}
+    return cast(Claim, claim) if isinstance(claim, dict) else {}
 
 
 def _way(folder: Path) -> tuple[Path, str | None]:

@@ -1,25 +1,29 @@
-"""Make the table of a comparison, a row per cell and candidate, from processes that alternated or ran separately."""
+"""Makes the table of a comparison, one row per cell and candidate, from processes that alternated or ran separately."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import dictionary, differences, energy
 from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.statistics import process_repeats, speedup
 from profzoo.tables import baseline_steps
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
@@ -31,13 +35,13 @@ COLUMNS = {
     **dict.fromkeys(["processes", "steps"], column_types.COUNT),
     "between_share": NUMBER,
     "alternating": column_types.FLAG,
-    # What times are of: a step, or a sample where steps of the sides have another number of them.
+    # What a time refers to: a step, or a data sample if steps of the sides have different numbers of samples.
     "per": column_types.TEXT,
     **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
     **dict.fromkeys(["unsteady", "differs"], column_types.TEXT),
-    # What counts as no difference, and where and when both sides were measured.
+    # Margin of equivalence, and where and when both sides were measured.
     "margin": NUMBER,
-    # Joules a sample of the data, where NVML was sampled beside both sides.
+    # Joules per data sample, if NVML was sampled for both sides.
     **dict.fromkeys(energy.COLUMNS, NUMBER),
     **dict.fromkeys(["device", "date"], column_types.TEXT),
 }
@@ -49,22 +53,22 @@ COMPARISON_TABLE = reading.Table(
     formerly={"in_turn": "alternating"},
 )
 STEP, SAMPLE = "step", "sample"
-# Of a sidecar of processes that ran in turn, what is of all of them.
+# Keys that the sidecar of processes that ran in turn has for all of them.
 SHARED_FACTS = ("host", "commit", "driver", "started")
-# Of the sidecar of processes that ran in turn.
+# Keys of the sidecar of processes that ran in turn.
 ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
 
 @dataclass(frozen=True)
 class MeasuredSide:
-    """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
+    """The measurements of a cell on one side: steps in steady state in ns, one array per process; sidecar; energies.
 
-    items: samples of the data in a step, of all its GPUs. places: of the processes among all that ran in turn; rounds:
-    of each, where those of a round worked by shifts.
+    items: data samples per step, over all GPUs. places: positions of the processes among all that ran in turn. rounds:
+    round of each process, if the processes of a round alternated within it.
     """
 
     processes: Sequence[np.ndarray]
-    facts: Mapping[str, Any]
+    facts: "Sidecar"
     energies: energy.Energies = field(default_factory=dict)
     items: float = 1.0
     places: Sequence[int] = ()
@@ -77,19 +81,19 @@ ComparedCell = tuple[Mapping[str, str], MeasuredSides, bool]
 
 
 def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> MeasuredSides:
-    """Read what alternating processes measured, by side; sides: their names, the reference side first.
+    """Read the measurements of alternating processes, by side.
 
-    Any of them may have been the first to run.
+    sides: names of the sides, the reference side first; any of them may have been the first to run.
     """
-    steps, facts = reading.read(path, REPEATED), read_json(sidecar, ALTERNATING_FACTS)
+    steps, facts = reading.read(path, REPEATED), read_facts(sidecar, ALTERNATING_FACTS)
     if len(steps) != facts["steps"]:
-        raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+        raise DataError(f"{path} has {len(steps)} steps, but its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
     for side in sides:
         rows = steps[steps["side"] == side]
         mine = [process for process in facts["processes"] if process["side"] == side]
-        shared: dict[str, Any] = {key: facts[key] for key in SHARED_FACTS if key in facts}
-        known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
+        shared: dict[str, Any] = {key: value for key, value in facts.items() if key in SHARED_FACTS}
+        known = cast("Sidecar", {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine})
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
         shifted = turns if len(turns) == len(mine) else []
@@ -99,14 +103,14 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
     return found
 
 
-def _items_per_step(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
+def _items_per_step(steps: pd.DataFrame, facts: "Sidecar") -> float:
     """Return data samples per step over all of a cell's GPUs, each of which has its own batch."""
     cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
     return float(steps["items"].median()) * process_count.process_count(cell)
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
-    """Read what the unprofiled runs of a cell measured, in one or several processes."""
+    """Read the unprofiled baseline of a cell, in one or several processes."""
     ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
     return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps, facts))
 
@@ -114,9 +118,12 @@ def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
 def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confidence: float = 0.95) -> pd.DataFrame:
     """Return the table, a row per cell and candidate.
 
-    compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
+    If a cell has one process on a side, there is a ratio but no interval, and the outcome is `undecided`.
 
-    Of a cell with one process on a side there is a ratio but no interval, and the verdict is `undecided`.
+    Args:
+        compared: for each cell, the cell, its sides with the reference side first, and whether they ran in turn.
+        margin: largest relative difference that counts as equivalent.
+        confidence: confidence of the intervals, 0 to 1.
     """
     rows, tested = [], []
     for cell, sides, turn in compared:
@@ -187,9 +194,15 @@ def main(
     margin: float,
     csv: str,
 ) -> None:
-    """Read what ran in turn (turns: CSV, sidecars beside), or apart (alone: CSV by side), and write the table.
+    """Read the measurements and write the table.
 
-    sampled: by side, the CSV of NVML's samples of each cell, as far as there are any.
+    Args:
+        sides: names of the sides, the reference side first.
+        turns: CSV of sides that ran in turn, with their sidecars beside.
+        alone: CSV of sides that ran separately, by side.
+        sampled: CSV of NVML's samples of each cell, by side, if there are any.
+        margin: largest relative difference that counts as equivalent.
+        csv: where to write the table.
     """
     energies = {
         (side, *_cell_without_variant(path).values()): energy.energy_per_sample(path, f"{path}.json")

@@ -5,10 +5,11 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import comparison_table, contributions
 from profzoo.compare.contributions import TracedCell
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.kernels import kernel_classes
 from profzoo.tables import cell_tables, kernel_table, layers
 from profzoo.tables.schemas import CELL, TABLES
@@ -26,8 +27,8 @@ FILES_OF = ("kernels", "steps", "layers")
 def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> TracedCell:
     """Read a traced cell on one side.
 
-    files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
-    time_ns: what it took unprofiled, which its parts are scaled to: a step, or one of its `items`.
+    files: paths of nsys's CSV of `kernels` and `steps`, and of the CSV of `layers`, if they exist.
+    time_ns: unprofiled time in ns, to which the parts are scaled: of a step, or of one of its `items`.
     """
     step_ns = time_ns * items
     kernels, step = _read_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
@@ -35,10 +36,10 @@ def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> T
     return TracedCell(kernels, {"step_ns": step_ns, **step}, found, items)
 
 
-def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, reading.Row]:
     cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
     classes = kernel_classes.classify_all(launches["kernel"].unique())
-    table = kernel_table.join(launches, count_profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
+    table = kernel_table.join(launches, count_profiled_steps(read_facts(f"{kernels}.json", NEEDS)), [], classes)
     unprofiled = pd.DataFrame([{**cell, "step_ns": step_ns, "step_median_ns": step_ns}])
     of_trace = [(cell, reading.read(steps, nsys_steps.TABLE))]
     return table, cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty()).iloc[0].to_dict()
@@ -49,7 +50,7 @@ def tabulate_contributions(
 ) -> pd.DataFrame:
     """Return the rows of all comparisons, columns contributions.COLUMNS.
 
-    compared: the table of comparisons. seen: of each side, the files of a cell.
+    compared: the table of comparisons. seen: for each side, the files of each cell.
     """
     frames = []
     for row in compared.to_dict("records"):
@@ -72,7 +73,7 @@ def tabulate_contributions(
 
 
 def main(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: str) -> None:
-    """Read the table of comparisons and what tools saw of each side (by FILES_OF and side, paths); write the parts."""
+    """Read the table of comparisons and the tools' files of each side; write the table of parts."""
     seen: dict[str, dict[Any, dict[str, str]]] = {}
     for what, by_side in files.items():
         for side, paths in by_side.items():

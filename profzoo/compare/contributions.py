@@ -1,4 +1,4 @@
-"""Where a difference lies: what each part of the step, range, class of kernels, layer and kernel adds or takes away."""
+"""Splits a difference: the time that each part of the step, range, kernel class, layer and kernel adds or removes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ COLUMNS = {
 }
 PART_LEVEL, RANGE_LEVEL, CLASS_LEVEL, LAYER_LEVEL, KERNEL_LEVEL = LEVELS = ("part", "range", "class", "layer", "kernel")
 APPEARED, VANISHED = "appeared", "vanished"
-# Of a kernel: grids, blocks, shared memory or code; else how often. Of a layer: what kind of module.
+# A kernel changes in grids, blocks, shared memory or code, or in the number of launches; a layer in the type of module.
 CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", "other type"
 # Of a step, less are rounding of sums.
 LEAST_LAUNCHES = 1e-6
@@ -37,9 +37,9 @@ PARTS_TABLE = Table(
 class TracedCell:
     """A cell on one side.
 
-    kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
-    then its row of the table of steps. layers: per step, of layer_times, None where torch traced none.
-    items: what times are divided by, the samples of a step where sides have different numbers of them, else 1.
+    kernels: the cell's table of kernels under nsys; None without a trace. step: the unprofiled `step_ns` and, with a
+    trace, the cell's row of the table of steps. layers: result of layer_times; None without a trace of torch. items:
+    number by which times are divided: data samples per step if the sides have different numbers of them, else 1.
     """
 
     kernels: pd.DataFrame | None
@@ -48,26 +48,26 @@ class TracedCell:
     items: float = 1.0
 
     def parts(self) -> dict[str, float]:
-        """Time of each part of the unprofiled step, in ns; they add up to it."""
+        """Return the time of each part of the unprofiled step in ns; the parts add up to the step."""
         shares = step_shares.step_shares(pd.DataFrame([self.step])).iloc[0]
         return {name: float(share) * self.time_ns for name, share in shares.items()}
 
     @property
     def time_ns(self) -> float:
-        """Of the unprofiled step, or of one of its samples."""
+        """Return the time in ns of the unprofiled step, or of one of its data samples."""
         return self.step["step_ns"] / self.items
 
     def timed(self) -> pd.DataFrame:
-        """The rows of kernels with `ns`, what each has of the step's time with kernels; these add up to that.
+        """Return the rows of kernels with `ns`, their parts of the step's time with kernels, which add up to that time.
 
-        nsys' times add up to another sum where kernels run side by side, or at other clocks.
+        The times under nsys have another sum if kernels run side by side, or at other clock rates.
         """
         assert self.kernels is not None
         seen = self.kernels[self.kernels["total_ns"].notna()]
         return seen.assign(ns=seen["total_ns"] / seen["total_ns"].sum() * self._whole() if len(seen) else 0.0)
 
     def by_layer(self) -> pd.DataFrame:
-        """The rows of layers, whose `ns` add up to the same where nsys saw kernels; else they are as torch saw them."""
+        """Return the rows of layers; with a trace of nsys, their `ns` are scaled to the step's time with kernels."""
         assert self.layers is not None
         whole, seen = self._whole() if self.kernels is not None else 0.0, self.layers["ns"].sum()
         return self.layers.assign(ns=self.layers["ns"] * (whole / seen if whole and seen else 1 / self.items))
@@ -77,9 +77,11 @@ class TracedCell:
 
 
 def layer_times(table: pd.DataFrame) -> pd.DataFrame:
-    """A cell's own time by layer and direction, per step: `name`, `range` (the direction), `type`, `launches`, `ns`.
+    """Return one row per layer and direction, with the layer's own time per step.
 
-    table: of layers, per step, in which launches of a module include those below it.
+    Columns: `name`, `range` (the direction), `type`, `launches`, `ns`.
+
+    table: the table of layers, per step, in which the launches of a module include the modules below it.
     """
     below = table.groupby(["parent", "direction"])["launches"].sum()
     keys = pd.MultiIndex.from_frame(table[["module", "direction"]])
@@ -90,12 +92,12 @@ def layer_times(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def contribution_rows(baseline: TracedCell, candidate: TracedCell) -> pd.DataFrame:
-    """Rows of COLUMNS without the names of cell and sides, each level from the largest change on.
+    """Return rows of COLUMNS without the names of cell and sides, each level with the largest change first.
 
-    At level `part` the deltas add up to the difference of the steps; at each other level to that of the time with
-    kernels. Levels of what was not traced on both sides are left out. `delta_share` is of the baseline's step. A kernel
-    is told by its name and range, a layer by its module and direction; `change` says whether one side alone launches
-    it, or in another way.
+    At level `part` the deltas add up to the difference of the steps. At every other level they add up to the difference
+    of the time with kernels. Levels that were not traced on both sides are left out. `delta_share` is relative to the
+    reference side's step. A kernel is identified by its name and range, a layer by its module and direction. `change`
+    says whether only one side launches it, or whether the sides launch it differently.
     """
     sides = dict(zip(SIDES, (baseline, candidate), strict=True))
     frames = []

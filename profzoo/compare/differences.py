@@ -1,9 +1,11 @@
-"""What differs between two runs besides their times: the GPU, software, settings; said first in every comparison."""
+"""Lists differences between two runs besides their times: GPU, software, settings. Comparisons begin with them."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profzoo.cell import settings
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 # Of sidecars, in the order in which they matter, with the words for them.
 FACTS = {
@@ -23,8 +25,8 @@ FACTS = {
 DERIVED = ("model", "module", "steps", "samples", "window", "fit")
 
 
-def describe_sidecar_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
-    """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
+def describe_sidecar_differences(baseline: "Sidecar", candidate: "Sidecar") -> list[str]:
+    """Return each difference of two sidecars of one cell in words, such as `torch 2.10 -> 2.11`.
 
     >>> before = {"torch": "2.10", "cell": {"precision": "fp32"}}
     >>> describe_sidecar_differences(before, {"torch": "2.11", "cell": {"precision": "bf16"}})

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json
 from profzoo.statistics import speedup
 from profzoo.tools.sample import activity, tables
 
@@ -17,15 +17,15 @@ COLUMNS = ("baseline_item_j", "candidate_item_j", "energy_ratio", "energy_low", 
 
 def energy_per_sample(csv: str, sidecar: str) -> Energies:
     """Return joules per data sample of each process, by method; only methods that all processes have."""
-    table, facts = reading.read(csv, activity.TABLE), read_json(sidecar, activity.FACTS)
+    table, facts = reading.read(csv, activity.TABLE), read_facts(sidecar, activity.FACTS)
     each = [] if facts["gaps"] else tables.summarise_processes(table, facts)
     return {way: [one[way] for one in each] for way in ENERGY_METHODS if each and all(way in one for one in each)}
 
 
 def compare_energies(baseline: Energies, candidate: Energies) -> dict[str, float]:
-    """Return COLUMNS of the comparison table, medians over processes; nan if the sides share no method.
+    """Return COLUMNS of the comparison table, as medians over processes; NaN if the sides share no method.
 
-    The interval is over processes, which ran apart, and there from two a side on.
+    The interval is over processes, which ran separately; it needs at least two processes per side.
     """
     found = dict.fromkeys(COLUMNS, float("nan"))
     way = next((way for way in ENERGY_METHODS if way in baseline and way in candidate), None)

@@ -2,22 +2,25 @@
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo import schema, tools
 from profzoo.cell import settings, variant_settings
 from profzoo.errors import ConfigError, suggest_nearest
 
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
+
 # The model as it is configured, without a variant.
 PLAIN = "plain"
-# Where the results of a named run lie, beside those without a name.
+# Folder of the results of named runs, beside the results without a name.
 RUNS = "runs"
 # Between the names of sides in names of files.
 SIDE_SEPARATOR = "-vs-"
-# Processes of each side where the configuration does not say: fewer do not tell three per cent from chance.
+# Default number of processes per side; fewer cannot distinguish a difference of 3 % from chance.
 REPEATS = 5
 
 
@@ -25,7 +28,7 @@ REPEATS = 5
 class Side:
     """A side of a comparison.
 
-    name: as it was asked for. folder: of results that are there already; None for a variant, which is run.
+    name: name in the configuration. folder: folder of existing results; None for a variant, which is run.
     """
 
     name: str
@@ -40,11 +43,11 @@ class Side:
         return model if self.folder or self.name == PLAIN else f"{model}@{self.name}"
 
 
-def sides_of(config: Mapping[str, Any]) -> list[Side]:
-    """Return the sides of a comparison, the reference side first; none if the configuration names no candidate.
+def sides_of(config: "Config") -> list[Side]:
+    """Return the sides of a comparison, the reference side first; empty if the configuration names no candidate.
 
     Raises:
-        ConfigError: a side is neither a variant nor a folder, or stands on both sides.
+        ConfigError: a side is neither a variant nor a folder, or is both reference side and candidate.
     """
     names = [config["reference"], *config["candidate"]] if config["candidate"] else []
     found = [_side(name, "candidate" if place else "reference", config) for place, name in enumerate(names)]
@@ -54,14 +57,14 @@ def sides_of(config: Mapping[str, Any]) -> list[Side]:
     return found
 
 
-def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
+def _side(name: str, key: str, config: "Config") -> Side:
     if name == PLAIN or variant_settings.find_unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
         return Side(name, Path(RUNS, name))
     if os.sep in name or name.startswith(".") or Path(name).is_dir():
         if not Path(name).is_dir():
-            raise ConfigError(f"{key} = '{name}' is no folder: give one of results, or a variant")
+            raise ConfigError(f"{key} = '{name}' is no folder: name a folder of results, or a variant")
         return Side(name, Path(name))
     known = [PLAIN, *config["variants"], *(path.name for path in Path(RUNS).glob("*"))]
     raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest_nearest(name, known)}")
@@ -70,9 +73,9 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
 def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     """Return the order in which processes run: each round all sides, every second round backwards.
 
-    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number. The order
-    of the first round is drawn by `seed`: what is special about the process that runs first, such as cold caches, would
-    else fall on the baseline in each comparison.
+    With an even number of rounds, a drift that is linear in time affects all sides alike (ABBA). The order of the first
+    round is drawn by `seed`. Otherwise, effects on the very first process, such as cold caches, would always fall on
+    the reference side.
 
     >>> interleave(["a", "b"], 3, "unet train")
     ['b', 'a', 'a', 'b', 'b', 'a']
@@ -81,18 +84,20 @@ def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     return [side for turn in range(repeats) for side in (first if turn % 2 == 0 else first[::-1])]
 
 
-def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
+def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: "Config") -> None:
     """Check that every selected cell can be compared; cells: model and phase.
 
     Raises:
-        ConfigError: there is no candidate, a model bears a variant itself, a side's settings do not fit it, or a folder
-            has nothing of the cell.
+        ConfigError: there is no candidate, a selected model names a variant, a side's settings do not fit the model, or
+            a folder has no results of the cell.
     """
     if not sides:
-        raise ConfigError("compare: name a candidate, such as --config candidate=bf16, and a baseline if not plain")
+        raise ConfigError(
+            "compare: name a candidate, such as --config candidate=bf16, and a reference unless it is plain"
+        )
     for model, phase in cells:
         if "@" in model:
-            raise ConfigError(f"models = '{model}' is a side itself: name the model, and its variant as candidate")
+            raise ConfigError(f"models = '{model}' names a variant: name the model here, and the variant as candidate")
         for side in sides:
             if not side.folder:
                 settings.resolve_cell(side.of(model), phase, tools.BASELINE, config)
@@ -105,7 +110,7 @@ def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], co
 
 
 def runs_in_turn(sides: Sequence[Side]) -> bool:
-    """Whether all sides can alternate here, because none is a folder of existing results."""
+    """Return whether all sides can alternate here, because none is a folder of existing results."""
     return bool(sides) and not any(side.folder for side in sides)
 
 

@@ -1,19 +1,17 @@
 """Complete and check the user's configuration, and list the cells that it selects."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from profzoo import schema, secret_detection, tools
 from profzoo.cell import programs, registry, settings, variant_settings
+from profzoo.cell.config_types import Config
 from profzoo.cell.process_count import process_count
 from profzoo.config import name_collisions, renamed_settings
 from profzoo.errors import ConfigError, suggest_nearest
-from profzoo.tools.ncu import census
+from profzoo.json_types import GivenSettings
 
 
-def normalise_config(
-    given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False
-) -> dict[str, Any]:
+def normalise_config(given: GivenSettings, told: GivenSettings | None = None, planned: bool = False) -> Config:
     """Return the complete configuration: strings coerced, shorthands resolved, defaults filled, everything checked.
 
     Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
@@ -53,10 +51,10 @@ def normalise_config(
     if not planned:
         name_collisions.check_collisions(config)
     config |= {name: command.check_settings(config[name]) for name, command in tools.commands().items()}
-    return config | {"ncu": {**config["ncu"], "census": census.census_source(config)}}
+    return config | {name: own.resolve_settings(config) for name, own in tools.settings().items()}
 
 
-def _check_variants(config: Mapping[str, Any]) -> None:
+def _check_variants(config: Config) -> None:
     """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
     known = {*schema.cell_properties()}.union(
         *(settings.shape_parameters(model) for model in list_models(config).values())
@@ -70,17 +68,17 @@ def _check_variants(config: Mapping[str, Any]) -> None:
                 )
 
 
-def list_models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
+def list_models(config: Config) -> dict[str, registry.Model]:
     """Return all usable models by name: the zoo's and the user's own."""
     return _find_models(config)[0]
 
 
-def explain_unusable_models(config: Mapping[str, Any]) -> dict[str, str]:
+def explain_unusable_models(config: Config) -> dict[str, str]:
     """Return, by name, one line on what is wrong with each model whose file cannot be used."""
     return _find_models(config)[1]
 
 
-def _find_models(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
+def _find_models(config: Config) -> tuple[dict[str, registry.Model], dict[str, str]]:
     usable, wrong = dict(registry.shipped_models()), dict(registry.unusable_models())
     for name, changes in config["settings"].items():
         if not {"module", "command"} & set(changes):
@@ -101,7 +99,7 @@ def _find_models(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], 
     return usable, wrong
 
 
-def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
+def list_multi_gpu_cells(config: Config, words: Iterable[str] = ()) -> list[str]:
     """Return the names (model or model@variant) of cells that train on several GPUs.
 
     words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
@@ -114,7 +112,7 @@ def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -
     return [name for name in names if _uses_several_gpus(name, config)]
 
 
-def _uses_several_gpus(name: str, config: Mapping[str, Any]) -> bool:
+def _uses_several_gpus(name: str, config: Config) -> bool:
     try:
         return process_count(settings.resolve_cell(name, "train", tools.BASELINE, config)) > 1
     except ConfigError:
@@ -122,7 +120,7 @@ def _uses_several_gpus(name: str, config: Mapping[str, Any]) -> bool:
         return False
 
 
-def select_models(config: Mapping[str, Any]) -> list[str]:
+def select_models(config: Config) -> list[str]:
     """Return the names (model or model@variant) that the key `models` selects, in order, without repeats.
 
     Raises:
@@ -150,7 +148,7 @@ def select_models(config: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
+def select_cells(config: Config, planned: bool = False) -> list[tuple[str, str]]:
     """Return the selected cells: model (or model@variant) and phase, as far as models declare the phase.
 
     planned: as for `normalise_config`; a model that is named and cannot be used any more keeps its cells, which were
@@ -175,7 +173,7 @@ def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple
     return chosen
 
 
-def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
+def _unknown_selections(config: Config) -> list[str]:
     """Return selected names that are neither a usable model nor a group."""
     known, wrong = _find_models(config)
     groups = {"all"}.union(*(model.groups for model in known.values()))
@@ -183,7 +181,7 @@ def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
     return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
 
 
-def describe_left_out(config: Mapping[str, Any]) -> list[str]:
+def describe_left_out(config: Config) -> list[str]:
     """Return one line per model that `all` or a group leaves out, with the reason."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     lines = [
@@ -195,13 +193,13 @@ def describe_left_out(config: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def unusable_cells(config: Mapping[str, Any]) -> list[dict[str, str]]:
+def unusable_cells(config: Config) -> list[dict[str, str]]:
     """Return model, phase and reason (`why`) of cells that are not selected because their model's file is unusable."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     broken = explain_unusable_models(config).items() if every else ()
     return [{"model": name, "phase": phase, "why": wrong} for name, wrong in broken for phase in config["phases"]]
 
 
-def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _cells_of(name: str, config: Config) -> list[tuple[str, str]]:
     declared = settings.declared_phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]

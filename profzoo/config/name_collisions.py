@@ -1,14 +1,15 @@
 """Refuse names that differ only in case, because some disks would mix up their results."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from profzoo import tools
 from profzoo.cell import registry
+from profzoo.cell.config_types import Config
 from profzoo.errors import ConfigError
 
 
-def check_collisions(config: Mapping[str, Any]) -> None:
+def check_collisions(config: Config) -> None:
     """Check that models, variants and section sets have separate folders and files on every disk.
 
     Raises:
@@ -16,7 +17,8 @@ def check_collisions(config: Mapping[str, Any]) -> None:
     """
     _check_names("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
     _check_names("variants", "in variants", config["variants"])
-    _check_names("section sets", "in ncu.sets", config["ncu"]["sets"])
+    for tool in tools.with_setting("sets"):
+        _check_names("section sets", f"in {tool}.sets", tools.settings_of(config, tool)["sets"])
 
 
 def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
@@ -25,7 +27,7 @@ def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
         other = known.setdefault(_fold_name(name), name)
         if other != name:
             raise ConfigError(
-                f"{kind} '{other}' and '{name}' differ by case alone, so that on a disk that does not tell case apart "
+                f"{kind} '{other}' and '{name}' differ only in case, and on a disk that ignores case "
                 f"results of one would be taken for the other's: rename one of them, {where}"
             )
 

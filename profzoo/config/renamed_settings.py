@@ -5,6 +5,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.errors import ConfigError
+from profzoo.json_types import GivenSettings, JsonSchema
 
 # The keys that lead to a setting: one, or a section's and its own.
 Place = tuple[str, ...]
@@ -19,7 +20,7 @@ def former_names() -> dict[Place, Place]:
     return dict(_walk(schema.load_schema(), ()))
 
 
-def rename_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+def rename_settings(given: GivenSettings) -> dict[str, Any]:
     """Return a configuration with present names; given: what the user wrote.
 
     Raises:
@@ -39,7 +40,7 @@ def rename_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def describe_renamed(given: Mapping[str, Any]) -> list[str]:
+def describe_renamed(given: GivenSettings) -> list[str]:
     """Return one line per setting that is given under its former name.
 
     >>> describe_renamed({"margin": 0.05})
@@ -51,18 +52,18 @@ def describe_renamed(given: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _used(given: Mapping[str, Any]) -> list[tuple[Place, Place]]:
+def _used(given: GivenSettings) -> list[tuple[Place, Place]]:
     """Return former and present place of each renamed setting that is there."""
     return [(old, new) for old, new in former_names().items() if old[-1] in _section(given, old)]
 
 
-def _section(config: Mapping[str, Any], place: Place) -> Any:
+def _section(config: GivenSettings, place: Place) -> Any:
     """Return the mapping that holds a setting; an empty one where the configuration has no such section."""
     part = config if len(place) == 1 else config.get(place[0])
     return part if isinstance(part, Mapping) else {}
 
 
-def _walk(part: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Place]]:
+def _walk(part: JsonSchema, place: Place) -> Iterator[tuple[Place, Place]]:
     """Yield former and present place of each renamed setting of a schema and its sections."""
     for key, own in part.get("properties", {}).items():
         if "formerly" in own:

@@ -5,6 +5,7 @@ from typing import Any
 
 from profzoo import schema, tools
 from profzoo.cell import data_files, settings, variant_settings
+from profzoo.cell.config_types import Config
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest_nearest
 
@@ -17,7 +18,7 @@ FILE_ENDINGS = ("csv", "json")
 WEIGHTS = "weights.pt"
 
 
-def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
+def check_targets(words: Sequence[str], results: str, config: Config) -> None:
     """Explain a target file under results/ whose model, phase, tool or set does not exist.
 
     words: snakemake's command line; files that are no targets, such as that of --report, are passed over.
@@ -33,7 +34,10 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         _check_part(f"{where}: unknown phase", phase, settings.PHASES)
         # Raises what is wrong with the cell, such as a phase that the model does not have.
         data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
-        known = [*FILE_ENDINGS, *(part for name, one in tools.files().items() for part in one.name_parts(config[name]))]
+        known = [
+            *FILE_ENDINGS,
+            *(part for name, one in tools.files().items() for part in one.name_parts(tools.settings_of(config, name))),
+        ]
         for part in rest:
             _check_part(f"{where}: no tool, section set or file", part, known)
 
@@ -63,7 +67,7 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
             raise ConfigError(f"target '{word}': the gpu {name!r} bears no name: {schema.describe_form()}")
 
 
-def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:
+def _check_model(where: str, folder: str, config: Config) -> None:
     """Check that a folder is named after a model and, after an `@`, variants; where: the target, for the message."""
     name, variant = settings.split_variant(folder)
     unusable = configuration.explain_unusable_models(config)

@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
+from profzoo import schema, tools
 from profzoo.errors import ConfigError
+from profzoo.json_types import JsonSchema
 
 INTRODUCTION = """# Configuration
 
@@ -63,7 +64,7 @@ settings:
 """
 
 
-def list_keys(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+def list_keys(part: JsonSchema, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Yield key, type, default and description of each key; nested keys are joined by dots.
 
     Raises:
@@ -85,15 +86,20 @@ def list_keys(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from list_keys(value, f"{name}.")
 
 
-def write_config_page(rules: Mapping[str, Any]) -> str:
+def write_config_page(rules: JsonSchema) -> str:
     """Return the page in Markdown."""
     table = ["| key | type | default | what it does |", "|---|---|---|---|"]
     table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in list_keys(rules)]
-    sets = ["", "## Section sets of ncu", "", "| set | collects |", "|---|---|"]
-    for name, chosen in rules["properties"]["ncu"]["properties"]["sets"]["default"].items():
-        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
-        sets.append(f"| `{name}` | {'; '.join(what)} |")
+    sets = [line for tool in tools.with_setting("sets") for line in _list_sets(tool, rules["properties"][tool])]
     return "\n".join([INTRODUCTION.format(name=schema.describe_form()), *table, *sets, MODELS])
+
+
+def _list_sets(tool: str, rules: JsonSchema) -> Iterator[str]:
+    """Lines of the table of a tool's section sets; rules: its part of the schema."""
+    yield from ("", f"## Section sets of {tool}", "", "| set | collects |", "|---|---|")
+    for name, chosen in rules["properties"]["sets"]["default"].items():
+        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
+        yield f"| `{name}` | {'; '.join(what)} |"
 
 
 def _list_values(value: Any) -> list[str]:
@@ -109,7 +115,7 @@ def _format_default(value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _format_type(value: Mapping[str, Any]) -> str:
+def _format_type(value: JsonSchema) -> str:
     kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
     if "array" in kinds and "enum" in value.get("items", {}):
         return "list of " + ", ".join(f"`{item}`" for item in value["items"]["enum"])

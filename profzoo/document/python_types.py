@@ -1,13 +1,14 @@
-"""Writes profzoo/cell/cell_types.py from the schema: a typed dictionary of a cell's settings, for type checkers."""
+"""Writes profzoo/cell/{cell,tool,config}_types.py from the schema: typed dictionaries for type checkers."""
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from profzoo import schema
 from profzoo.cell.settings import LATER
+from profzoo.json_types import JsonSchema
+from profzoo.tools.ncu import TOOL
 
 HEAD = '''\
 """Types of a cell's resolved settings; `make docs` writes this file from profzoo/schema.yaml."""
@@ -15,9 +16,32 @@ HEAD = '''\
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 '''
-TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None", "array": "list[Any]"}
+TOOL_HEAD = '''\
+"""Types of the tools' parts of the configuration; `make docs` writes this file from profzoo/tools/*/schema.yaml."""
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+'''
+CONFIG_HEAD = '''\
+"""Types of the checked and complete configuration; `make docs` writes this file from profzoo/schema.yaml."""
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from profzoo.cell.cell_types import DataSettings
+from profzoo.cell.tool_types import {tools}
+from profzoo.json_types import GivenSettings
+'''
+TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 # Settings that may be null or a word in the configuration, and are numbers once a cell is resolved.
 RESOLVED = {"batch": "int", "samples": "int", "window": "int"}
+# A key may also be written as a mapping, which becomes a list; settings of cells are checked where a cell is resolved.
+CHECKED = {
+    "models": "list[str]",
+    "settings": "Mapping[str, GivenSettings]",
+    "variants": "Mapping[str, GivenSettings]",
+}
+SECTION_SET = "SectionSet"
 PROFILER = ("wait", "warmup", "repeat", "modules", "shapes", "memory", "flops", "stacks", "baseline")
 # Keys that a resolved cell has besides its settings.
 ADDED = {
@@ -31,27 +55,50 @@ ADDED = {
 }
 
 
-def python_type(part: Mapping[str, Any], name: str = "") -> str:
-    """Return the Python type of one key of the schema, as source text.
+def python_type(part: JsonSchema, name: str = "", known: Mapping[str, str] = RESOLVED) -> str:
+    """Return the Python type of one key of the schema, as source text; known: types by key that differ from it.
 
     >>> python_type({"type": ["integer", "null"]}), python_type({"enum": ["a", "b"]})
     ('int | None', 'Literal["a", "b"]')
+    >>> python_type({"type": ["array", "string"], "items": {"type": "integer"}})
+    'list[int] | str'
     """
-    if name in RESOLVED:
-        return RESOLVED[name]
+    if name in known:
+        return known[name]
     if "enum" in part:
         return f"Literal[{', '.join(json.dumps(one) if isinstance(one, str) else repr(one) for one in part['enum'])}]"
-    if part["type"] == "object":
-        return "DataSettings" if part.get("properties") else "Mapping[str, Any]"
     types = [part["type"]] if isinstance(part["type"], str) else part["type"]
-    return " | ".join(TYPES[one] for one in types)
+    return " | ".join(_type_of(one, part, name) for one in types)
 
 
-def class_text(name: str, meaning: str, fields: Mapping[str, tuple[str, str]]) -> str:
-    """Return the source text of one typed dictionary; fields: type and meaning by key."""
-    lines = [f"class {name}(TypedDict):", f'    """{meaning}"""', ""]
+def _type_of(kind: str, part: JsonSchema, name: str) -> str:
+    """Return the Python type of one of the types that a key may have."""
+    if kind == "array":
+        return f"list[{'str' if 'enum' in part['items'] else python_type(part['items'])}]"
+    if kind != "object":
+        return TYPES[kind]
+    rest = part.get("additionalProperties")
+    if part.get("properties"):
+        return class_name(name)
+    return f"Mapping[str, {_type_of_entry(rest, name) if isinstance(rest, Mapping) else 'Any'}]"
+
+
+def _type_of_entry(part: JsonSchema, name: str) -> str:
+    """Return the Python type of the entries of a mapping with any names."""
+    return SECTION_SET if name == "sets" else python_type(part)
+
+
+def class_name(key: str) -> str:
+    """Return the name of the class for the settings under a key of the configuration."""
+    return f"{key.capitalize()}Settings"
+
+
+def class_text(name: str, meaning: str, fields: Mapping[str, tuple[str, str]], total: bool = True) -> str:
+    """Return the source text of one typed dictionary; fields: type and meaning by key; total: whether all are there."""
+    lines = [f"class {name}(TypedDict{'' if total else ', total=False'}):"]
+    lines += ["    " + "\n    ".join(_wrapped(f'"""{meaning}"""')), ""]
     for key, (kind, means) in sorted(fields.items()):
-        lines += [f"    # {line}" for line in _wrapped(means)]
+        lines += [f"    # {line}" for line in _wrapped(means)] if means else []
         lines.append(f"    {key}: {kind}")
     return "\n".join(lines) + "\n"
 
@@ -59,7 +106,9 @@ def class_text(name: str, meaning: str, fields: Mapping[str, tuple[str, str]]) -
 def module_text() -> str:
     """Return the source text of profzoo/cell/cell_types.py."""
     known = schema.cell_properties()
-    data, own = known["data"]["properties"], schema.tool_schemas()["torch"]["properties"]
+    data = known["data"]["properties"]
+    # Of the profiler that runs inside the measured process.
+    own = next(part["properties"] for part in schema.tool_schemas().values() if "inside" in part)
     profiler = {key: own[key] for key in PROFILER}
     script = {key: part for key, part in schema.script_properties().items() if key != "phase"}
     cell = _fields(known, LATER) | _fields(script, list(script)) | ADDED
@@ -71,16 +120,47 @@ def module_text() -> str:
     return "\n\n".join([HEAD, *classes])
 
 
-def _fields(parts: Mapping[str, Mapping[str, Any]], optional: Sequence[str] = ()) -> dict[str, tuple[str, str]]:
-    """Return type and meaning of each key; optional: keys that a resolved cell may lack."""
+def tool_module_text() -> str:
+    """Return the source text of profzoo/cell/tool_types.py: a class for each tool, and one for section sets."""
+    known = schema.tool_schemas()
+    sets = known[TOOL]["properties"]["sets"]["additionalProperties"]["properties"]
+    meaning = "What ncu collects under the name of a section set."
+    return "\n\n".join([TOOL_HEAD, class_text(SECTION_SET, meaning, _fields(sets), total=False), *_classes_of(known)])
+
+
+def config_module_text() -> str:
+    """Return the source text of profzoo/cell/config_types.py: a class for each key with keys of its own, and Config."""
+    known, tools = schema.load_schema()["properties"], schema.tool_schemas()
+    own = {key: part for key, part in known.items() if part.get("properties") and key not in (*tools, "data")}
+    meaning = "The configuration, as `profzoo.config.configuration.normalise_config` returns it."
+    config = class_text("Config", meaning, _fields(known, known=CHECKED))
+    head = CONFIG_HEAD.format(tools=", ".join(sorted(map(class_name, tools))))
+    return "\n\n".join([head, *_classes_of(own), config])
+
+
+def _classes_of(parts: Mapping[str, JsonSchema]) -> list[str]:
+    """Return the source text of a class for each key."""
+    return [
+        class_text(class_name(key), _first_sentence(part), _fields(part["properties"], known=CHECKED))
+        for key, part in parts.items()
+    ]
+
+
+def _fields(
+    parts: Mapping[str, JsonSchema], optional: Sequence[str] = (), known: Mapping[str, str] = RESOLVED
+) -> dict[str, tuple[str, str]]:
+    """Return type and meaning of each key; optional: keys that may be missing; known: types that differ from the
+    schema's."""
     found = {}
     for key, part in parts.items():
-        kind = python_type(part, key)
+        kind = python_type(part, key, known)
         found[key] = (f"NotRequired[{kind}]" if key in optional else kind, _first_sentence(part))
     return found
 
 
-def _first_sentence(part: Mapping[str, Any]) -> str:
+def _first_sentence(part: JsonSchema) -> str:
+    if "description" not in part:
+        return ""
     return " ".join(part["description"].split()).split(". ")[0].rstrip(".") + "."
 
 
@@ -93,10 +173,12 @@ def _wrapped(text: str, width: int = 110) -> list[str]:
     return lines
 
 
-def main(path: str) -> None:
-    """Write the module."""
-    Path(path).write_text(module_text(), encoding="utf-8")
+def main(folder: str) -> None:
+    """Write the modules."""
+    texts = {"cell": module_text(), "tool": tool_module_text(), "config": config_module_text()}
+    for name, text in texts.items():
+        (Path(folder) / f"{name}_types.py").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from profzoo.cell import registry
+from profzoo.json_types import GivenSettings
 
 INTRODUCTION = """# The zoo
 
@@ -70,12 +70,12 @@ def _format_number(count: int | None) -> str:
     return MISSING if count is None else f"{count:,}"
 
 
-def _format_workload(phases: Mapping[str, Mapping[str, Any]]) -> str:
+def _format_workload(phases: Mapping[str, GivenSettings]) -> str:
     shown = dict.fromkeys(_format_shape(declared) for phase in registry.PHASES if (declared := phases.get(phase)))
     return " \\| ".join(shown) or MISSING
 
 
-def _format_shape(declared: Mapping[str, Any]) -> str:
+def _format_shape(declared: GivenSettings) -> str:
     rest = {key: value for key, value in declared.items() if key != "batch"}
     return " × ".join(
         filter(None, [str(declared["batch"]), ", ".join(f"{key} {value}" for key, value in rest.items())])

@@ -2,11 +2,11 @@
 
 Run as `python -m profzoo.experiments.interleaved_runs`.
 
-What is compared runs in turn, so that what drifts on the machine falls on all sides alike. Each process is a command
-that leaves its steps and facts where it is told to, and gets the words that are not known here; this joins them: a row
-a step, and the facts of each process. Some start, import and build their networks side by side; then each sleeps until
-those before it have ended. Those of a round may work by shifts, where they can: each rests after a few steps, and the
-next goes on, so that also what the machine does within seconds falls on all alike.
+Compared sides run in turn, so that drift of the machine affects all sides alike. Each process is a command that writes
+its steps and its facts to given paths; options that are unknown here are passed on to it. This module joins the files:
+one row per step, and the facts of each process. Several processes start, import and build their networks at the same
+time; then each sleeps until the processes before it have ended. The processes of a round may also work in shifts: each
+one pauses after a few steps, and the next continues. Then effects within seconds affect all sides alike, too.
 """
 
 import argparse
@@ -17,24 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from profzoo.machine import gpu_turns, job_child, time_slicing
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 COLUMNS = ("side", "process")
-# Of a shell, for a program that a signal ended.
+# A shell adds this to the number of the signal that ended a program.
 SIGNALLED = 128
 
 
 @dataclass
 class WaitingProcess:
-    """A process that has started: it waits at the gate for its turn, and works by shifts if it can.
+    """A started process, which waits for its turn, and works in shifts if it can.
 
-    going: whether it works by shifts, and goes on to another.
+    going: the process works in shifts and has not ended.
     """
 
     process: subprocess.Popen[bytes]
@@ -46,10 +49,15 @@ class WaitingProcess:
 def run_in_turn(
     commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = (), by_shifts: int = 0
 ) -> Generator[int]:
-    """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
+    """Run commands one after the other; yield the exit code of each when it ends.
 
-    What has started is ended with the iterator. printed: where goes what each prints, if not to where this does.
-    by_shifts: so many, those of a round, work by shifts, and start together; none where 0.
+    Closing the iterator ends all started processes.
+
+    Args:
+        commands: the commands, in order.
+        at_once: number of processes that start at the same time.
+        printed: file for the output of each process; empty for the output of this process.
+        by_shifts: number of processes of a round, which work in shifts and start together; 0 for no shifts.
     """
     a_round = by_shifts or 1
     at_once = max(min(at_once, len(os.sched_getaffinity(0))) // a_round, 1) * a_round
@@ -73,11 +81,11 @@ def run_in_turn(
 
 
 def _work(begun: Sequence[WaitingProcess]) -> None:
-    """Give the processes of a round shifts, one after the other, until each has ended.
+    """Let the processes of a round work in shifts, one after the other, until each has ended.
 
-    Always in the same order: one that worked twice in a row would begin the second time with its data in the caches.
-    What the machine does within the time of one shift is made up for by the next round, whose order is the other; which
-    side begins the first round is drawn (compare/sides.py).
+    The order is always the same, because a process that works twice in a row would find its data in the caches. An
+    effect within one shift is balanced by the next round, whose order is reversed. The order of the first round is
+    drawn at random (compare/sides.py).
     """
     for one in begun:
         one.gate.open()
@@ -91,7 +99,7 @@ def _work(begun: Sequence[WaitingProcess]) -> None:
 
 @contextmanager
 def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[WaitingProcess]:
-    """A process, which waits for its turn, and works by shifts, if it is to; to: where goes what it prints."""
+    """Yield a started process; waiting: it waits for its turn; by_shifts: it works in shifts; to: where it prints."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(gpu_turns.TurnGate(Path(folder))) as gate,
@@ -122,11 +130,11 @@ def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
 
 
 def summarize_processes(
-    sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int, baseline: str | None = None
+    sides: Sequence[str], facts: "Sequence[Sidecar]", steps: int, baseline: str | None = None
 ) -> dict[str, Any]:
-    """What the sidecar says of all processes: facts of one, `steps` of all, `processes`: those of each.
+    """Return the sidecar of all processes: facts of one, `steps` of all, and `processes` with the facts of each.
 
-    baseline: the side whose first process it is; that of the first one of all where it is None.
+    baseline: side whose first process provides the facts; None for the very first process.
     """
     each = [{"side": side, **own} for side, own in zip(sides, facts, strict=True)]
     return {
@@ -137,15 +145,26 @@ def summarize_processes(
     }
 
 
-def find_difference(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
+def find_difference(sides: Sequence[str], facts: "Sequence[Sidecar]") -> str | None:
     """Describe a difference between processes of one side, which had equal settings; None if there is none."""
-    first: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, Sidecar] = {}
     for side, own in zip(sides, facts, strict=True):
         before = first.setdefault(side, own)
-        for key in ("batch", "device", "torch", "parameters"):
-            if own.get(key) != before.get(key):
-                return f"processes of one side differ in {key}: {before.get(key)} and {own.get(key)}"
+        one, other = _comparable(before), _comparable(own)
+        for key in one:
+            if one[key] != other[key]:
+                return f"processes of one side differ in {key}: {one[key]} and {other[key]}"
     return None
+
+
+def _comparable(facts: "Sidecar") -> dict[str, object]:
+    """Return what equal settings make equal."""
+    return {
+        "batch": facts.get("batch"),
+        "device": facts.get("device"),
+        "torch": facts.get("torch"),
+        "parameters": facts.get("parameters"),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

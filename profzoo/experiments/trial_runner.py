@@ -2,9 +2,9 @@
 
 Run as `python -m profzoo.experiments.trial_runner`.
 
-Each trial is a process that times the cell with some of its settings changed. They run in rounds, as `course` has them.
-Some of a round start side by side, and wait for their turns. A round that the budget does not suffice for is one of the
-cell as it is and of what was fastest so far, so that whatever runs in it has the cell beside it.
+Each trial is a process that times the cell with some settings changed. Trials run in rounds, which trial_search.py
+plans. Several processes of a round start at the same time and wait for their turns. If the budget does not suffice for
+a full round, the round runs only the unchanged cell and the fastest settings so far.
 """
 
 import argparse
@@ -15,14 +15,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from profzoo.experiments import interleaved_runs
 from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 TOGETHER = "+"
-# Why no more was tried: all was, the budget ended, or the cell as it is failed.
+# Why trials ended: all settings were tried, the budget was used up, or the unchanged cell failed.
 ALL, BUDGET, FAILED = "all", "budget", "failed"
 LINE = 300
 
@@ -38,26 +41,38 @@ def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list
     return list(settings.values())
 
 
+class TriedCell(TypedDict):
+    """A cell on which settings are tried, in words of its command line."""
+
+    # Model and phase.
+    name: str
+    # Words before the cell's own, these, and words after them.
+    program: Sequence[str]
+    words: Sequence[str]
+    load: Sequence[str]
+    # Setting words by the candidate's name.
+    candidates: Mapping[str, Sequence[str]]
+
+
 class TrialRunner:
     """Runs rounds of trials and stores their results."""
 
-    def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
-        """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name.
-        at_once: processes that may start side by side."""
+    def __init__(self, given: TriedCell, folder: Path, at_once: int = 1) -> None:
+        """Begin without a round; at_once: processes that may start side by side."""
         self._given, self._folder, self._at_once = given, folder, at_once
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
-        self.facts: list[dict[str, Any]] = []
+        self.facts: list[Sidecar] = []
         self.failed: dict[str, str] = {}
         self.done: list[Took] = []
-        # What a process takes, by what is tried.
+        # Seconds of a process, by its settings.
         self.seconds: dict[Names, float] = {}
 
     def run(self, order: Sequence[Names], until: float) -> Took:
-        """What a sample takes in a process of each, in ns; None where it failed, with the reason in `failed`.
+        """Run one process of each; return the time of a data sample in ns, None if it failed (see `failed`).
 
-        Those are missing that come after one which failed as the cell is, and those that would end later than that
-        (monotonic s): of the first round the last, of others the slowest, as what they take is known.
+        Processes after a failure of the unchanged cell are missing. Processes that would end after `until` (monotonic
+        clock, s) are missing too: in the first round the last ones, later the slowest ones.
         """
         began, took = time.monotonic(), dict[Names, float | None]()
         number, order = len(self.done), self.within(order, until) if self.done else order
@@ -78,7 +93,10 @@ class TrialRunner:
         return took
 
     def within(self, order: Sequence[Names], until: float) -> list[Names]:
-        """What there is time for of a round: the cell as it is, and the fastest so far; nothing where it were alone."""
+        """Return the part of a round that ends before `until`: the unchanged cell, with the fastest settings that fit.
+
+        It is empty if only the unchanged cell fits.
+        """
         left = until - time.monotonic() - self.expected_s(BASE)
         kept = {BASE} if left >= 0 else set()
         for names in sorted(filter(None, order), key=lambda names: time_ratio(self.done, names)):
@@ -113,12 +131,12 @@ class TrialRunner:
 def run_trials(
     runner: TrialRunner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float
 ) -> dict[str, str]:
-    """Run the course until it ends, the next trials would go beyond the budget, or the cell as it is fails.
+    """Run trials until all are done, the next ones would exceed the budget, or the unchanged cell fails.
 
-    Returns: why it `ended`, and what was `chosen`.
+    Returns: `ended`, the reason, and `chosen`, the names of the chosen settings.
 
     Raises:
-        RuntimeError: the cell as it is fails at once, so that nothing was measured.
+        RuntimeError: the unchanged cell fails at once, so nothing was measured.
     """
     until, going = time.monotonic() + budget_s, plan_rounds(candidates, repeats)
     order = next(going)
@@ -151,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
     own = {name: one["gain"] for name, one in expected.get(options.cell["name"], {}).items()}
-    # What nobody expects anything of comes after what is expected to help, in its own order.
+    # Settings without an expected gain come after those with one, in their own order.
     order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))[: options.most]
     with tempfile.TemporaryDirectory() as folder:
         runner = TrialRunner(options.cell, Path(folder), options.at_once)
@@ -159,10 +177,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words = {name: options.cell["candidates"][name] for name in order}
             outcome = run_trials(runner, words, options.repeats, options.budget)
         except RuntimeError as error:
-            print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
+            print(f"profzoo: the unchanged cell failed: {error}", file=sys.stderr)
             return 2
         if outcome["ended"] == FAILED:
-            print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
+            print(
+                f"profzoo: trials ended because the unchanged cell failed: {runner.failed['']}",
+                file=sys.stderr,
+            )
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )

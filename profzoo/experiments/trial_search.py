@@ -1,7 +1,7 @@
 """Plans which settings trials run next: each setting alone, then combinations of those that helped.
 
-They run in rounds that the cell as it is takes part in, every second one backwards. What ran is judged against what ran
-in the same rounds, and rounds there count as much as rounds back, so that what drifts falls on all alike.
+Trials run in rounds with the unchanged cell, every second round in reverse order. Settings are compared within the same
+rounds. Rounds of both directions have equal weight, so that drift affects all alike.
 """
 
 import math
@@ -10,22 +10,23 @@ from itertools import pairwise
 from statistics import geometric_mean, median
 
 Names = tuple[str, ...]
-# The cell as it is.
+# Names of the settings of the unchanged cell: none.
 BASE: Names = ()
-# What is slower than the cell by more than this after ROUNDS rounds is not tried again, and what is not faster by as
-# much helps nothing.
+# Settings that are slower than the cell by more than this after ROUNDS rounds are not tried again. Settings help only
+# if they are faster by as much.
 WORTH, ROUNDS = 0.02, 2
-# Of a round, by what is tried, the time that a sample took; None where it failed.
+# Times of a data sample in a round, by names of the settings; None if the process failed.
 Took = Mapping[Names, float | None]
 
 
 def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
-    """What is tried in the next round, in order, given what a sample took in the one before.
+    """Yield the trials of each next round, in order; receive the times of a data sample in the round before.
 
     Args:
-        candidates: words by the names of settings, best expected first; repeats: processes of each that is worth them.
+        candidates: setting words by name, the best expected first.
+        repeats: number of processes for settings that are not dropped.
 
-    Returns: the names of those settings that are fastest together.
+    Returns: the names of the settings that are fastest together.
     """
     done: list[Took] = []
     going: list[Names] = [(name,) for name in candidates]
@@ -46,10 +47,10 @@ def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Genera
 def _together(
     done: list[Took], words: Mapping[str, Sequence[str]], helping: Sequence[Names]
 ) -> Generator[list[Names], Took, list[Names]]:
-    """Best combinations, built step by step by adding the next helpful setting; the first is the cell as it is.
+    """Return the best combinations, built by adding one helpful setting at a time to the unchanged cell.
 
-    What sets a key that the best sets already is left out: it would undo that, or change less than its name says; and
-    what has been tried under a name of its own.
+    A setting is left out if the combination already sets its key, or if the new combination has been tried under a name
+    of its own.
     """
     standing, tried = [BASE], {frozenset(some) for some in words.values()}
     for names in helping:
@@ -65,12 +66,12 @@ def _together(
 
 
 def _words(words: Mapping[str, Sequence[str]], names: Names) -> frozenset[str]:
-    """Union of these settings' words."""
+    """Return the union of these settings' words."""
     return frozenset(word for name in names for word in words[name])
 
 
 def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
-    """Keys that these settings change."""
+    """Return the keys that these settings change."""
     return {word.partition("=")[0] for word in _words(words, names)}
 
 
@@ -81,19 +82,19 @@ def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], T
 
 
 def any_failed(done: Sequence[Took], names: Names) -> bool:
-    """Whether these settings failed in any round."""
+    """Return whether these settings failed in any round."""
     return any(took.get(names, 0.0) is None for took in done)
 
 
 def count_common_rounds(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
-    """Number of rounds in which both completed."""
+    """Return the number of rounds in which both completed."""
     return sum(bool(took.get(names) and took.get(beside)) for took in done)
 
 
 def time_ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
-    """The time with these settings over that of others, by rounds in which both ran; infinite where there is none.
+    """Return the time with these settings over the time with others, in common rounds; infinity without any.
 
-    Its median in rounds there and that in rounds back count alike: a drift adds to one what it takes from the other.
+    The medians over forward and over reversed rounds have equal weight, because drift affects them in opposite ways.
     """
     found: tuple[list[float], list[float]] = ([], [])
     for number, took in enumerate(done):
@@ -104,12 +105,12 @@ def time_ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> floa
 
 
 def is_faster(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
-    """Whether these settings never failed, and are faster than the others by more than the threshold."""
+    """Return whether these settings never failed, and are faster than the others by more than the threshold."""
     return not any_failed(done, names) and time_ratio(done, names, beside) < 1 - WORTH
 
 
 def find_fastest(done: Sequence[Took]) -> Names:
-    """Fastest settings that help and ran in enough rounds; otherwise the cell as it is."""
+    """Return the fastest settings that help and ran in enough rounds; otherwise the unchanged cell."""
     tried = dict.fromkeys(names for took in done for names in took if names)
     sure = [names for names in tried if is_faster(done, names) and count_common_rounds(done, names) >= ROUNDS]
     return min(sure, key=lambda names: time_ratio(done, names), default=BASE)

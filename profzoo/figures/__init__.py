@@ -1,4 +1,4 @@
-"""The figures, a module each, which declares in literals what it is drawn from; read without importing what draws."""
+"""The figures, one module each. Literals in a module declare its inputs; they are read without importing matplotlib."""
 
 import functools
 from collections.abc import Collection, Iterable
@@ -10,9 +10,9 @@ from profzoo import extensions, import_graph
 from profzoo.errors import ConfigError, UnusableError
 
 HERE = Path(__file__).parent
-# What a comparison has data for: its verdicts, and where differences lie.
+# Tables of a comparison: its outcomes, and the parts of differences.
 COMPARISON, PARTS = "compare", "compare_parts"
-# What every figure declares.
+# Declarations that every figure must have.
 KINDS: dict[str, tuple[type, ...]] = {
     "ORDER": (int, float),
     "TITLE": (str,),
@@ -24,13 +24,13 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure's module declares.
+    """The declarations in a figure's module.
 
-    order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
-    needs: tools, what is made of several (`roofline`, `layer_counters`), or tables of a comparison, of which one must
-    have data, empty for none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what
-    readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU. path, module: the file and the
-    dotted name of its module.
+    order: place in the report. title: title in words. inputs: names of the tables that `draw` takes, in order. needs:
+    names of tools, what chosen tools do (tools.DOES), files that they provide (tools.PROVIDED), combined data
+    (`roofline`, `layer_counters`) or tables of a comparison, one of which must exist; empty for no condition. options:
+    keys of the configuration's `figures` that `draw` takes by name. caption: explanation for readers. cpu_title,
+    cpu_caption: title and caption if all cells ran on a CPU. path, module: file and dotted name.
     """
 
     name: str
@@ -46,25 +46,25 @@ class Figure:
     module: str
 
     def said(self, on_cpu: bool) -> tuple[str, str]:
-        """Title and caption; on_cpu: whether all cells ran on a CPU."""
+        """Return title and caption; on_cpu: whether all cells ran on a CPU."""
         return (self.cpu_title, self.cpu_caption) if on_cpu else (self.title, self.caption)
 
     @property
     def compares(self) -> bool:
-        """Whether it is of a comparison, and not of the cells as they are."""
+        """Return whether the figure shows a comparison, and not single cells."""
         return COMPARISON in self.inputs
 
     @property
     def dated_by(self) -> str:
-        """The table that says on what devices and when its numbers were measured."""
+        """Return the name of the table with the devices and dates of the figure's numbers."""
         return COMPARISON if self.compares else "cells"
 
 
 def all_figures() -> dict[str, Figure]:
-    """All figures by name, in their order: the modules here, and in extensions, that declare an order.
+    """Return all figures by name, in their order: the modules here and in extensions that declare an order.
 
     Raises:
-        ConfigError: an extension's module is no Python, has the name of another figure, or does not declare all.
+        ConfigError: an extension's module is no valid Python, has the name of another figure, or lacks a declaration.
     """
     return _known(extensions.folders())
 
@@ -86,9 +86,9 @@ def _declared(paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
 
 
 def list_drawable(have: Collection[str]) -> list[str]:
-    """Names of the figures that there is data for.
+    """Return the names of the figures for which there is data.
 
-    have: chosen tools, what is made of several, and tables of a comparison where there is one.
+    have: chosen tools, what they do and provide, combined data, and tables of a comparison if there is one.
     """
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 

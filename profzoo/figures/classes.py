@@ -10,7 +10,7 @@ from profzoo.figures import palette, plots
 ORDER = 30
 TITLE = "kernel classes"
 INPUTS = ("kernels",)
-NEEDS = ("nsys",)
+NEEDS = ("kernels",)
 CAPTION = (
     "GPU time per step by kernel class, training beside inference, by nsys. The class follows from the kernel's name, "
     "by the rules in profzoo/kernels/kernel_classes.yaml."

@@ -67,7 +67,7 @@ WIDEST = 2.0
 
 
 def draw(compare: pd.DataFrame) -> Figure:
-    """From the table of a comparison: a panel a candidate, a row a cell, those that the first makes fastest on top."""
+    """Draw one panel per candidate and one row per cell; cells that the first candidate makes fastest are on top."""
     plots.set_style()
     if compare.empty:
         return plots.draw_nothing("No cell was compared")
@@ -127,7 +127,7 @@ def _format_ratio(ratio: float) -> str:
 
 
 def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
-    """A logarithmic axis over ratios and intervals, up to WIDEST beyond ratios, in round numbers that stand apart."""
+    """Set a logarithmic axis with round ticks over ratios and intervals, at most WIDEST beyond the ratios."""
     margin = float(table["margin"].max())
     least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
     known = np.concatenate([table[name].dropna().clip(least, most) for name in ("ratio", "ratio_low", "ratio_high")])
@@ -141,7 +141,7 @@ def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
-    """The TICKS between two ratios that stand apart, 1 among them.
+    """Return the TICKS between two ratios that do not overlap, including 1.
 
     >>> choose_ticks(0.45, 1.3)
     [0.5, 0.67, 0.8, 1, 1.25]

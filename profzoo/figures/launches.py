@@ -10,7 +10,7 @@ from profzoo.tables import step_shares
 ORDER = 40
 TITLE = "launches"
 INPUTS = ("steps",)
-NEEDS = ("nsys",)
+NEEDS = ("steps",)
 CAPTION = (
     "Kernel launches per step, and the share of the step in which the GPU waits for launches (latency, launching "
     "calls, other code on the CPU). The cells that wait most are named."

@@ -14,7 +14,7 @@ from profzoo.figures.svg_tooltips import attach_titles
 ORDER = 95
 TITLE = "layers of the step"
 INPUTS = ("layers",)
-NEEDS = ("torch",)
+NEEDS = ("layers",)
 CAPTION = (
     "GPU time per step by module, forward and backward separately (on a CPU, the operators' own time). The width of a "
     "box is its share of the time, and it stands below the module that contains it. Colours show which roof limits the "
@@ -27,7 +27,7 @@ CPU_CAPTION = (
 )
 
 BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": "tensor cores", "": "not counted"}
-# So many cells are drawn, each so many modules deep below the part of the step.
+# Number of cells to draw, and depth of modules below the part of the step.
 CELLS, DEPTH = 10, 4
 STEP, ROOT = "(step)", "(root)"
 # Parts of the step, in turn.
@@ -112,6 +112,6 @@ def _draw_box(axis: Axes, name: str, colour: str, place: float, width: float, ro
 
 
 def _shorten_name(name: str, width: float) -> str:
-    """The name, or as much of it as a box of that width holds."""
+    """Return the name, shortened to fit into a box of this width."""
     room = int(width / CHARACTER)
     return name if len(name) <= room else f"{name[: room - 1]}…" if room >= 4 else ""

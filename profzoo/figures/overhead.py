@@ -13,7 +13,7 @@ from profzoo.figures.palette import TOOL_COLOURS
 ORDER = 100
 TITLE = "profiler overhead"
 INPUTS = ("agreement",)
-NEEDS = ("nsys", "torch")
+NEEDS = ("trace",)
 CAPTION = "Time per step under each profiler over the unprofiled time."
 
 FILES = ("../tools/*/activity.py",)

@@ -54,3 +54,5 @@ TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Of a comparison: less time, more, neither, and not told apart.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"
 GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS)
+# What has no meaning of its own, in this order: seaborn's palette `deep`.
+CYCLE = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")

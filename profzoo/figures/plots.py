@@ -9,14 +9,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from profzoo.figures import palette, svg_tooltips
+from profzoo.figures import palette, svg_tooltips, theme
 from profzoo.figures.svg_tooltips import attach_titles
 
 PHASE_MARKERS = {"train": "o", "inference": "^"}
@@ -24,8 +23,8 @@ ROW_HEIGHT = 0.32
 
 
 def set_style() -> None:
-    """Set seaborn's theme and what SVG needs to be the same from run to run."""
-    sns.set_theme(context="paper", style="whitegrid", font_scale=1.1)
+    """Set the theme and what SVG needs to be the same from run to run."""
+    plt.rcParams.update(theme.THEME)
     # Text of an SVG stays text, which can be found.
     plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
     plt.rcParams.update({"axes.spines.left": False})

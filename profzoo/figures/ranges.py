@@ -13,7 +13,7 @@ from profzoo.tables.user_ranges import select_parts
 ORDER = 90
 TITLE = "parts of the step"
 INPUTS = ("ranges",)
-NEEDS = ("nsys", "torch")
+NEEDS = ("trace",)
 CAPTION = (
     "Time per step by range. On a GPU, the time of the kernels that were launched within each range, on any thread; on "
     "a CPU, the time that the range took. Time outside all ranges is `other`."

@@ -11,7 +11,7 @@ from profzoo.tables import step_shares
 ORDER = 20
 TITLE = "where the step goes"
 INPUTS = ("steps",)
-NEEDS = ("nsys",)
+NEEDS = ("steps",)
 CAPTION = (
     "Where the time of an unprofiled step goes. Busy time is measured: kernels, copies within the GPU, transfers to "
     "and from the host, communication. Waiting and idle time is split by the causes that nsys saw: other processes, "

@@ -11,7 +11,7 @@ from profzoo.tables.tool_preference import prefer_tool
 ORDER = 110
 TITLE = "top kernels"
 INPUTS = ("activity",)
-NEEDS = ("ncu", "nsys", "torch")
+NEEDS = ("count", "trace")
 OPTIONS = ("top",)
 CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
 CPU_TITLE = "top operators"

@@ -35,7 +35,7 @@ IDENTITY = [*CELL, *contributions.SIDES]
 
 
 def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
-    """From the tables of a comparison: a waterfall and the largest kernels of each of the cells that differ most."""
+    """Draw a waterfall and the largest kernels of each cell that differs most, from the tables of a comparison."""
     plots.set_style()
     differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
     shown = [
@@ -56,7 +56,7 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
 
 
 def _choose_comparisons(differing: pd.DataFrame) -> list[dict]:
-    """The comparisons of which the ratio is farthest from 1, as many slower as faster ones, slowest first."""
+    """Return the comparisons whose ratios are farthest from 1, as many slower as faster ones, slowest first."""
     far = np.log(differing["ratio"]).abs()
     place = far.groupby(differing["verdict"]).rank(method="first", ascending=False)
     chosen = differing.assign(_place=place, _far=-far).sort_values(["_place", "_far"]).head(MOST_CELLS)
@@ -68,9 +68,9 @@ def _select_rows(table: pd.DataFrame, row: dict) -> pd.DataFrame:
 
 
 def sum_changes(seen: pd.DataFrame) -> pd.Series:
-    """What leads from one time to the other, in ns by name, largest first: classes of kernels, other parts of the step.
+    """Return the changes from one time to the other in ns, by kernel class or other part of the step, largest first.
 
-    seen: the parts of one comparison. Those beyond MOST_STEPS, and what is less than LEAST of all changes, are one.
+    Changes beyond MOST_STEPS, and changes below LEAST of all, are added up to one. seen: parts of one comparison.
     """
     classes = seen[seen["level"] == contributions.CLASS_LEVEL].set_index("name")["delta_ns"]
     others = seen[seen["level"] == contributions.PART_LEVEL].set_index("name")["delta_ns"]
@@ -86,7 +86,7 @@ def sum_changes(seen: pd.DataFrame) -> pd.Series:
 
 
 def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
-    """Ends as bars, changes between them, on an axis that may begin beyond 0 where they are small."""
+    """Draw both times as bars with the changes between them; the axis may begin above 0 if the changes are small."""
     start, end = row["baseline_ns"], row["candidate_ns"]
     ends = start + rows.cumsum()
     names = [row["baseline"], *rows.index, row["candidate"]]
@@ -117,13 +117,13 @@ def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
 
 
 def _draw_label(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:
-    """Beside the end of a bar, on white, as lines of the grid run behind it."""
+    """Write a label beside the end of a bar, on white, because lines of the grid run behind it."""
     axis.annotate(said, (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, **more)  # fmt: skip
 
 
 def _choose_unit(ns: float) -> tuple[str, float]:
-    """The unit that suits a time, and its length in ns."""
+    """Return the unit that suits a time, and its length in ns."""
     return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= size), ("ns", 1.0))
 
 
@@ -132,14 +132,14 @@ def _choose_colour(change: float) -> str:
 
 
 def _choose_kernels(seen: pd.DataFrame) -> pd.DataFrame:
-    """The kernels that changed most, but for those that hardly did."""
+    """Return the kernels that changed most, without kernels that hardly changed."""
     rows = seen[seen["level"] == contributions.KERNEL_LEVEL]
     size = rows["delta_ns"].abs()
     return rows.loc[size[size > LEAST * size.sum()].nlargest(MOST_KERNELS).index]
 
 
 def _draw_kernels(axis: Axes, kernels: pd.DataFrame) -> None:
-    """A bar a kernel, its name above."""
+    """Draw one bar per kernel, with its name above."""
     if kernels.empty:
         axis.set_axis_off()
         return

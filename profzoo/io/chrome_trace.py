@@ -1,9 +1,9 @@
-"""Reads Chrome traces of torch.profiler, gzipped or plain, event by event, and mends what it left unescaped in texts.
+"""Reads Chrome traces of torch.profiler, gzipped or plain, event by event, and repairs texts that it left unescaped.
 
-torch.profiler (libkineto's writer, up to torch 2.11 at least) puts names into its JSON as they are: a quote in the name
-of a range ends the text there. Most such traces are no JSON any more; some are, with another name or other keys than
-were meant, as of a range `","x":"`. Events of its own layout are therefore held against their text, and read anew by
-the layout where the two differ. Events of any other layout are taken as JSON has them.
+torch.profiler (libkineto's writer, at least up to torch 2.11) writes names into its JSON without escaping them. A quote
+in the name of a range then ends the text too early. Most such traces are no valid JSON. Some are, but with a wrong name
+or wrong keys, for example after a range named `","x":"`. Therefore each event in the writer's layout is compared with
+its text, and is read again by this layout if the two differ. Events in any other layout are read as plain JSON.
 """
 
 import gzip
@@ -38,7 +38,7 @@ def open_trace(path: str | Path) -> Iterator[TextIO]:
     """Open a trace as text, gzipped or not, whatever its name; invalid UTF-8 is replaced.
 
     Raises:
-        OSError, EOFError, zlib.error: it cannot be read, or what is gzipped is damaged; also as the body reads.
+        OSError, EOFError, zlib.error: the file cannot be read, or its gzip data is damaged; also in the body.
     """
     with Path(path).open("rb") as raw:
         packed = raw.read(len(GZIP)) == GZIP
@@ -52,24 +52,24 @@ class CutOffError(ValueError):
 
 
 class Events:
-    """The elements of a trace's list of events, of which no more than one and a chunk of the file are held at a time.
+    """Iterates over a trace's events, with at most one event and one chunk of the file in memory.
 
-    mended: how many were not as they were meant, so far.
+    mended: number of events repaired so far.
     """
 
     def __init__(self, file: TextIO) -> None:
-        """file: the text of a trace."""
+        """Prepare to iterate; file: the trace as a text file."""
         # Control characters are let through, which the writer leaves in texts as well.
         self._file, self._decoder, self.mended = file, json.JSONDecoder(strict=False), 0
         # What the trace holds besides them, once all are read.
         self.others: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        """Each event.
+        """Yield each event.
 
         Raises:
             CutOffError: the text ends too early.
-            ValueError, KeyError, TypeError: it is no trace, or not written as the profiler does.
+            ValueError, KeyError, TypeError: the text is no trace, or not in the profiler's format.
         """
         text = self._file.read(CHUNK)
         while not (begin := EVENTS.search(text)) and (more := self._file.read(CHUNK)):
@@ -95,7 +95,7 @@ class Events:
         self.others = _whole(before + rest)
 
     def _next(self, text: str, place: int) -> tuple[tuple[Any, int] | None, json.JSONDecodeError | None]:
-        """The event at a place and where it ends, None where only more of the text can tell; and how it is no JSON."""
+        """Return the event at a position with its end, None if more text is needed; and its JSON error, if any."""
         error = None
         try:
             event, end = self._decoder.raw_decode(text, place)
@@ -115,7 +115,7 @@ class Events:
 
 
 def read_events(path: str | Path) -> list[Any]:
-    """Return all events of a trace; raises the errors of opened and Events."""
+    """Return all events of a trace; raises the errors of open_trace and Events."""
     with open_trace(path) as file:
         return list(Events(file))
 
@@ -123,7 +123,7 @@ def read_events(path: str | Path) -> list[Any]:
 def rewrite_events(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
     """Write the changed events of a trace as standard JSON, gzipped if the file name says so.
 
-    Raises as opened and Events.
+    Raises the errors of open_trace and Events.
     """
     with open_trace(path) as file:
         read = Events(file)
@@ -134,13 +134,13 @@ def rewrite_events(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]])
 
 
 def _as_written(event: Any, text: str, place: int) -> bool:
-    """Whether an event of the writer's layout has the name that is written, by what comes before and behind it."""
+    """Return whether an event in the writer's layout has the name in the text, by the text around the name."""
     place_of = f'"pid": {event.get("pid")}, "tid": {event.get("tid")},\n'
     return text.startswith(f'{event.get("cat")}", "name": "{event.get("name")}", {place_of}', place + len(BEGIN))
 
 
 def _regular(text: str) -> bool:
-    """Whether an event has each of its keys once, and no other: a name that ends early brings others, or the end."""
+    """Return whether an event has each expected key once, and no other key: a name that ends too early adds keys."""
     keys: list[str] = []
 
     def noted(pairs: list[tuple[str, Any]]) -> None:
@@ -152,7 +152,7 @@ def _regular(text: str) -> bool:
 
 
 def _mended(text: str) -> Any:
-    """An event, of which only the layout of the writer's tells where texts end; ValueError where it is not of this.
+    """Read an event by the writer's layout, which shows where texts end; raise ValueError for any other layout.
 
     >>> text = '{\\n    "ph": "X", "cat": "cpu_op", "name": "a"b", "pid": 1, "tid": 2,\\n    "ts": 1.5, "dur": 2\\n  }'
     >>> _mended(text)["name"]
@@ -172,7 +172,7 @@ def _mended(text: str) -> Any:
 
 
 def _whole(text: str) -> Any:
-    """What a trace holds but for its events; ValueError, KeyError, TypeError where it is none."""
+    """Return the content of a trace without its events; raise ValueError, KeyError or TypeError if it is no trace."""
     try:
         found = json.loads(text, strict=False)
     except json.JSONDecodeError as error:
@@ -184,7 +184,7 @@ def _whole(text: str) -> Any:
 
 
 def _cut_off(text: str, error: json.JSONDecodeError) -> CutOffError | None:
-    """That a trace ends too early, by its last text and what is wrong with that; None where it ends as it should."""
+    """Return an error if a trace ends too early, judged by its last text and the error in it; else None."""
     last = text.rstrip()
     ends = last.endswith("}") and error.pos < len(last)
     return None if ends else CutOffError("its end is missing")

@@ -22,8 +22,8 @@ class CellError(ValueError):
 class Kind:
     """A kind of column.
 
-    pattern: of its cells; None for text, which may be anything: `null`, `NA`, nothing at all. whole: whether it counts,
-    so that 64 bits have to hold it. mixed: whether it is text where any cell is no number.
+    pattern: regular expression for its fields; None for text, which may be anything, also `null`, `NA` or empty. whole:
+    integers, which must fit into 64 bits. mixed: the column is text if any field is no number.
     """
 
     name: str
@@ -46,16 +46,17 @@ def or_missing(kind: Kind) -> Kind:
     return replace(kind, name=f"{kind.name} or nothing", pattern=f"({kind.pattern})?")
 
 
-# What a program of others' counted or named.
+# Values that another program counted or named.
 MEASURED = replace(or_missing(NUMBER), mixed=True)
 
 
 def parse_column(cells: Sequence[str], kind: Kind) -> Column:
-    """Convert a column: text unchanged, flags to bool, numbers to int64 if all are integers and present, else to
-    float64.
+    """Convert a column to its type.
+
+    Text stays unchanged, flags become bool, and numbers become int64 if all are present integers, otherwise float64.
 
     Raises:
-        CellError: a cell is of another kind.
+        CellError: a field does not match the kind.
     """
     if kind.pattern is None:
         return pd.array(cells, dtype="str")
@@ -74,7 +75,7 @@ def parse_column(cells: Sequence[str], kind: Kind) -> Column:
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray:
-    # Python reads each to the nearest float, which pandas' own parsers do not.
+    # Python converts each to the nearest float; pandas' own parsers do not.
     try:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
     except (ValueError, OverflowError):

@@ -1,14 +1,14 @@
-"""What a column of a CSV means: its meaning, unit, the tool that measured it, and the clock that its times are of."""
+"""Describes columns of CSV files: meaning, unit, the tool that measured them, and the clock of their times."""
 
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-# Units that are not physical ones: a number of things, a part of a whole from 0 to 1, and one number over another.
+# Units without a physical dimension: a number of things, a share from 0 to 1, and a ratio of two numbers.
 COUNT, FRACTION, RATIO = "count", "fraction", "ratio"
-# Clocks of times: of the GPU, and of the host.
+# Clocks of times: the GPU's and the host's.
 GPU, CPU = "gpu", "cpu"
-# Confidence of intervals, as columns named `_low` and `_high` have them.
+# Confidences of the intervals in columns named `_low` and `_high`.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = "90 %", "95 %"
 _ENDS = {"_low": "Lower", "_high": "Upper"}
 
@@ -17,9 +17,9 @@ _ENDS = {"_low": "Lower", "_high": "Upper"}
 class Column:
     """The meaning of a column, in one or two sentences.
 
-    unit: empty for text, flags and identifiers. tool: that measured it; empty where the configuration says it, or where
-    it follows from columns of several tools. clock: of a time, GPU or CPU. interval: the confidence of the interval
-    whose ends are the columns of this name with `_low` and `_high`.
+    unit: unit of the values; empty for text, flags and identifiers. tool: the tool that measured them; empty if they
+    come from the configuration or from several tools. clock: clock of a time, GPU or CPU. interval: confidence of the
+    interval whose ends are the columns with this name and `_low` or `_high`.
     """
 
     means: str
@@ -30,10 +30,10 @@ class Column:
 
 
 def find(name: str, *dictionaries: Mapping[str, Column]) -> Column | None:
-    """Return what the first of several dictionaries says of a column; None where none knows it.
+    """Return the description of a column from the first dictionary that has it; None if no dictionary has it.
 
-    A dictionary names columns, or families of them by a pattern with `*`; names come first. Ends of intervals follow
-    from the column that they belong to.
+    A dictionary has names of columns, and patterns with `*` for families of columns; names take precedence. Ends of
+    intervals are described by the column to which they belong.
 
     >>> known = {"gain": Column("Speedup.", "ratio", interval="95 %"), "*_launches": Column("Launches.", "count")}
     >>> find("nsys_launches", known).unit, find("gain_low", known).means, find("other", known)

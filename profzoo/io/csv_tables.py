@@ -1,10 +1,11 @@
-"""Reads CSV by what is declared of it: names and kinds of columns, and what holds of its rows."""
+"""Reads CSV files by their declarations: names and kinds of columns, and conditions on rows."""
 
 import csv
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,8 +16,10 @@ from profzoo.io.columns import Column
 from profzoo.io.common_columns import COMMON
 from profzoo.io.text_files import SAME
 
+# A row of a table by column, as pandas gives it; the table's `Table` declares the columns.
+Row = Mapping[str, Any]
 AGAIN = "delete it, and the next run makes it again"
-# Names, shapes and stacks may be long; Python would refuse more than 128 KiB.
+# Names, shapes and stacks may be long; by default, Python refuses fields above 128 KiB.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -26,16 +29,17 @@ def _nothing(given: object) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """The declaration of a CSV, for those who write it and those who read it.
+    """The declaration of a CSV file, for writers and readers.
 
-    Fields:
-        columns, optional: types of the columns that must and that may be there. others: type of a further column by
-            its name, None for a column that the table must not have.
-        key: columns in which no two rows agree. holds: what is wrong with the rows in words, None for nothing.
-        again: what to do about a damaged file.
-        ranges: by number, the two columns between which it lies, where their names do not tell (io/number_intervals).
-        about: meaning of columns, by name or by a pattern of names, where io/common_columns has none or another holds.
-        formerly: present names of columns by the names that they had in the version before, which are still read.
+    Attributes:
+        columns, optional: kinds of required and of optional columns, by name.
+        others: function that returns the kind of any further column; None for a column that the table must not have.
+        key: columns whose values identify a row.
+        holds: function that returns what is wrong with the rows, or None.
+        again: advice for a damaged file.
+        ranges: lower and upper bound of a column, if their names do not show this (io/number_intervals.py).
+        about: descriptions of columns by name or pattern, if io/common_columns.py has none or another one applies.
+        formerly: present names of columns by their names in the previous version, which are still read.
     """
 
     columns: Mapping[str, Kind]
@@ -49,42 +53,42 @@ class Table:
     formerly: Mapping[str, str] = field(default_factory=dict)
 
     def kind(self, name: str) -> Kind | None:
-        """The kind of a column; None for one that the table may not have."""
+        """Return the kind of a column; None for a column that the table must not have."""
         return self.columns.get(name) or self.optional.get(name) or self.others(name)
 
     def describe(self, name: str) -> Column | None:
-        """Return what a column means; None for one that neither the table nor the shared dictionary describes."""
+        """Return the description of a column; None if neither the table nor the shared dictionary has one."""
         return columns.find(name, self.about, COMMON)
 
     def empty(self) -> pd.DataFrame:
-        """The table without rows."""
+        """Return the table without rows."""
         return pd.DataFrame({name: column_types.parse_column([], kind) for name, kind in self.columns.items()})
 
 
 def read(path: str | Path, table: Table) -> pd.DataFrame:
-    """The rows of a CSV, columns in the order of the file.
+    """Return the rows of a CSV file, with columns in the order of the file.
 
-    Text is what the file holds, also where that is `null`, `NA` or nothing; only numbers may be missing.
+    Text stays as it is, also `null`, `NA` or an empty text; only numbers may be missing.
 
     Raises:
-        DataError: it cannot be read, is cut off, or is not what is declared.
+        DataError: the file cannot be read, is cut off, or does not match the declaration.
     """
     frame = _frame(text_files.read_text(path, table.again), path, table)
     twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
     if twice.any():
-        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}{SAME}")
+        raise DataError(f"{path}: row {int(twice.argmax()) + 1} occurs twice: {table.again}{SAME}")
     if wrong := table.holds(frame):
         raise DataError(f"{path}: {wrong}: {table.again}{SAME}")
     return frame
 
 
 def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.DataFrame]:
-    """The rows of a CSV that may have more than fit into memory, so many at a time.
+    """Yield the rows of a CSV file in frames of at most `count` rows, for files that may not fit into memory.
 
-    What holds of all of them together, such as the key, is not looked at.
+    Conditions on all rows together, such as the key, are not checked.
 
     Raises:
-        DataError: as read.
+        DataError: as for read.
     """
     with text_files.open_file(path) as file:
         heading, done, taken = file.readline(), 0, [b""]
@@ -102,7 +106,7 @@ def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.Da
 
 
 def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
-    """The columns of a text by their kinds; path: that errors name."""
+    """Return the columns of a CSV text by their kinds; path: name of the file for messages."""
     if len(content) >= fast_csv.MIN_CHARACTERS and (frame := _parsed(content, table)) is not None:
         return frame
     heading, *body = rows_of_text(content, path, table.again)
@@ -114,7 +118,7 @@ def _frame(content: str, path: str | Path, table: Table) -> pd.DataFrame:
     for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
         kind = table.kind(name)
         if kind is None:
-            raise DataError(f"{path} has a column {text_files.quote(name)}, of which nothing is known: {table.again}")
+            raise DataError(f"{path} has an unknown column {text_files.quote(name)}: {table.again}")
         try:
             found[name] = column_types.parse_column(column, kind)
         except column_types.CellError as error:
@@ -131,29 +135,29 @@ def _present_names(heading: Sequence[str], path: str | Path, table: Table) -> li
 
 
 def _parsed(content: str, table: Table) -> pd.DataFrame | None:
-    """The same by pandas' own parser; None where it is not certain that the table is as declared."""
+    """Return the table as read by pandas' own parser; None if it may not match the declaration."""
     names = fast_csv.parse_header(content)
     declared = {name: kind for name in names if (kind := table.kind(name)) is not None}
     return fast_csv.parse(content, declared) if set(table.columns) <= set(names) else None
 
 
 def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
-    """The cells of each row of a CSV, the heading first.
+    """Return the fields of each row of a CSV file, the heading first.
 
-    widths: how many cells a row may have besides as many as the heading.
+    widths: numbers of fields that a row may have instead of the number in the heading.
 
     Raises:
-        DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
+        DataError: the file cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of other lengths.
     """
     return rows_of_text(text_files.read_text(path, again), path, again, widths)
 
 
 def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
-    """As rows, of a text; path: that errors name."""
+    """Return the fields of each row of a CSV text, as rows does; path: name of the file for messages."""
     if not content:
         raise DataError(f"{path} is empty: {again}")
     if not content.endswith("\n"):
-        raise DataError(f"{path} is cut off, as it does not end with a line: {again}")
+        raise DataError(f"{path} is cut off: its last line is incomplete: {again}")
     try:
         found = list(csv.reader(lines(content), strict=True))
     except csv.Error as error:
@@ -164,11 +168,11 @@ def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Col
         raise DataError(f"{path} has two columns {text_files.quote(name)}: {again}")
     for number, row in enumerate(found):
         if len(row) != len(heading) and len(row) not in widths:
-            raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")
+            raise DataError(f"{path}: row {number} has {len(row)} fields, but the heading has {len(heading)}: {again}")
     return found
 
 
 def lines(content: str) -> list[str]:
-    """Lines with their ends, as files have them; `splitlines` would also split at what is part of a cell."""
+    """Split a text into lines with their ends; `splitlines` would also split at characters inside fields."""
     *whole, rest = content.split("\n")
     return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]

@@ -1,8 +1,8 @@
-"""Parse a large CSV with pandas' own parser, where its result is certain to be what the strict reader would return.
+"""Parses a large CSV with pandas' own parser if the result is certain to equal that of the strict reader.
 
-Pandas is faster than the strict reader (io/csv_tables.py) but accepts more: rows with too few cells, blank lines, text
+Pandas is faster than the strict reader (io/csv_tables.py) but accepts more: rows with too few fields, blank lines, text
 after a closing quote, and numbers such as ` 5`, `+5`, `.5` or `Infinity`. The bytes of the file are searched for these.
-Where one may be there, nothing is returned, and the strict reader reads the file or names its fault.
+If the file may contain one, nothing is returned, and the strict reader reads the file or names its fault.
 """
 
 import csv
@@ -33,7 +33,7 @@ _CASE, _EXPONENT = 0x20, ord("e")
 
 
 def parse_header(content: str) -> list[str]:
-    """Return the names of a CSV's columns, none where its first line is no row.
+    """Return the names of a CSV's columns; empty if the first line is no complete row.
 
     >>> parse_header('kernel,"a,b"\\n'), parse_header('"kernel')
     (['kernel', 'a,b'], [])
@@ -45,9 +45,9 @@ def parse_header(content: str) -> list[str]:
 
 
 def parse(content: str, kinds_of: Mapping[str, Kind]) -> pd.DataFrame | None:
-    """Return the columns of a CSV by their kinds, as the strict reader would; None where that is not certain.
+    """Return the columns of a CSV by their kinds, as the strict reader would; None if that is not certain.
 
-    content: the text of the file. kinds_of: the kind of each column that the file may have.
+    content: text of the file. kinds_of: kind of each column that the file may have.
     """
     if not content.endswith("\n") or "\r" in content or "\0" in content or "\n\n" in content:
         return None
@@ -74,7 +74,7 @@ def parse(content: str, kinds_of: Mapping[str, Kind]) -> pd.DataFrame | None:
 
 
 def _outside(content: str) -> bytes | None:
-    """What stands outside of quotes; None where a quote stands elsewhere than around a whole cell."""
+    """Return the text outside of quotes; None if a quote does not enclose a whole field."""
     if '"' not in content:
         return content.encode()
     parts = content.split('"')
@@ -102,7 +102,7 @@ def _is_number(kind: Kind) -> bool:
 
 
 class _Cells:
-    """Where each cell that is not quoted begins and ends, by row and column; a quoted one is as an empty one here."""
+    """Begin and end of each unquoted field, by row and column; a quoted field appears as an empty one."""
 
     def __init__(self, outside: bytes, width: int) -> None:
         # The heading begins where a line before it would end.
@@ -111,17 +111,17 @@ class _Cells:
         self.width = width
 
     def has_rows(self, rows: int) -> bool:
-        """Whether there are as many cells as in so many rows and the heading, none of which is longer than that."""
+        """Return whether the text has `rows` rows besides the heading, none of them longer than the heading."""
         return len(self.ends) - 1 == (rows + 1) * self.width
 
     def separators(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """The places of the separators before and behind each cell of a column, without the heading."""
+        """Return the positions of the separators before and after each field of a column, without the heading."""
         start = self.width + place
         return self.ends[start : -1 : self.width], self.ends[start + 1 :: self.width]
 
 
 def _column(column: pd.Series, kind: Kind, cells: _Cells, place: int) -> Column | None:
-    """A column as the strict reader has it; None where it may find something wrong with it."""
+    """Return a column as the strict reader would; None if the strict reader may find a fault in it."""
     if kind.pattern is None:
         return column.array
     if not _is_number(kind):
@@ -134,7 +134,7 @@ def _column(column: pd.Series, kind: Kind, cells: _Cells, place: int) -> Column 
 
 
 def _certain(numbers: np.ndarray, kind: Kind, cells: _Cells, place: int) -> bool:
-    """Whether all cells are of the kind; pandas has found them to be numbers, or empty."""
+    """Return whether all fields match the kind; pandas has found them to be numbers, or empty."""
     assert kind.pattern is not None
     before, behind = cells.separators(place)
     there = behind - before > 1
@@ -159,7 +159,7 @@ def _certain(numbers: np.ndarray, kind: Kind, cells: _Cells, place: int) -> bool
 
 
 def _whole(before: np.ndarray, behind: np.ndarray, cells: _Cells) -> bool:
-    """Whether these cells, which are numbers, are whole as they are written: `5` or `5.0`, not `5.1` or `1e5`."""
+    """Return whether these numbers are written as integers: `5` or `5.0`, but not `5.1` or `1e5`."""
     fractions = np.flatnonzero((cells.bytes == _POINT) | (cells.bytes | _CASE == _EXPONENT))
     found = np.searchsorted(before, fractions, side="right") - 1
     inside = (found >= 0) & (fractions < behind[found])

@@ -28,10 +28,10 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def find_flaw(path: Path) -> str | None:
-    """Describe what is wrong with a file, or a file in a folder, as far as its type shows; None for nothing.
+    """Describe what is wrong with a file, or a file in a folder, by its file type; None if nothing is found.
 
     Raises:
-        OSError: it cannot be read, which says nothing about it.
+        OSError: the file cannot be read, so its state is unknown.
     """
     if path.is_dir():
         found = ((file, find_flaw(file)) for file in sorted(path.iterdir()) if not file.name.startswith("."))
@@ -44,11 +44,11 @@ def find_flaw(path: Path) -> str | None:
 def require_whole(paths: Sequence[str | Path]) -> dict[Path, str]:
     """Check that existing inputs match their records and types; returns their digests.
 
-    What is not there is left out: the reader has more to say of it.
+    Missing files are left out, because their reader reports them in more detail.
 
     Raises:
-        DataError: one is damaged; it is left as it is.
-        OSError: one cannot be read.
+        DataError: a file is damaged; the file is not changed.
+        OSError: a file cannot be read.
     """
     found = {}
     for path in (one for one in map(Path, paths) if one.exists()):
@@ -59,7 +59,7 @@ def require_whole(paths: Sequence[str | Path]) -> dict[Path, str]:
 
 
 def describe_remedy(path: str | Path) -> str:
-    """Advice on what to do about a damaged file.
+    """Return advice on what to do about a damaged file.
 
     >>> describe_remedy("results/lstm/train.time.csv")
     '`snakemake --force results/lstm/train.time.csv` makes it again'
@@ -68,10 +68,10 @@ def describe_remedy(path: str | Path) -> str:
 
 
 def find_damage(path: Path) -> str | None:
-    """Describe how a file differs from its record or, without one, from its type; None for nothing.
+    """Describe how a file differs from its record or, without a record, from its file type; None if it does not.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         known = record.read_output_record(path)
@@ -82,7 +82,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def _object(path: Path) -> Mapping[str, Any]:
-    """JSON object in a file; empty if there is none."""
+    """Return the JSON object in a file; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

@@ -4,7 +4,7 @@ import json
 import re
 
 QUOTE = re.compile(r'["{}\[\]]')
-# What may follow the quote that ends a key, a value in an object, and one in a list.
+# Characters that may follow the closing quote of a key, of a value in an object, and of a value in a list.
 KEY = re.compile(r"\s*:")
 IN_OBJECT = re.compile(r'\s*(?:\}|,\s*"[^"]*"\s*:|$)')
 IN_LIST = re.compile(r'\s*(?:\]|,\s*(?:["\[{]|-?\d|true|false|null))')
@@ -25,14 +25,14 @@ def decode_text(raw: str) -> str:
 def escape_texts(text: str) -> str:
     """Escape a text that would be JSON except for its quotes and backslashes.
 
-    text: may begin and end within objects. A quote that is followed by what JSON has behind a text ends it, so that
-    one within a text is taken for its end where just this follows it there as well.
+    text: may begin and end within objects. A quote ends a text if JSON could continue after it. A quote inside a text
+    is therefore mistaken for its end if the same characters follow it.
 
     >>> escape_texts('{"a": "b"c", "d": ["e", "f"g"]}')
     '{"a": "b\\\\"c", "d": ["e", "f\\\\"g"]}'
     """
     found: list[str] = []
-    # Brackets that are open, of which a text that begins within an object does not tell.
+    # Open brackets; brackets that were opened before the text's beginning are unknown.
     opened: list[str] = []
     place = 0
     while mark := QUOTE.search(text, place):
@@ -50,7 +50,7 @@ def escape_texts(text: str) -> str:
 
 
 def _end(text: str, place: int, in_list: bool) -> int:
-    """Where the text that begins at a place ends; ValueError where it does not."""
+    """Return the position at which the text that begins at `place` ends; raise ValueError if it does not end."""
     for quote in re.compile('"').finditer(text, place):
         if in_list:
             ends = IN_LIST.match(text, quote.end())

@@ -1,6 +1,7 @@
-"""Shared by all scripts of rules: one-line errors in log and console, checked inputs, and complete outputs.
+"""Code shared by all scripts of rules: one-line errors in log and console, checked inputs, and complete outputs.
 
-Inputs are held against their records, outputs are made in a private folder, and a record of the job is left with them.
+Inputs are compared with their records. Outputs are made in a private folder and moved into place with a record of the
+job.
 """
 
 import csv
@@ -23,7 +24,7 @@ from profzoo.records import derived_outputs
 
 
 class PrivateOutputs(list[str]):
-    """Where a job makes its files, by the rule's order and names; as Snakemake's own, but of private places."""
+    """Private paths of a job's outputs, by the rule's order and names, in the form of Snakemake's own object."""
 
     def __init__(self, given: Any, made: Sequence[Path]) -> None:
         super().__init__(map(str, made))
@@ -43,9 +44,9 @@ class PrivateOutputs(list[str]):
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """What a script is to do: Snakemake's inputs, parameters and wildcards, and private places for its outputs.
+    """A script's job: Snakemake's inputs, parameters and wildcards, and private paths for its outputs.
 
-    say: prints a line into the log and onto the console. folder: where the outputs will be.
+    say: function that prints a line to the log and the console. folder: final folder of the outputs.
     """
 
     input: Any
@@ -60,7 +61,7 @@ class ScriptJob:
 def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
     """Yield a script's job; after the body, its outputs move into place with a record.
 
-    snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line (`report_errors`).
+    snakemake: the object that Snakemake passes to a script. Errors in the data end it with one line (report_errors).
     """
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
     code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)
@@ -76,9 +77,9 @@ def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
 
 @contextmanager
 def report_errors(log: str) -> Iterator[Callable[[object], None]]:
-    """Run the body with its output in the log; end with one line for what is wrong with the data.
+    """Run the body with its output in the log; an error in the data ends the process with one line.
 
-    Yields a function that says a line on the console too.
+    Yields a function that prints a line to the log and to the console.
     """
     with _fresh(Path(log)) as file:
         console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
@@ -121,7 +122,7 @@ def _say_of(say: Callable[[object], None], places: Mapping[str, str], line: obje
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
+    """Write a CSV: UTF-8, one header row, no index, empty fields for missing values."""
     # Python leaves a lone carriage return unquoted, and readers take it for the end of a line.
     texts = frame.select_dtypes(exclude=["number", "bool"])
     odd = any(_distinct(texts.iloc[:, index]).astype("str").str.contains("\r").any() for index in range(texts.shape[1]))
@@ -130,7 +131,7 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def _distinct(column: pd.Series) -> pd.Series:
-    """Distinct values of a column; fast for categorical ones, such as the names of a million launches."""
+    """Return distinct values of a column; fast for a categorical one, such as the names of a million launches."""
     return pd.Series(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else column
 
 

@@ -49,7 +49,7 @@ def or_null(fact: Fact) -> Fact:
     return Fact(f"{fact.name} or null", lambda value: value is None or fact.holds(value))
 
 
-# Keys that must be there, each with what it holds: a fact, or keys of its own. A key that ends in `?` may be missing.
+# Required keys, each with its kind of value or with keys of its own. A key that ends in `?` may be missing.
 Needs = Mapping[str, "Fact | Needs"]
 NOTHING: Needs = {}
 
@@ -58,7 +58,7 @@ def read_sidecar(path: str | Path, needs: Needs) -> dict[str, Any]:
     """Read a sidecar and check its declared keys.
 
     Raises:
-        DataError: it cannot be read, is no object of JSON, or lacks what is needed.
+        DataError: the file cannot be read, is no JSON object, or lacks a required key.
     """
     try:
         content = json.loads(text_files.read_text(path, AGAIN), object_pairs_hook=_once)
@@ -75,12 +75,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)} occurs twice")
     return content
 
 
 def _wrong(content: object, needs: Needs, place: str) -> str | None:
-    """What content lacks, in words; place: of it in the file, with a point at its end."""
+    """Describe what content lacks, or return None; place: keys that lead to the content, with a point at the end."""
     if not isinstance(content, dict):
         return f"{place.rstrip('.') or 'it'} is no object but {quote(json.dumps(content))}"
     for key, need in needs.items():

@@ -1,7 +1,7 @@
 """Reads YAML written by people, and rejects values that YAML reads differently than they look, naming the line.
 
-YAML itself takes the later of two equal keys, 010 for 8, 1:30 for 90, `no` for false, and lets a few lines stand for
-more values than any memory holds.
+YAML itself keeps only the later of two equal keys. It reads 010 as 8, 1:30 as 90 and `no` as false. A few lines with
+aliases may stand for more values than fit into memory.
 """
 
 import json
@@ -27,10 +27,10 @@ Flags = Callable[[tuple[str, ...]], bool]
 
 
 def load_yaml(path: Path) -> Any:
-    """Load a file.
+    """Load a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, or holds what looks like something else.
+        ConfigError: the file cannot be read, or contains a value that means something else than it looks like.
     """
     text = read_yaml_text(path, str(path))
     check_yaml(text, str(path))
@@ -41,7 +41,7 @@ def read_yaml_text(path: Path, where: str) -> str:
     """Read the text of a YAML file; where: the file's name in messages.
 
     Raises:
-        ConfigError: it cannot be read, or is no UTF-8.
+        ConfigError: the file cannot be read, or is no UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -56,11 +56,11 @@ def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
     """Check that YAML or JSON text means what it looks like.
 
     Args:
-        where: the file, for the message.
-        flags: tells where a boolean is meant, so that `yes` and the like may stand for one.
+        where: name of the file, for the message.
+        flags: function that says where a boolean is expected, so that `yes` and similar words are accepted.
 
     Raises:
-        ConfigError: the first thing that does not: which line, which key, and what to write.
+        ConfigError: a value means something else; the message names line and key, and says what to write.
     """
     # Snakemake reads JSON first, which may be indented by tabs.
     loose = _is_json(text)
@@ -84,7 +84,7 @@ def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
 def explain_surprising_value(text: str, boolean: bool = True) -> str:
     """Explain what a plain value means in YAML if it looks different, and what to write; else return an empty text.
 
-    boolean: whether one is meant.
+    boolean: whether a boolean is expected.
 
     >>> explain_surprising_value("010"), explain_surprising_value("10")
     ("010 is read as 8, in octal: write 8 or 10, or '010' in quotes", '')
@@ -110,7 +110,7 @@ def _odd(tag: str, text: str, boolean: bool) -> str:
 
 
 def _flaws(node: yaml.Node, keys: tuple[str, ...], flags: Flags) -> Iterator[tuple[yaml.Node, str, tuple[str, ...]]]:
-    """The nodes that are not what they look like, why, and the keys that lead to them."""
+    """Yield nodes that mean something else than they look like, with the reason and the keys that lead to them."""
     if node.tag not in [f"{TAG}{kind}" for kind in CORE]:
         tag = node.tag.replace(TAG, "!!")
         yield node, f"the tag {tag} cannot be read here: leave it out, as plain values need none", keys
@@ -147,7 +147,7 @@ def _flaws_of_keys(
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values a node stands for, with those of its aliases; infinitely many where it holds itself."""
+    """Return the number of values in a node, including its aliases; infinity if it contains itself."""
     if id(node) not in known:
         known[id(node)] = float("inf")
         parts = node.value if isinstance(node, yaml.CollectionNode) else []

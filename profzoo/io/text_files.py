@@ -14,10 +14,10 @@ SAME = "; if the new one is refused as well, report it"
 
 
 def read_text(path: str | Path, again: str) -> str:
-    """Read a text file; again: what to do if it is damaged.
+    """Read a text file; again: advice for a damaged file.
 
     Raises:
-        DataError: it cannot be read, or is no UTF-8.
+        DataError: the file cannot be read, or is no UTF-8.
     """
     with open_file(path) as file:
         return decode(file.read(), path, again)
@@ -34,7 +34,11 @@ def open_file(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def decode(content: bytes, path: str | Path, again: str) -> str:
-    """The text of bytes that a file holds, by the path that errors name; DataError where they are no UTF-8."""
+    """Decode the bytes of a file; path: name for messages.
+
+    Raises:
+        DataError: the bytes are no UTF-8.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,11 +1,12 @@
 """Computes the counters of the mean launch by configuration and range, with intervals where they are estimated.
 
-Every mean is a total over the launches of a group by another: what adds up by their number, a ratio by what it is
-relative to, a part of the time by time, as tools/ncu/derived_metrics.py says of each quantity. Where some launches were
-profiled, totals are what these say of all (tools/ncu/estimates.py); where all were, they are sums.
+Every mean is the quotient of two totals over the launches of a group. An additive quantity is divided by the number of
+launches, a ratio by the total of its denominator, and a share of time by the time. tools/ncu/quantities.py declares the
+kind of each quantity. If ncu profiled only some launches, totals are estimates (tools/ncu/estimates.py); otherwise they
+are sums.
 
-`{quantity}_low` and `{quantity}_high` hold the truth nine times in ten, as tools/ncu/estimates.py says, by Student's t
-of `freedom` degrees, so that standard errors follow from them.
+`{quantity}_low` and `{quantity}_high` are the ends of a 90 % confidence interval (tools/ncu/estimates.py). The interval
+uses Student's t with `freedom` degrees of freedom, so the standard error follows from it.
 """
 
 from collections.abc import Sequence
@@ -19,31 +20,40 @@ from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
-# What is estimated with an interval.
+# Quantities that get an interval when they are estimated.
 ESTIMATED = [name for name in derived_metrics.ADDITIVE if derived_metrics.QUANTITIES[name].unit in ("byte", "flop")]
 LOW, HIGH, FREEDOM = "_low", "_high", "freedom"
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
 
 
 def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return one row per configuration of a section set, by KEYS: quantities of its mean launch, and INTERVALS.
+    """Return one row per configuration of a section set, indexed by KEYS: quantities of its mean launch, and INTERVALS.
 
-    table: rows of an ncu.{set}.csv; window: of all launches. Without weights, as in a set that has every launch, the
-    mean is that of the rows, and intervals are empty.
+    If the set profiled every launch, rows have no multiplicity; the mean is then the mean of the rows, without
+    intervals.
+
+    Args:
+        table: rows of an ncu.{set}.csv.
+        window: all launches of the window; None without a census.
     """
     return _means(table, window, KEYS)
 
 
 def mean_counters_by_range(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return the same by KEYS and range; without multiplicities, only ranges that the set profiled."""
+    """Return the means of mean_counters by KEYS and range; without multiplicities, only ranges that were profiled."""
     return _means(table.assign(range=table["range"].fillna("")), window, [*KEYS, "range"])
 
 
 def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the same by these columns of the launches, which are the whole census, in order.
+    """Return the means of mean_counters by columns of the census.
 
-    Of a set without weights it is what was counted of each launch, without intervals, where it has all, else nothing.
-    What is of the launch itself is left out, as groups may hold several configurations.
+    A set without multiplicities gives means without intervals if it has every launch, and an empty frame otherwise.
+    Quantities of a launch itself, such as its grid, are left out, because a group may hold several configurations.
+
+    Args:
+        table: rows of an ncu.{set}.csv.
+        launches: all launches of the window (the census), in order.
+        by: columns of `launches` to group by; they become the index.
     """
     if _weighed(table):
         found = _means(table, Window(launches), list(by))
@@ -60,14 +70,14 @@ def _weighed(table: pd.DataFrame) -> bool:
 
 
 def _means(table: pd.DataFrame, window: Window | None, by: list[str]) -> pd.DataFrame:
-    """Return quantities of each group's mean launch, over the census where launches have multiplicities."""
+    """Return quantities of each group's mean launch; estimated for the census if launches have multiplicities."""
     if window is not None and _weighed(table):
         return _estimated(table[table["launch"].notna()], window, by)
     return _counted(table, [table[name] for name in by], None)
 
 
 def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | None) -> pd.DataFrame:
-    """Return the same over the rows themselves, by these keys; otherwise: their times where the set has none."""
+    """Return quantities of each group's mean row; keys: columns to group by; otherwise: times in ns of the rows."""
     values = derived_metrics.derive_quantities(table)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
     parts, weights = derived_metrics.split_into_sums(table, values, _times(table, otherwise))
@@ -78,7 +88,10 @@ def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | 
 
 
 def _times(table: pd.DataFrame, otherwise: pd.Series | None) -> pd.Series:
-    """Return the time of each row, the weight of shares of time: the set's own, else these, else all equal."""
+    """Return the time in ns of each row, by which shares of time are weighted.
+
+    It is the set's own time, else the time in `otherwise`, else 1 for every row.
+    """
     given = pd.Series(1.0, table.index) if otherwise is None else otherwise.astype("float64")
     return table[GPU_TIME].astype("float64").fillna(given) if GPU_TIME in table else given
 
@@ -88,7 +101,7 @@ def _ratios(parts: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFrame:
-    """Return the same over all launches of the window, estimated from the profiled launches and the census."""
+    """Return quantities of each group's mean launch over the window, estimated from the profiled launches."""
     values, places = derived_metrics.derive_quantities(table), table["launch"].to_numpy(dtype=int)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
     estimates = Estimates(window, places, summed)
@@ -111,14 +124,20 @@ def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFra
 
 
 def standard_errors(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return the standard errors behind a quantity's interval, one column of a table; empty without any."""
+    """Return the standard error of a quantity in each row of a table, from its interval; missing without one."""
     known = table.reindex(columns=[name, f"{name}{HIGH}", FREEDOM]).astype("float64")
     one = interval_half_width(np.ones(len(known)), known[FREEDOM].to_numpy())
     return (known[f"{name}{HIGH}"] - known[name]) / one
 
 
 def freedom_of_sums(variances: pd.DataFrame, freedom: pd.Series, groups: list[pd.Series]) -> pd.Series:
-    """Return the degrees of freedom of sums of variances by group, the fewest of any column (Satterthwaite 1946)."""
+    """Return per group the degrees of freedom of the sum of its variances (Satterthwaite 1946).
+
+    Args:
+        variances: one row per estimate, one column per quantity; the fewest degrees of any column count.
+        freedom: degrees of freedom of each row.
+        groups: columns to group by.
+    """
     squares = variances.pow(2).div(freedom, axis=0).groupby(groups, sort=False, dropna=False).sum()
     sums = variances.groupby(groups, sort=False, dropna=False).sum()
     return (sums.pow(2) / squares.where(squares > 0)).min(axis=1)

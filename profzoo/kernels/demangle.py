@@ -8,7 +8,7 @@ LIBRARY = "libstdc++.so.6"
 
 @cache
 def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
-    """Load the C++ library and the C library; None where one is missing."""
+    """Load the C++ library and the C library; None if one is missing."""
     try:
         own, c = ctypes.CDLL(LIBRARY), ctypes.CDLL(None)
         own.__cxa_demangle.restype = ctypes.c_void_p
@@ -19,7 +19,7 @@ def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
 
 
 def can_demangle() -> bool:
-    """Return whether names can be demangled here."""
+    """Return whether this machine has the C++ library that demangles names."""
     return _library() is not None
 
 
@@ -30,7 +30,7 @@ def demangle(name: str) -> str:
     ('void at::native::copy<float>(float*)', 'sm80_xmma_gemm')
     """
     libraries = _library()
-    # A name that does not begin so would be taken for that of a type: "i" is "int".
+    # The library takes any other name for a type: "i" becomes "int".
     if libraries is None or not name.startswith("_Z"):
         return name
     own, c = libraries

@@ -9,6 +9,7 @@ from typing import Any
 
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.io import strict_yaml
+from profzoo.json_types import JsonObject
 from profzoo.kernels.demangle import demangle
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.kernel_signature import function_path, template_arguments
@@ -16,7 +17,7 @@ from profzoo.tools.kernel_signature import function_path, template_arguments
 FILES = ("kernel_classes.yaml",)
 RULES_FILE = Path(__file__).with_name(FILES[0])
 OTHER, COMMUNICATION = "other", "communication"
-# What a rule may hold beside rules for template arguments.
+# Keys that a rule may have.
 KEYS = {"class", "match", "why", "arguments"}
 
 
@@ -29,14 +30,14 @@ class Rule:
     arguments: tuple["Rule", ...] = ()
 
     def decides(self, path: str, arguments: str) -> str | None:
-        """Return the class of a function with these template arguments; None where the rule does not apply."""
+        """Return the class of a function with these template arguments; None if the rule does not apply."""
         if not self.expression.search(path):
             return None
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
 
 
-def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """Return the rules in order.
+def parse_rules(content: JsonObject) -> tuple[Rule, ...]:
+    """Return the rules of a parsed kernel_classes.yaml, in order.
 
     Raises:
         ConfigError: a rule names a class that is not listed, gives no reason, or is no regular expression.
@@ -44,7 +45,7 @@ def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
     return _parsed(content["rules"], content["classes"])
 
 
-def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> tuple[Rule, ...]:
+def _parsed(rules: Sequence[JsonObject], classes: Mapping[str, str]) -> tuple[Rule, ...]:
     found = []
     for rule in rules:
         name, match = rule["class"], rule["match"]
@@ -81,7 +82,8 @@ def _rules() -> tuple[Rule, ...]:
 def classify(kernel: str) -> str:
     """Return the class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
 
-    The function decides; where it does what a template argument says, that does. Parameters do not count.
+    The function decides. If a template argument determines what the function does, that argument decides. The
+    parameters of the function do not count.
 
     >>> classify("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nt_align1>(T1::Params)")
     'gemm'

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from profzoo.tools.ncu.raw_page import function_name
 
 LONGEST = 48
-# Parts of a library's name for a product or convolution, in the order in which they are told.
+# Parts of a library's name for a matrix product or convolution, in order of precedence.
 OPERATIONS = (
     (r"wgrad", "wgrad"), (r"dgrad", "dgrad"), (r"fprop", "fprop"), (r"[shi]\d+gemm|[sdhc]?gemm", r"\g<0>"),
     (r"gemv", "gemv"), (r"conv\w*?(?=_)", "conv"), (r"nvjet", "gemm"),
@@ -21,7 +21,7 @@ FOREACH = {
     ("PointwiseOp", "multiplies"): "addcmul", ("PointwiseOp", "divides"): "addcdiv", ("BinaryOp", "multiplies"): "mul",
     ("BinaryOp", "divides"): "div", ("BinaryOp", "plus"): "add", ("BinaryOp", "minus"): "sub",
 }  # fmt: skip
-# What operators of one kind share, and names that say nothing of what is done.
+# Kernels that many operators share; then names that do not say what a kernel does.
 SHARED = {"vectorized_elementwise_kernel": "elementwise", "unrolled_elementwise_kernel": "elementwise unrolled",
           "elementwise_kernel": "elementwise strided", "reduce_kernel": "reduce", "index_elementwise_kernel": "index",
           "elementwise_kernel_with_index": "elementwise", "CatArrayBatchedCopy_vectorized": "cat",
@@ -31,7 +31,7 @@ NOTHING = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "R
            "OffsetCalculator", "TrivialOffsetCalculator", "LoadWithCast", "StoreWithCast", "LoadWithoutCast",
            "StoreWithoutCast", "function_traits", "Scalar", "lambda", "instance", "operator", "const",
            "void"}  # fmt: skip
-# Of template arguments, as nsys prints them.
+# Casts in template arguments, as nsys prints them.
 CASTS = re.compile(r"\([\w ]+\)(?=-?\d)")
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 CPP_TYPES = {"float": "f32", "double": "f64", "Half": "f16", "BFloat16": "bf16", "long": "i64", "int": "i32",
@@ -42,7 +42,9 @@ ENDINGS = re.compile(
 
 
 def shorten_names(kernels: Collection[str]) -> dict[str, str]:
-    """Return the short name of each kernel by its demangled name: distinct, at most LONGEST characters.
+    """Return the short name of each kernel by its demangled name; short names are distinct.
+
+    They have at most LONGEST characters.
 
     >>> shorten_names(["void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(T1::Params)"]).values()
     dict_values(['cutlass sgemm 128x32 nn'])
@@ -58,10 +60,10 @@ def shorten_names(kernels: Collection[str]) -> dict[str, str]:
 
 
 def _short(kernel: str) -> str:
-    """Return what the kernel does, by its name alone."""
+    """Return a name that says what the kernel does, which other kernels may have too."""
     kernel = CASTS.sub("", kernel)
     if "::" in kernel and not re.search(r"[<(]", kernel):
-        # An operator's.
+        # The name of an operator.
         return kernel
     inner = KERNEL_OF_CUTLASS.search(kernel)
     name = inner[1] if inner else function_name(kernel)
@@ -78,7 +80,7 @@ def _of_library(name: str) -> str:
     """Return library or generation, operation, types, tile and layout, as far as the name holds them."""
     first = "cutlass" if name.startswith("cutlass") else ""
     operation = next((found.expand(put) for form, put in OPERATIONS if (found := re.search(form, name))), "")
-    # The types of what is multiplied come third where there are more: results and accumulators are f32 nearly always.
+    # Results and accumulators are nearly always f32, so any other type is the type of the factors.
     types = list(dict.fromkeys(TYPES.findall(name)))
     narrow = [kind for kind in types if kind not in ("f32", "f64")] or types[:1]
     tile, layout = TILE.search(name), LAYOUT.search(name)
@@ -108,13 +110,13 @@ def _functor(kernel: str, function: str) -> str:
             if name not in NOTHING and done not in ("binary_internal", ""):
                 break
     kinds = [CPP_TYPES[one] for one in re.findall(r"unsigned char|[A-Za-z]\w*", inside) if one in CPP_TYPES]
-    # Elements rather than indices and masks.
+    # A floating-point type is the type of the elements; integers are often indices, and bool a mask.
     kind = next((one for one in kinds if "f" in one), next(iter(kinds), ""))
     return f"{CAMEL.sub('_', done).lower()} {kind}".strip()
 
 
 def _told_apart(short: str, alike: list[str]) -> list[str]:
-    """Return distinct names for kernels with equal short ones, by the differences of their full names."""
+    """Return distinct names for kernels whose short names are equal, from words that differ in their full names."""
     words = [re.findall(r"[A-Za-z0-9]+", CASTS.sub("", kernel)) for kernel in alike]
     common = set(words[0]).intersection(*words)
     for take in (1, 2, 3):

@@ -1,8 +1,9 @@
 """Aligns two sequences of launches: which launch of one run corresponds to which of the other.
 
-The alignments with the fewest gaps count, and seldom is there but one of them: of three equal launches in a row where
-the other run made two, any may be the one too many. So a pair is said only where all of these alignments have it, and
-not where chance would bring it about: where two stretches are unlike, some launches of one have likes in the other.
+Only the alignments with the fewest gaps are considered. Often there are several: if one run has three equal launches in
+a row and the other run has two, any of the three may be the extra launch. Therefore a pair is reported only if all of
+these alignments contain it. A pair that chance explains is not reported either: two unrelated stretches may still
+contain some equal launches.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ import numpy as np
 
 from profzoo.launches.myers_diff import NONE, Search
 
-# Launches that one run has and the other has not, beyond which sequences are called unlike: seconds of work.
+# Most unmatched launches for which two sequences are aligned. Aligning with this many takes seconds.
 MOST_EDITS = 5_000
-# How often chance may bring about a run of pairs among launches without a like, for these to be said.
+# A run of pairs amid unmatched launches is reported if chance produces it with at most this probability.
 CHANCE = 0.01
 
 
@@ -21,10 +22,15 @@ CHANCE = 0.01
 class Alignment:
     """The launch of the second sequence for each launch of the first, and the reverse.
 
-    partner, of_second: by launch of either sequence, the place of its like in the other, or NONE. ambiguous,
-    second_ambiguous: whether it has likes of which none is certain; a launch that is neither aligned nor ambiguous is
-    one that the other run did not make. edits: launches without a like in the best alignments; NONE where there are
-    more than were allowed, and nothing is aligned.
+    Attributes:
+        partner: integers, shape (launches of the first sequence,): index of the match in the second sequence, or NONE.
+        of_second: integers, shape (launches of the second sequence,): index of the match in the first, or NONE.
+        ambiguous: booleans, as `partner`: the launch has possible matches, but none of them is certain.
+        second_ambiguous: booleans, as `of_second`.
+        edits: number of unmatched launches in the best alignments. NONE if they exceed the limit; then nothing is
+            aligned.
+
+    A launch that is neither aligned nor ambiguous is missing from the other run.
     """
 
     partner: np.ndarray
@@ -37,7 +43,7 @@ class Alignment:
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Return for each launch of either sequence how many aligned pairs come before it.
 
-        What is not aligned, and has the same number in both, stands between the same pairs.
+        Unaligned launches of the two sequences with equal numbers lie between the same two pairs.
         """
         first, second = self.partner != NONE, self.of_second != NONE
         return np.cumsum(first) - first, np.cumsum(second) - second
@@ -46,10 +52,15 @@ class Alignment:
 def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -> Alignment:
     """Align two sequences of whole numbers; equal numbers may be the same launch.
 
+    Args:
+        first: integers, shape (launches,).
+        second: integers, shape (launches,); the lengths may differ.
+        most_edits: most unmatched launches for which the sequences are aligned.
+
     >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 4, 5])).partner.tolist()
     [0, -1, 1, 2]
 
-    Which of three equal launches the other run lacks is not said, nor which of two swapped launches moved:
+    It is ambiguous which of three equal launches the other run lacks, and which of two swapped launches moved:
 
     >>> found = align(np.array([1, 2, 2, 2, 3]), np.array([1, 2, 2, 3]))
     >>> found.partner.tolist(), found.ambiguous.tolist()
@@ -82,9 +93,10 @@ def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -
 def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return launches of the first sequence whose pairs may be due to chance; before: edits before each pair.
 
-    That is asked of runs between two gaps that have more edits in them than the run has pairs. Such a run could be
-    elsewhere among the unpaired launches beside it: at as many places as their numbers in either sequence multiply to,
-    and at each with a chance that is the product of its launches' shares.
+    Only runs between two gaps are tested, and only if these gaps contain more edits than the run has pairs. The run
+    could lie elsewhere among the unpaired launches beside it. The number of such places is the product of the numbers
+    of unpaired launches in both sequences. The probability of a match at one place is the product of the shares of the
+    run's launches.
     """
     paired = np.flatnonzero(partner != NONE)
     if not len(paired):
@@ -107,8 +119,9 @@ def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarr
 class _Counts:
     """Counts of best alignments by antidiagonal (constant x + y), and of the launches that they pair.
 
-    Each alignment crosses an antidiagonal once, at a point or amid a pair. So a pair that is all that is passed on its
-    antidiagonal is in every one of them. Stretches are kept as where they begin and end, a sum along them is the rest.
+    Each alignment crosses an antidiagonal once, either at a point or within a pair. If one pair is the only crossing of
+    its antidiagonal, every best alignment contains that pair. A stretch adds a change at its begin and at its end; a
+    cumulative sum then gives the counts.
     """
 
     def __init__(self, size: int, other: int) -> None:
@@ -132,7 +145,7 @@ class _Counts:
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
         """Return for each launch of the first sequence its partner in all alignments, or NONE, and edits before it."""
         passed, paired = _along(self._passed), _along(self._paired)
-        # x + y + 1 of the pairs.
+        # Antidiagonals of the certain pairs: x + y + 1.
         sums = np.flatnonzero((paired == 1) & (passed == 0))
         x = (sums - 1 + _along(self._diagonal)[sums]) // 2
         partner, before = np.full((2, len(self._of[0]) - 1), NONE)
@@ -145,7 +158,7 @@ class _Counts:
 
 
 def _along(changes: np.ndarray) -> np.ndarray:
-    """Return sums of every other number up to each."""
+    """Return cumulative sums over the even and over the odd positions separately."""
     sums = changes.copy()
     for parity in (0, 1):
         sums[parity::2] = np.cumsum(changes[parity::2])

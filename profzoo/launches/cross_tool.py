@@ -18,12 +18,14 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
     """Return the launch of the second step for each launch of the first.
 
     Args:
-        first, second: a row a launch, in the order in which the CPU made them where that is known, else in which they
-            began, kernels alone: `mangled`, or `kernel` or `name` as the C++ library demangles it; GRID; shared memory
-            of a block, as PARTS_OF_SMEM or `smem_bytes`, and `stream`, where both tools tell them.
+        first, second: one row per kernel launch. Rows are in the order of the launching calls if that order is known,
+            otherwise in the order of their starts on the GPU. Columns: `mangled`, or else `kernel` or `name` as the C++
+            library demangles it; GRID; and, if both tools report them, the shared memory of a block in bytes
+            (PARTS_OF_SMEM or `smem_bytes`) and `stream`.
 
-    Launches of several streams may begin in another order in every run. So sequences that differ are aligned stream by
-    stream, unless they differ no less then. Ordered by when they began, and without streams, they may be mistaken.
+    Launches of several streams may begin in a different order in every run. Therefore sequences that differ are aligned
+    stream by stream, unless this leaves no fewer differences. Rows that are ordered by their starts and have no stream
+    may be matched wrongly.
     """
     codes = number_launch_keys(first, second)
     if any("stream" not in frame or frame["stream"].isna().any() or frame.empty for frame in (first, second)):
@@ -45,10 +47,16 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
 
 
 def number_launch_keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers for the launches of both frames, equal where kernel and launch configuration are.
+    """Return numbers for the launches of both frames; equal numbers mean equal kernel and launch configuration.
 
-    Kernels go by mangled names where both frames have them, else by demangled ones, which torch has; where names cannot
-    be demangled here, by functions. Shared memory counts where every launch has it.
+    Kernels are compared by mangled name if both frames have it, otherwise by demangled name, because torch reports only
+    that. If this machine cannot demangle names, kernels are compared by function name. Shared memory is compared if
+    every launch has it.
+
+    Args:
+        first, second: frames as for align_launches.
+
+    Returns: two arrays of integers, one number per row of `first` and of `second`.
     """
     frames = first, second
     columns = [_names(first, second), *(tuple(frame[name].to_numpy() for frame in frames) for name in GRID)]
@@ -70,7 +78,7 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
     shown = ["kernel" if "kernel" in frame else "name" for frame in frames]
     if demangle.can_demangle():
         shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
-    # nsys and ncu each demangle in a way of their own; of functions all have the same.
+    # nsys and ncu demangle differently; function names agree among all tools.
     alike = demangle.demangle if demangle.can_demangle() else function_name
     chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
     found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
@@ -78,7 +86,7 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
 
 
 def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:
-    """Return the shared memory in bytes per block of each launch, None where any is unknown."""
+    """Return the shared memory in bytes per block of each launch; None if any is unknown."""
     if "smem_bytes" in frame:
         known = frame["smem_bytes"]
     elif set(PARTS_OF_SMEM) <= set(frame):
@@ -89,10 +97,10 @@ def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:
 
 
 def _numbered(codes: tuple[np.ndarray, np.ndarray], streams: list[np.ndarray]) -> list[np.ndarray]:
-    """Number streams from 0, with equal numbers for streams of both steps that are taken to be one.
+    """Number streams from 0; two matched streams of the two steps get the same number.
 
-    These have the most launches in common, each with the other; a like sequence, and then a like number, decides where
-    several have as many. Streams without a like have numbers that the other step has not.
+    Two streams match if each has the most launches in common with the other. Ties are decided by an equal sequence of
+    launches, then by an equal stream number. A stream without a match gets a number that the other step does not use.
     """
     held = [{int(number): own[numbers == number] for number in np.unique(numbers)}
             for own, numbers in zip(codes, streams, strict=True)]  # fmt: skip
@@ -137,13 +145,14 @@ def _together(
 
 
 def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
-    """Return for each launch of several steps which launch of the one step it is.
+    """Return for each launch of several steps the corresponding launch of one reference step.
 
     Args:
-        steps: as align_launches has it, with `step`, by which each is aligned for itself; step: the one.
+        steps: frame as for align_launches, with a column `step`; every step is aligned separately.
+        step: frame as for align_launches, with the launches of the reference step.
 
-    Returns: by row of `steps`, `launch`, the place in the one step, from 0, empty where it is not certain, and
-    `ambiguous`, whether it has likes there.
+    Returns: one row per row of `steps`. `launch` is the position in the reference step, from 0; it is empty if the
+    match is not certain. `ambiguous` is true if there are several possible matches.
     """
     launch = pd.Series(pd.NA, steps.index, dtype="Int64")
     ambiguous = pd.Series(False, steps.index)
@@ -155,7 +164,11 @@ def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
 
 
 def aligned_shares(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:
-    """Return the aligned shares of launches and of GPU time; aligned: flag per launch; NaN without launches.
+    """Return the aligned shares of launches and of GPU time, each from 0 to 1; NaN without launches.
+
+    Args:
+        aligned: one flag per launch.
+        ns: GPU time in ns per launch, with the same index.
 
     >>> aligned_shares(pd.Series([True, True, False, True]), pd.Series([10, 20, 60, 10]))
     (0.75, 0.4)

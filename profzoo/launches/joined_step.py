@@ -17,17 +17,21 @@ from profzoo.tools.ncu.strata import Window
 OWNER = ["operator", "shapes", "caller", "module", "type", "direction"]
 GROUPS = [*OWNER, "kernel", "function", *CONFIGURATION]
 MEASURED = ["launches", "total_ns", "mean_ns"]
-# Stands in for the module of a launch that torch's steps have no like of.
+# The `module` of launches without a match in torch's steps.
 UNALIGNED = "(unaligned)"
 KERNEL = "kernel"
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Launches of so many steps with OWNER, names, CONFIGURATION, `range`, `launch` (the place) and times in ns.
+    """Launches of one or several steps with their owners, names, launch configurations and times.
 
-    `ns` is nsys', which disturbs least, and where that has no like of the launch, of the tool that has the step.
-    sets: what ncu counted, of which the first that holds a quantity counts.
+    Attributes:
+        launches: one row per launch, with OWNER, the kernel's names, CONFIGURATION, `range`, `launch` (the position in
+            the window) and times in ns. `ns` is the time under nsys, which slows kernels least. If nsys has no match,
+            it is the time of the tool that recorded the step.
+        steps: number of steps that the rows cover.
+        sets: rows of the cell's ncu.{set}.csv, one frame per section set. If several hold a quantity, the first counts.
     """
 
     launches: pd.DataFrame
@@ -35,26 +39,32 @@ class Joined:
     sets: Sequence[pd.DataFrame] = field(default_factory=list)
 
     def of(self, launches: pd.DataFrame) -> "Joined":
-        """The same of launches that are told apart in another way."""
+        """Return the same steps and counters with another frame of launches."""
         return replace(self, launches=launches)
 
 
 def join_ncu_launches(
     census: pd.DataFrame, steps: int, sets: Sequence[pd.DataFrame], owners: pd.DataFrame, nsys: pd.DataFrame | None
 ) -> Joined:
-    """The launches of ncu's window.
+    """Join the launches of ncu's window with owners and times.
 
     Args:
-        census: all of them, in order; steps: that these are of; sets: rows of the cell's ncu.{set}.csv. owners: rows of
-            the cell's torch.launches.csv. nsys: launches by step, of tools.nsys.launches_by_step; None without one.
+        census: all launches of the window, in order: rows of the cell's ncu.launch.csv.
+        steps: number of steps in the window.
+        sets: rows of the cell's ncu.{set}.csv, one frame per section set.
+        owners: rows of the cell's torch.launches.csv.
+        nsys: launches by step, from tools.nsys.launches_by_step; None without an nsys report.
     """
     return Joined(_joined(census, steps, owners, nsys), steps, sets)
 
 
 def join_nsys_launches(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
-    """Join the launches of one step of nsys, the first with the usual number of launches; times are means over steps.
+    """Join the launches of one step of nsys with owners; times are means over all steps.
 
-    nsys, owners: as for join_ncu_launches.
+    The step is the first with the most frequent number of launches.
+
+    Args:
+        nsys, owners: as for join_ncu_launches.
     """
     sizes = nsys.groupby(["process", "step"], sort=False).size()
     rows = nsys.set_index(["process", "step"]).sort_index().loc[[sizes[sizes == sizes.mode()[0]].index[0]]]
@@ -75,7 +85,7 @@ def _joined(step: pd.DataFrame, steps: int, owners: pd.DataFrame, nsys: pd.DataF
 
 
 def _repeated(launches: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """Each step's launches so many times one after the other, as a window of ncu's has them."""
+    """Repeat each step's launches `steps` times in a row, to match a window of so many steps under ncu."""
     if steps == 1:
         return launches.reset_index(drop=True)
     by = [name for name in ("process", STEP) if name in launches]
@@ -83,12 +93,16 @@ def _repeated(launches: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 
 def select_copies(owners: pd.DataFrame) -> pd.DataFrame:
-    """The launches of torch that are no kernels, which ncu does not see."""
+    """Return the rows of torch's launches that are copies and fills; ncu does not record these."""
     return owners[owners["kind"] != KERNEL]
 
 
 def totals(joined: Joined, by: Sequence[str]) -> pd.DataFrame:
-    """Return one row per group of launches, per step: MEASURED, and quantities of the mean launch with intervals."""
+    """Return one row per group of launches, with values per step.
+
+    Columns: those in `by`; MEASURED (`launches` and `total_ns` per step, `mean_ns` per launch); and the quantities of
+    the group's mean launch under ncu with their intervals.
+    """
     found = step_joining.totals(joined.launches, by, joined.sets)
     found["mean_ns"] = found["total_ns"] / found["launches"]
     found[["launches", "total_ns"]] /= joined.steps
@@ -96,7 +110,10 @@ def totals(joined: Joined, by: Sequence[str]) -> pd.DataFrame:
 
 
 def kernels(joined: Joined) -> pd.DataFrame:
-    """The same by GROUPS; what is of a launch itself, or not known of the group, is that of the configuration."""
+    """Return the totals by GROUPS.
+
+    If a rate is unknown for a group, it is filled in from all launches of the same configuration.
+    """
     found = totals(joined, GROUPS)
     window = Window(joined.launches) if joined.sets else None
     for counted in joined.sets:
@@ -109,9 +126,13 @@ def kernels(joined: Joined) -> pd.DataFrame:
 
 
 def sum_torch_launches(owners: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """The same of OWNER, kernel and configuration, by what torch alone saw, which names no function and no counters.
+    """Return the totals by owner, kernel, grid and block from torch's launches alone, without counters of ncu.
 
-    owners: rows of the table of owners; steps: that these are of.
+    Torch reports demangled names only: `mangled` is empty, and `function` is derived from `kernel`.
+
+    Args:
+        owners: rows of the cell's torch.launches.csv.
+        steps: number of steps that the rows cover.
     """
     kernels = owners[owners["kind"] == KERNEL].rename(columns={"name": "kernel"})
     grouped = kernels.groupby([*OWNER, "kernel", *GRID], sort=False, dropna=False, observed=True)["ns"]

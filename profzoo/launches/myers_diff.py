@@ -1,9 +1,10 @@
 """Finds all alignments of two sequences with the fewest gaps, as stretches of the edit grid (Myers 1986).
 
-Furthest points by diagonals, layer by layer of edits (Myers 1986, doi:10.1007/BF01840446), from either end: a point is
-passed by a best alignment where the edits up to it and those behind it are no more than there have to be. Runs of equal
-launches are leapt over by numbers of all stretches of 2, 4, 8 ... launches, equal where these are. Time grows with the
-square of the edits; memory is linear in the launches, but for edits ** 1.5.
+The search goes layer by layer of edits and keeps the furthest point on each diagonal (Myers 1986,
+doi:10.1007/BF01840446). It runs from both ends. A best alignment passes a point if the edits before the point and the
+edits after it add up to the fewest possible. To skip over runs of equal launches, all stretches of 2, 4, 8 ... launches
+are numbered; equal stretches have equal numbers. Time grows with the square of the edits. Memory grows linearly with
+the launches, plus edits ** 1.5.
 """
 
 import math
@@ -13,15 +14,17 @@ from itertools import islice, pairwise
 import numpy as np
 
 NONE = -1
-# How far along a diagonal that no path has come to.
+# The x on a diagonal that no path has reached.
 FAR = -(2**30)
+# Three arrays of equal length; the functions that use them say what each one holds.
 Runs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Search:
     """The edit grid: point (x, y) means that x launches of the first and y of the second sequence are consumed.
 
-    A diagonal is the points with the same x - y. A layer d is an array over the diagonals -d, -d + 2, ... d.
+    A diagonal consists of the points with the same x - y. Layer d is an array over the diagonals -d, -d + 2, ... d;
+    it holds the furthest x that a path with d edits reaches.
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
@@ -32,7 +35,7 @@ class Search:
             self.ranks.append(_doubled(*self.ranks[-1], 1 << (len(self.ranks) - 1)))
 
     def edits(self, most: int) -> int:
-        """Return the fewest edits, NONE where they are more than `most`."""
+        """Return the fewest edits; NONE if they exceed `most`."""
         size, other = self.sizes
         if abs(size - other) > most:
             return NONE
@@ -45,8 +48,9 @@ class Search:
     def layers(self, backward: bool = False, after: tuple[int, np.ndarray] | None = None) -> Iterator[np.ndarray]:
         """Yield per number of edits how far paths reach along each diagonal.
 
-        backward: paths begin at the end, and diagonals and ways are counted from there. after: number of a layer and
-        that layer, behind which to begin; else with the first.
+        Args:
+            backward: paths begin at the end of both sequences; diagonals and x are counted from there.
+            after: number of a layer and that layer; the first layer yielded is the next one. Without it, layer 0.
         """
         size, other = self.sizes
         if after is None:
@@ -69,7 +73,7 @@ class Search:
         for number, (layer, rest) in enumerate(zip(self.layers(), self._backwards(edits), strict=False)):
             left = edits - number
             diagonals = 2 * np.arange(number + 1) - number
-            # Of diagonal k seen from the end: shift - k, at place (shift - k + left) / 2 of its layer.
+            # Diagonal k is shift - k as seen from the end, at index (shift - k + left) / 2 of its layer.
             places = (shift - diagonals + left) // 2
             known = np.flatnonzero((places >= 0) & (places <= left))
             begin, end = size - rest[places[known]], layer[known]
@@ -77,7 +81,10 @@ class Search:
             yield diagonals[known][kept], begin[kept], end[kept]
 
     def _backwards(self, edits: int) -> Iterator[np.ndarray]:
-        """Yield the layers from the sequences' end; few are kept, those between are computed twice."""
+        """Yield the layers from the sequences' end, last layer first.
+
+        To save memory, only every `stride`-th layer is kept; the layers between are computed a second time.
+        """
         stride = max(1, math.isqrt(edits))
         kept = {number: layer for number, layer in zip(range(edits + 1), self.layers(True), strict=False)
                 if number % stride == 0}  # fmt: skip
@@ -90,7 +97,7 @@ class Search:
         while len(diagonals):
             length = np.minimum(self._alike(begin, begin - diagonals, False), end - begin)
             yield diagonals[length > 0], begin[length > 0], length[length > 0]
-            # The next run begins behind what is unlike.
+            # The next run begins after the unequal launch.
             begin = begin + length + 1
             more = begin < end
             diagonals, begin, end = diagonals[more], begin[more], end[more]
@@ -123,7 +130,7 @@ class Search:
 
 
 def _doubled(first: np.ndarray, second: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers of stretches of twice the length, equal where they hold the same."""
+    """Return numbers of stretches of twice the length; equal stretches get equal numbers."""
     highest = 1 + max(int(first.max()), int(second.max()))
     pairs = [ranks[:-length] * np.int64(highest) + ranks[length:] for ranks in (first, second)]
     _, numbers = np.unique(np.concatenate(pairs), return_inverse=True)

@@ -11,7 +11,7 @@ from profzoo.launches.cross_tool import align_launches
 from profzoo.launches.myers_diff import NONE
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
-# How a launch came by its owner: its like has it, or all launches have it that stand where its like would.
+# How the owner of a launch was found: from its match, or from all launches in the gap where its match would be.
 BY, LIKE, BETWEEN = "owned_by", "launch", "gap"
 TIMES = ["nsys_ns", "nsys_steps"]
 
@@ -25,11 +25,13 @@ def join_launches(
     """Return one row per launch of ncu's step: `launch` (position), `ncu_ns`, `ns`, owners and times if given.
 
     Args:
-        census: rows of a cell's ncu.launch.csv. owners: launches of several steps under torch.profiler, as
-            align_launches has them, with `step` and these columns, of which those that the census has too are left out.
-            nsys: the same as tools/nsys/launches_by_step.py has them.
+        census: rows of a cell's ncu.launch.csv.
+        owners: launches of several steps under torch.profiler, as for align_launches, with `step` and `columns`.
+        columns: columns of `owners` to add; columns that the census has too are left out.
+        nsys: launches of several steps under nsys, from tools/nsys/launches_by_step.py.
 
-    Owners are those of owners_of, times those of times_of; `ns` is nsys' time, and ncu's where there is none.
+    owners_of finds the owners, and times_of the times in ns. `ns` is the time under nsys; where nsys has no match it is
+    the time under ncu.
     """
     table = census.reset_index(drop=True)
     place = pd.Series(np.arange(len(table)), table.index, name="launch")
@@ -43,11 +45,16 @@ def join_launches(
 
 
 def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return these columns for each launch of ncu's step, and BY.
+    """Return `columns` of the owner of each launch of ncu's step, and BY.
 
-    An owner is that of the launch's like in each step that has one. A launch without a like, such as of a convolution
-    for which ncu's run chose another kernel, has the owner of all that stand between the same pairs, if these have but
-    one. Where steps differ in what they say, or say nothing, it has none, and BY is empty.
+    The owner comes from the launch's match in every step that has a match. Some launches have no match, for example if
+    a convolution ran another kernel under ncu. Such a launch gets the owner of all launches in the same gap, if they
+    have only one. If steps disagree, or no step has an owner, the columns and BY are empty.
+
+    Args:
+        census: rows of a cell's ncu.launch.csv.
+        owners: launches of several steps under torch.profiler, as for align_launches, with `step`.
+        columns: columns of `owners` that describe an owner.
     """
     codes = owners.groupby(list(columns), sort=False, dropna=False, observed=True).ngroup().to_numpy()
     likes, between = [], []
@@ -76,7 +83,7 @@ def _between(codes: np.ndarray, found: Alignment) -> np.ndarray:
 
 
 def _agreed(codes: list[np.ndarray], size: int) -> np.ndarray:
-    """Return the code of each launch where all steps that say one agree."""
+    """Return the code of each launch on which all steps with a code agree; NONE elsewhere."""
     if not codes:
         return np.full(size, NONE)
     said = np.stack(codes)
@@ -96,13 +103,15 @@ def times_of(census: pd.DataFrame, nsys: pd.DataFrame) -> pd.DataFrame:
 
 
 def totals(table: pd.DataFrame, by: Sequence[str], sets: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-    """Return one row per group of launches with equal values in these columns, by first appearance.
+    """Return one row per group of launches with equal values in the columns `by`, in the order of first appearance.
 
     Args:
-        table: as joined has it; sets: rows of the cell's ncu.{set}.csv, the first that holds a quantity counts.
+        table: result of join_launches.
+        by: columns to group by.
+        sets: rows of the cell's ncu.{set}.csv; if several hold a quantity, the first counts.
 
-    Columns: `launches`; `total_ns`; `nsys_share`, how much of it is by nsys; and quantities of ncu, of the group's mean
-    launch, with intervals, as kernels/counters.py has them.
+    Columns: `by`; `launches`; `total_ns`; `nsys_share`, the share of `total_ns` that nsys measured, 0 to 1; and ncu's
+    quantities of the group's mean launch with intervals, as in kernels/counters.py.
     """
     known = table["nsys_ns"].fillna(0) if "nsys_ns" in table else 0.0
     times = table.assign(nsys_share=known, **{name: table[name].astype("object").fillna("") for name in by})

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from profzoo.errors import ConfigError
 from profzoo.machine import external_programs, gpus
 
-# Seconds: longer than importing torch takes on a slow disk, and than ncu or nsys take over nothing.
+# Seconds: longer than importing torch takes on a slow disk, and longer than ncu or nsys need for an empty program.
 PATIENCE_S = 300
-# What CUDA says of a kernel, after which the process cannot use the GPU any more.
+# CUDA's messages about kernels, after which the process cannot use the GPU any more.
 ON_GPU = (
     (
         r"illegal memory access|misaligned address|illegal address",
@@ -60,5 +60,8 @@ def check_on_path(program: str, install: str) -> Finding:
 
 
 def match_cause(printed: str, causes: Sequence[tuple[str, str]]) -> str | None:
-    """Explanation that belongs to the first pattern found in the text; None if no pattern is found."""
+    """Return the explanation of the first pattern found in the text; None if no pattern is found.
+
+    causes: pairs of a regular expression and its explanation.
+    """
     return next((advice for pattern, advice in causes if re.search(pattern, printed)), None)

@@ -15,8 +15,10 @@ def ask_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command and return output and exit code; MISSING or TIMED_OUT with the reason as stderr.
 
-    env: what it sees of an environment; None for all of this process's. What takes longer is killed with all that it
-    started, and not waited for: a driver may hold it for ever.
+    A program that takes longer than `seconds` is killed with all processes that it started. It is not waited for,
+    because a driver may hold it forever.
+
+    env: environment of the program; None for this process's environment.
     """
     try:
         process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""Locks by files that are removed once they are not needed: the kernel's (flock), free as soon as their holder is gone.
+"""Locks by files (the kernel's flock), which are free as soon as their holder is gone, and are removed after use.
 
-Several hosts that share a file system may hold them against each other; where that has no locks, they hold nothing.
-Whoever may write to the folder may put anything in the place of such a file: links are not followed, and what profzoo
-did not make is neither written nor removed.
+Hosts that share a file system exclude each other by these locks. On a file system without locks, they exclude nobody.
+Anybody with write permission may put something else in the place of such a file. Therefore links are not followed, and
+files that profzoo did not make are neither written nor removed.
 """
 
 import errno
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# How a file system says that it has no locks.
+# Error numbers of file systems without locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # What profzoo writes into such a file, as far as it came, and what a power loss leaves of that.
 MARK = re.compile(r'\0*(\{("(\w{0,4}|(host|pid|run)".*))?)?\s*', re.DOTALL)
@@ -28,7 +28,7 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 class ForeignError(OSError):
-    """A file that profzoo did not make; the message is one line that says which, and what to do."""
+    """profzoo did not make a file; the message names the file and says what to do, in one line."""
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def hold_lock(path: Path) -> Iterator[int]:
     """Lock the file while the body runs and yield its descriptor; waits for the current holder.
 
     Raises:
-        FileNotFoundError: its folder is not there.
-        ForeignError: it is none of profzoo's.
+        FileNotFoundError: the folder does not exist.
+        ForeignError: profzoo did not make the file.
     """
     descriptor = acquire_lock(path, wait=True)
     try:
@@ -49,12 +49,14 @@ def hold_lock(path: Path) -> Iterator[int]:
 def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
     """Open and lock the file; the lock lasts until the returned descriptor is closed.
 
-    create: whether the file is made where there is none.
+    Args:
+        wait: whether to wait for the current holder.
+        create: whether to create a missing file.
 
     Raises:
-        BlockingIOError: somebody else holds it, and this is not to wait.
-        FileNotFoundError: its folder is not there, or the file is not and is not to be made.
-        ForeignError: it is none of profzoo's, or of a user who lets nobody else write it.
+        BlockingIOError: another process holds the lock, and `wait` is false.
+        FileNotFoundError: the folder does not exist, or the file does not and `create` is false.
+        ForeignError: profzoo did not make the file, or it belongs to a user who lets nobody else write it.
     """
     while True:
         try:
@@ -78,11 +80,11 @@ def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
 def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
     """Open a lock file for reading and writing, and create it if it is missing and `create` is set.
 
-    shared: whether every user may write what is made.
+    shared: whether every user may write a created file.
 
     Raises:
-        FileNotFoundError: its folder is not there, or the file is not and is not to be made.
-        ForeignError: it is no file, or one that has another name too.
+        FileNotFoundError: the folder does not exist, or the file does not and `create` is false.
+        ForeignError: the path is no regular file, or a file with several names.
     """
     while True:
         try:
@@ -173,7 +175,7 @@ def lock_descriptor(descriptor: int, wait: bool) -> None:
     """Lock an open file, if its file system supports locks.
 
     Raises:
-        BlockingIOError: somebody else holds it, and this is not to wait.
+        BlockingIOError: another process holds the lock, and `wait` is false.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -206,7 +208,7 @@ def is_unlocked(descriptor: int) -> bool | None:
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether the open file is still the file at this path."""
+    """Return whether the open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -214,10 +216,10 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def read_lock(path: Path) -> str:
-    """Text of a lock file, whoever holds it.
+    """Return the text of a lock file, whoever holds it.
 
     Raises:
-        OSError: there is none, or it may not be read.
+        OSError: the file does not exist, or may not be read.
     """
     descriptor = _open(path, os.O_RDONLY)
     try:

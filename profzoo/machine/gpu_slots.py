@@ -1,7 +1,7 @@
 """Gives each job exclusive GPUs: one lock file per GPU, which only one job on the machine can hold.
 
-Locks are the kernel's (flock): one is free once no process has its descriptor any more, however these ended. A lock
-file says who holds it.
+Locks are the kernel's (flock). A lock is free as soon as no process has its descriptor any more, however the processes
+ended. A lock file says who holds it.
 """
 
 import fcntl
@@ -55,11 +55,12 @@ def hold_gpus(
     Args:
         count: GPUs wanted, at most as many as there are words.
         words: GPUs to choose from, by their UUIDs, which alone mean the same to every job.
-        waiting: told once, in words, if there is something to wait for.
+        waiting: called once with a message if the job has to wait.
+        terms: lock folder, longest wait and purpose.
 
     Raises:
-        ValueError: fewer candidates than wanted.
-        CollectError: they were not free in time, or the folder of locks cannot be used.
+        ValueError: there are fewer candidates than wanted.
+        CollectError: the GPUs were not free in time, or the lock folder cannot be used.
     """
     if count > len(words):
         raise ValueError(f"{count} GPUs wanted, {len(words)} there")
@@ -79,7 +80,8 @@ def hold_gpus(
                     _sign(descriptor, terms.what)
                 yield mine
                 return
-        # All are given back while waiting, else two jobs of several GPUs could wait for each other forever.
+        # All locks are released while waiting, because two jobs of several GPUs could otherwise wait for each other
+        # forever.
         line = f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold"
         if terms.wait_s is not None and time.monotonic() - began > terms.wait_s:
             raise _late(line, terms, words)
@@ -99,12 +101,16 @@ class GpuLockFile:
     terms: LockTerms
 
     def hold(self, waiting: Callable[[str], None], over: threading.Event, pause_s: float, quiet_s: float = 0.0) -> bool:
-        """Lock it as soon as nobody else does; whether that came before it was over.
+        """Wait for the lock; return True if it was acquired before `over` was set.
 
-        waiting: told once, in words, where that takes longer than quiet_s; pause_s: between one look and the next.
+        Args:
+            waiting: called once with a message if the wait takes longer than quiet_s.
+            over: event that ends the wait.
+            pause_s: seconds between two attempts.
+            quiet_s: seconds before the message.
 
         Raises:
-            CollectError: it was not free in time, or is no longer the file that others lock.
+            CollectError: the GPU was not free in time, or the file is no longer the one that others lock.
         """
         told, began = False, time.monotonic()
         while not _held(self.descriptor, self.path):
@@ -163,7 +169,7 @@ def _held(descriptor: int, path: Path) -> bool:
     """Try to lock the file; True if no other process holds it.
 
     Raises:
-        CollectError: its file system has no locks, without which two jobs would spoil each other's numbers.
+        CollectError: the file system has no locks, without which two jobs would disturb each other's measurements.
     """
     try:
         return _flocked(descriptor)
@@ -186,7 +192,7 @@ def _opened(path: Path) -> int:
     """Open, or create, a lock file that every user of the machine may lock.
 
     Raises:
-        CollectError: it cannot be used, or is another than this made.
+        CollectError: the file cannot be used, or profzoo did not make it.
     """
     try:
         _make(path.parent)
@@ -201,7 +207,7 @@ def _make(folder: Path) -> None:
     """Make the folder of the locks if it is missing.
 
     Raises:
-        OSError: it cannot be made, or is another user's link to some folder.
+        OSError: the folder cannot be made, or is another user's symbolic link.
     """
     with suppress(FileNotFoundError):
         found = folder.lstat()

@@ -1,8 +1,8 @@
 """Lets a program start up while another one uses the GPU: it asks for its turn when it needs the GPU.
 
-The lock's file of a GPU that its job waits for is opened, and its descriptor handed to all processes of the job, before
-the program starts. A lock is of the open file, so that one which is taken later is held exactly as long as one that was
-taken before: until the last of these processes has ended.
+The lock file of the GPU is opened before the program starts, and all processes of the job get its descriptor. A lock
+belongs to the open file. A lock that is acquired later is therefore held until the last of these processes has ended,
+as if it had been acquired before.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ class TurnGate:
     """Waiting point of one program: a lock in a folder, so that waiting costs the running programs no time."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: used by this program alone."""
+        """Prepare the gate; folder: a folder that only this program uses."""
         self._folder = folder
         self._file = (folder / HELD).open("w")
         file_locks.lock_descriptor(self._file.fileno(), wait=True)
@@ -61,7 +61,7 @@ class TurnGate:
             )
 
     def wanted(self) -> bool:
-        """Whether the program is waiting."""
+        """Return whether the program is waiting."""
         return (self._folder / WANTED).exists()
 
     def open(self, error: str = "") -> None:
@@ -86,12 +86,12 @@ class GpuTurn:
 
 @contextmanager
 def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: LockTerms) -> Iterator[GpuTurn]:
-    """Hold a GPU from when the job's program wants it until the body ends; folder: the job's.
+    """Hold a GPU from the moment when the job's program asks for it until the body ends; folder: the job's folder.
 
-    A program that cannot have it is told why, and ends.
+    A program that cannot get the GPU ends with the reason.
 
     Raises:
-        CollectError: the lock's file cannot be used, or the folder has no locks.
+        CollectError: the lock file cannot be used, or the folder's file system has no locks.
     """
     with gpu_slots.open_slot(word, terms) as file, closing(TurnGate(folder)) as gate:
         gate.check()

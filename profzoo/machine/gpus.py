@@ -12,7 +12,7 @@ FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_me
 APPS = ("gpu_uuid", "pid", "process_name")
 # Of a GPU, or of a part of one.
 UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
-# What CUDA goes by, and the order of numbers in it that is nvidia-smi's.
+# The variable that CUDA reads, and the order of numbers in it that equals nvidia-smi's.
 VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 # The oldest driver (Linux) for programs of a major version of CUDA: NVIDIA's "CUDA Compatibility", table of minor
 # version compatibility.
@@ -23,7 +23,7 @@ def query_nvidia_smi() -> tuple[list[dict[str, str]], str]:
     """Query nvidia-smi for name, driver, UUID and memory of each GPU in PCI order; if none, also the reason.
 
     Raises:
-        ConfigError: nvidia-smi hangs, so that nobody knows what there is.
+        ConfigError: nvidia-smi hangs, so the GPUs are unknown.
     """
     if not shutil.which("nvidia-smi"):
         return [], "nvidia-smi is not on PATH"
@@ -44,23 +44,23 @@ def list_gpus() -> list[dict[str, str]]:
 
 
 def read_compute_capabilities() -> set[float]:
-    """Compute capabilities of this machine's GPUs, such as 9.0; empty if nvidia-smi does not report them."""
+    """Return the compute capabilities of this machine's GPUs, such as 9.0; empty if nvidia-smi does not report them."""
     answer = external_programs.ask_program(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
     lines = answer.stdout.split() if answer.returncode == 0 else []
     return {float(line) for line in lines if re.fullmatch(r"\d+\.\d+", line)}
 
 
 def choose_candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> list[str]:
-    """The UUIDs of the GPUs that a job may take: those that CUDA_VISIBLE_DEVICES lets CUDA see if it is set, else all.
+    """Return the UUIDs of the GPUs that a job may use: GPUs in CUDA_VISIBLE_DEVICES if it is set, else all.
 
-    Unlike numbers, UUIDs mean the same to CUDA, nvidia-smi and locks. Parts of GPUs (MIG), which nvidia-smi does not
-    list as GPUs, keep the words that they are given by. Like CUDA, this stops at the first word that names none, and
-    sees none at all where one is named twice.
+    Unlike numbers, UUIDs mean the same to CUDA, nvidia-smi and locks. Parts of GPUs (MIG) are not listed by nvidia-smi
+    as GPUs, and keep their names in the variable. Like CUDA, this stops at the first word that names no GPU, and finds
+    no GPU at all if one is named twice.
 
-    given: environment; found: the GPUs present, in nvidia-smi's order.
+    given: environment. found: the existing GPUs, in nvidia-smi's order.
 
     Raises:
-        ConfigError: numbers of some of several kinds of GPUs, which CUDA may count in another order.
+        ConfigError: the variable has numbers, and GPUs are of different kinds, which CUDA may count in another order.
 
     >>> choose_candidates({}, [{"gpu_uuid": "GPU-a"}, {"gpu_uuid": "GPU-b"}])
     ['GPU-a', 'GPU-b']
@@ -85,7 +85,7 @@ def choose_candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str
 
 
 def grants_gpu(given: Mapping[str, str]) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES names a GPU, present or not; an empty value and -1 hide all GPUs.
+    """Return whether CUDA_VISIBLE_DEVICES names a GPU, present or not; an empty value and -1 hide all GPUs.
 
     >>> [grants_gpu({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
     [True, True, False, False, False]
@@ -126,7 +126,7 @@ def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str
 
 
 def describe_gpu_processes(words: Sequence[str]) -> list[str]:
-    """Text that lists the processes running on these GPUs; empty if nvidia-smi reports none."""
+    """Return a text that lists the processes running on these GPUs; empty if nvidia-smi reports none."""
     if not words:
         return []
     answer = external_programs.ask_program(
@@ -151,7 +151,7 @@ def list_visible_gpus(given: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def explain_old_driver(driver: str, cuda: str | None) -> str | None:
-    """Why a driver cannot run programs built for a CUDA version; None if it can, or if that is unknown.
+    """Explain why a driver cannot run programs built for a CUDA version; None if it can, or if that is unknown.
 
     >>> explain_old_driver("535.183.01", "13.0")
     'driver 535.183.01 is too old for CUDA 13.0, which needs 580 or later'

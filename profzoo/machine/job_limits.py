@@ -1,6 +1,7 @@
 """Settings that apply to jobs without making results out of date: time limits and the lock folder.
 
-It reaches jobs by the environment that they inherit, as what stands in a job's own words is what it is collected for.
+They reach jobs by an inherited environment variable, because a change of a job's own options makes its results out of
+date.
 """
 
 import json
@@ -21,7 +22,7 @@ LONGEST_S = 30 * 24 * 3600
 # Of what a plan estimates, and besides; without a plan.
 TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
 # Jobs of the workflow that are no tool's, and whose limit they have.
-LIKE = {"train": "time", "peaks": "time", "probe": "time"}
+LIKE = dict.fromkeys(("train", "peaks", "probe"), "time")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
     """Export the limits to all jobs that this process starts.
 
     Raises:
-        ConfigError: a time that is none, a folder of locks without a root.
+        ConfigError: a value is no time, or the lock folder is a relative path.
     """
     folder, wait = config["locks"]["folder"], config["locks"]["wait"]
     if not Path(folder).is_absolute():
@@ -80,7 +81,7 @@ def parse_seconds(given: str | float, key: str) -> float:
     """Parse a time in seconds; key: its name in the configuration.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is no time.
 
     >>> parse_seconds("2m", "locks.wait"), parse_seconds("90s", "locks.wait"), parse_seconds(30, "locks.wait")
     (120.0, 90.0, 30.0)

@@ -1,7 +1,7 @@
 """Identifies the process that holds a lock file, on this host or another, and checks whether it is still alive.
 
-An owner keeps a file of its own beside such locks, which the kernel locks for it (flock) as long as it lives. Whatever
-cannot be known counts as alive, as to take a lock from a living owner is worse than to ask a user.
+An owner keeps a file of its own beside such locks, which the kernel locks for it (flock) as long as it lives. If its
+state is unknown, an owner counts as alive, because taking a lock from a living owner is worse than asking a user.
 """
 
 import contextlib

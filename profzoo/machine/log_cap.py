@@ -1,6 +1,6 @@
 """Caps the size of a job's log: keeps the beginning and the end of the output, and drops the middle.
 
-The beginning is in the file at once; the end, of which only the last part is known, once the job has ended.
+The beginning is written at once. The end is written when the job has ended, because only then it is known.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Runs a program in a PID namespace of its own, if the kernel allows it: no other process is visible to it.
 
-A profiler then records no other's name, command line or environment; and once the first of them ends, the kernel ends
-all.
+A profiler then records no name, command line or environment of other processes. When the first process of the namespace
+ends, the kernel ends all others.
 """
 
 import ctypes
@@ -48,10 +48,11 @@ def _tried() -> int:
 def enter_namespace() -> None:
     """Continue as a process of a new namespace; call it just before exec, in a process without threads.
 
-    The one that called this stays behind and ends as the program does, with 128 and the signal's number if by one.
+    The calling process stays behind and ends with the exit code of the program, or with 128 plus the number of the
+    signal that ended it.
 
     Raises:
-        OSError: it is not allowed.
+        OSError: the kernel does not allow it.
     """
     _unshare()
     ended, alive = os.pipe()

@@ -8,7 +8,7 @@ COUNTS = Path("/proc/vmstat")
 def count_oom_kills() -> int:
     """Number of out-of-memory kills on this machine since boot, in any memory group; 0 if unknown.
 
-    The count is of all jobs, so that a rise tells little about one of which no process was killed.
+    The count covers all jobs, so a higher count says little about a job whose processes were not killed.
     """
     try:
         counts = dict(line.split() for line in COUNTS.read_text().splitlines())

@@ -22,7 +22,8 @@ def export_owner() -> None:
 def watch_parent() -> Iterator[None]:
     """Send this process a SIGTERM if the snakemake or shell that owns it ends while the body runs.
 
-    What is started by hand, or by a process that cannot be seen from here, such as from within a container, runs on.
+    A job that was started by hand, or by a process that is invisible from here, for example inside a container, goes
+    on.
     """
     process, _, rest = os.environ.get(OWNER, "").partition(":")
     if not process.isdigit() or rest.partition(":")[2] != process_tree.process_identity(os.getpid()).split(":")[2]:

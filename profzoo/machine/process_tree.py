@@ -42,8 +42,8 @@ def end_processes(
 ) -> list[int]:
     """End the processes below this one except those in `before`; returns the processes that remain.
 
-    stages: one after the other, a signal for each of them, and the seconds that they get to end after it; 0 for none.
-    wait: lets so many seconds pass meanwhile.
+    stages: pairs (seconds, signal), in order: a signal to send, 0 for none, and the time that the processes get to end.
+    wait: function that waits for a number of seconds.
     """
     left: list[int] = list_alive(before)
     for seconds, number in stages:
@@ -142,9 +142,10 @@ def is_alive(process: int) -> bool:
 
 
 def process_identity(process: int) -> str:
-    """Identity of a process that its reused number cannot share: number and start time; empty if it has ended.
+    """Return an identity of a process that a later process with its number cannot have; empty if it has ended.
 
-    Only processes that see each other by the same numbers can compare it, so it names these, too.
+    It consists of number and start time. Only processes in the same PID namespace can compare numbers, so it also names
+    the namespace.
     """
     fields, numbers = read_stat(process), Path("/proc/self/ns/pid").stat().st_ino
     return f"{process}:{fields[19]}:{numbers}" if fields and fields[0] not in ENDED else ""

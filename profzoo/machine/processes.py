@@ -27,9 +27,9 @@ NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 class ProcessLimits:
     """Resources that a job's processes hold, and their time limit.
 
-    held: descriptors that all of them keep open if they can, the locks of GPUs. kept: those that the supervisor alone
-    does. scratch: the folder that goes with the job. seconds: the most that it may take, None for any; over: what is
-    said then. apart: whether they see no other processes of the machine.
+    held: descriptors that all processes keep open if they can: the locks of GPUs. kept: descriptors that only the
+    supervisor keeps open. scratch: folder that is removed with the job. seconds: time limit, None for none. over:
+    message when it is exceeded. apart: whether the processes see no other processes of the machine.
     """
 
     held: Sequence[int] = ()
@@ -48,11 +48,11 @@ def run_command(
 ) -> int:
     """Run the command with its output in a file; returns its exit code once all its processes have ended.
 
-    A SIGTERM, SIGHUP or SIGINT ends them all too, and then this process with 128 and the signal's number; what does
-    not heed a SIGTERM is killed.
+    A SIGTERM, SIGHUP or SIGINT also ends all of them, and then this process with 128 plus the signal's number. A
+    process that ignores SIGTERM is killed.
 
     Raises:
-        SystemExit: a signal came.
+        SystemExit: this process received a signal.
     """
     before = set(process_tree.list_descendants())
     request = {

@@ -1,6 +1,6 @@
 """Locks a results folder for one run of snakemake at a time, across working folders and hosts.
 
-The run's main process alone holds it, so that jobs of any kind are free of it, and it ends with that process.
+Only the run's main process holds the lock, so jobs do not hold it, and it ends with the main process.
 """
 
 import atexit
@@ -46,10 +46,10 @@ def inspect_folder(results: Path) -> FolderState:
 def lock_results(results: Path, planned: FolderState) -> str | None:
     """Lock the folder until this process ends; returns a message for the user, or None.
 
-    planned: the folder as this run was planned for.
+    planned: state of the folder when this run was planned.
 
     Raises:
-        ConfigError: another run holds it, or did so since this one was planned; or it cannot be written to.
+        ConfigError: another run holds the lock, or has held it since this run was planned; or it cannot be written.
     """
     path = results / NAME
     if planned.holder:

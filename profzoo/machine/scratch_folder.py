@@ -1,8 +1,8 @@
 """Makes and cleans the folder of a job's temporary files; a lock on it says whether the job is alive.
 
-The job's processes find it in their environment (JOB). It is locked (flock) as long as the process that collects or its
-supervisor is there; a pipe in it ends the measured program where both are gone at once; and the next job ends what
-still carries the name of a folder that nobody holds.
+The job's processes find it in their environment (JOB). The folder is locked (flock) as long as the collecting process
+or its supervisor lives. If both end at once, a pipe in it ends the measured program. The next job ends any process
+whose environment names a folder that nobody holds.
 """
 
 import fcntl

@@ -1,17 +1,17 @@
 """Costs of attention: products of queries with keys, and of their weights with values (torch.utils.flop_counter).
 
-A mask that leaves out half of the products, as of texts that are read in order, is not looked at, as there. Backward
-the first product is made again, and each of both has two gradients.
+As in torch's counter, a causal mask is ignored, although it makes half of the products unnecessary. The backward pass
+computes the first product again, and two gradients of each product.
 """
 
 from math import prod
 
 from profzoo.op_costs.operator_calls import Call, Needed, UnknownError
 
-# Softmax of a row: largest taken off, exponential, sum, division.
+# Operations per score of a softmax: subtraction of the largest score, exponential, sum, division.
 SOFTMAX, SOFTMAX_BACKWARD = 4, 4
 QKV = "query key value"
-# Where heads come before places, and where behind them.
+# Inputs by operator, for inputs (batch, heads, positions, width).
 HEADS_FIRST = {
     "aten::_scaled_dot_product_efficient_attention": QKV,
     "aten::_scaled_dot_product_flash_attention": QKV,
@@ -22,6 +22,7 @@ HEADS_FIRST = {
     "aten::_scaled_dot_product_cudnn_attention_backward": f"grad_out {QKV}",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": f"grad_out {QKV}",
 }
+# Inputs by operator, for inputs (batch, positions, heads, width).
 HEADS_BEHIND = {
     "aten::_efficient_attention_forward": f"{QKV} bias cu_seqlens_q cu_seqlens_k",
     "aten::_flash_attention_forward": f"{QKV} cum_seq_q cum_seq_k",
@@ -32,12 +33,21 @@ SIGNATURES = HEADS_FIRST | HEADS_BEHIND
 
 
 def heads_first_cost(call: Call) -> Needed:
-    """Return the cost for inputs (batch, heads, positions, width)."""
+    """Return the cost for inputs of shape (batch, heads, positions, width).
+
+    Raises:
+        UnknownError: the trace lacks a shape, or the query has no four dimensions.
+    """
     return _attention(call, 2)
 
 
 def heads_last_cost(call: Call) -> Needed:
-    """Return the cost for inputs (batch, positions, heads, width); packed batches of unequal lengths are unknown."""
+    """Return the cost for inputs of shape (batch, positions, heads, width).
+
+    Raises:
+        UnknownError: the trace lacks a shape, the query has no four dimensions, or sequences of unequal lengths are
+            packed, because their lengths are not in the trace.
+    """
     if any(call.has(name) for name in call.names if name.startswith("cu")):
         raise UnknownError("lengths are data")
     return _attention(call, 1)
@@ -47,13 +57,13 @@ def _attention(call: Call, places: int) -> Needed:
     query, key, value = (call.shape(name) for name in QKV.split())
     if len(query) != 4:
         raise UnknownError("queries of no batch")
-    # Scores, one for each query and key of each head.
+    # One score per head, query and key.
     scores = prod(query[:3]) * key[places]
     moved = call.bytes_of(*QKV.split())
     result = prod((*query[:3], value[3])) * call.item_bytes("query")
     if call.names[0].startswith("grad"):
         products = 2 * scores * (3 * query[3] + 2 * value[3])
-        # The result, its gradient and the inputs are read, and the inputs' gradients written.
+        # The result, its gradient and the inputs are read; the gradients of the inputs are written.
         return Needed(products, (SOFTMAX + SOFTMAX_BACKWARD) * scores, 2 * moved + 2 * result)
     return Needed(2 * scores * (query[3] + value[3]), SOFTMAX * scores, moved + result)
 

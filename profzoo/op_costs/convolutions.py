@@ -1,9 +1,9 @@
 """Costs of convolutions, forward and backward, grouped and transposed.
 
-Each result is a sum over the channels of its group and the kernel: 2 N C_out O C_in/g K operations, O and K being the
-points of the result and of the kernel; of a transposed one O are those of the input. Either gradient takes as many, as
-each product of the forward pass has one in it. (torch's FlopCounterMode counts the gradient of grouped weights g times:
-its formula takes the weight's gradient for that of a convolution without groups.)
+Each element of the result is a sum over the channels of its group and over the kernel. This takes 2 N C_out O C_in/g K
+operations, for batch size N, g groups, O points of the result and K points of the kernel. For a transposed convolution,
+O is the number of points of the input. The gradients of input and weight take as many operations each. (torch's
+FlopCounterMode counts g times as many for the weight's gradient, because its formula ignores groups.)
 """
 
 from math import prod
@@ -33,7 +33,11 @@ BACKWARD = {
 
 
 def forward_cost(call: Call) -> Needed:
-    """Return the cost by input and weights; a bias costs one addition per element of the result."""
+    """Return the cost of the forward pass; a bias costs one addition per element of the result.
+
+    Raises:
+        UnknownError: the trace lacks the shape of input or weight, or the flag `transposed`.
+    """
     name = call.names[0]
     given, weight, result = call.shape(name), call.shape("weight"), _result(call)
     added = prod(result) if call.has("bias") else 0
@@ -44,12 +48,16 @@ def forward_cost(call: Call) -> Needed:
 
 
 def backward_cost(call: Call) -> Needed:
-    """Return the cost by the gradient of the result; output_mask selects the gradients of input, weight and bias."""
+    """Return the cost of the backward pass; `output_mask` selects the gradients of input, weight and bias.
+
+    Raises:
+        UnknownError: the trace lacks a shape, `transposed` or `output_mask`.
+    """
     grad, given, weight = (call.shape(name) for name in ("grad_output", "input", "weight"))
     of_input, of_weight, of_bias = call.value("output_mask")
     once = _products(given, weight, grad, call.value("transposed"))
     size = call.item_bytes("grad_output")
-    # The gradient of the input is of the input's size and takes the weight, and the other way round.
+    # Each gradient reads one of input and weight, and is as large as the other.
     both = (prod(given) + prod(weight)) * size
     moved = prod(grad) * size + both * (of_input + of_weight)
     return Needed(once * (of_input + of_weight), prod(grad) if of_bias else 0, moved)
@@ -60,12 +68,12 @@ def _products(given: Shape, weight: Shape, result: Shape, transposed: bool) -> i
 
 
 def _transposed(call: Call) -> bool:
-    # Operators of their own do not say so but by what they ask for.
+    # Operators without this flag are transposed if they have an `output_padding`.
     return call.value("transposed") if "transposed" in call.names else "output_padding" in call.names
 
 
 def _result(call: Call) -> Shape:
-    """Return the shape of the result: batch, channels and points."""
+    """Return the shape of the result: (batch, channels, *points)."""
     given, weight = call.shape(call.names[0]), call.shape("weight")
     dimensions = len(weight) - 2
     stride, padding, dilation, more = (
@@ -84,7 +92,7 @@ def _result(call: Call) -> Shape:
 
 
 def _each(values: list[int], dimensions: int) -> list[int]:
-    """Return one number per dimension, where a single one stands for all."""
+    """Return one number per dimension; a single number applies to all of them."""
     return list(values) * dimensions if len(values) == 1 else list(values)
 
 

@@ -1,8 +1,8 @@
 """Costs of elementwise operators: arithmetic, normalisation, pooling, losses, embeddings, optimizers.
 
-Numbers of operations are those of the formulas that torch documents, of an element and without what is the same for
-many: they tell orders of magnitude, and a kernel that makes an exponential by a polynomial counts more. Squashing,
-square roots and the error function count one each; comparing and choosing, as relu does, none.
+Operations are counted per element from the formulas in torch's documentation. Terms that many elements share are left
+out. The counts give orders of magnitude: a kernel that computes an exponential by a polynomial executes more. Sigmoid,
+tanh, square root and the error function count as one operation each. Comparing and selecting, as in relu, cost none.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,10 @@ from math import prod
 
 from profzoo.op_costs.operator_calls import Call, Needed, Shape, UnknownError
 
-# 0.5 x (1 + erf(x / sqrt 2)); mean and variance (1 + 3), off and over these (2), weight and bias (2).
+# GELU: 0.5 x (1 + erf(x / sqrt 2)). Normalisation: mean and variance (1 + 3), subtraction and division (2), weight and
+# bias (2).
 GELU, NORMALISED = 5, 8
-# Of an element of the result, which is as large as the inputs make it together.
+# Operations per element of the result, whose shape is the broadcast shape of the inputs.
 POINTWISE: dict[str, int] = {
     "add": 1, "add_": 1, "sub": 1, "sub_": 1, "rsub": 1, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "neg": 1, "pow": 1,
     "pow_": 1, "exp": 1, "exp_": 1, "log": 1, "log_": 1, "sqrt": 1, "sqrt_": 1, "rsqrt": 1, "reciprocal": 1, "erf": 1,
@@ -27,24 +28,24 @@ POINTWISE: dict[str, int] = {
     "_prelu_kernel": 1, "_prelu_kernel_backward": 2, "mse_loss": 2, "mse_loss_backward": 3, "l1_loss": 1,
     "binary_cross_entropy_with_logits": 6,
 }  # fmt: skip
-# Those of one tensor, and of three.
+# Operators of one input tensor, and of three; all others in POINTWISE have two.
 ONE = frozenset(f"aten::{name}{end}" for end in ("", "_") for name in (
     "neg", "pow", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "abs", "sign",
     "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "masked_fill", "leaky_relu", "gelu", "silu",
     "elu"))  # fmt: skip
 THREE = frozenset(f"aten::{name}" for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_", "where"))
-# Of an element of the first input, whose result is as large.
+# Operations per element of the first input; the result is as large as this input.
 ALIKE = {
     "_softmax": 4, "_log_softmax": 4, "_softmax_backward_data": 4, "_log_softmax_backward_data": 4,
     "cumsum": 1, "native_dropout": 1, "native_dropout_backward": 1, "fused_dropout": 1,
 }  # fmt: skip
-# Of an element of the first input, whose result is small beside it.
+# Operations per element of the first input; the result is small beside this input.
 REDUCED = {
     "sum": 1, "mean": 1, "max": 0, "min": 0, "amax": 0, "argmax": 0, "any": 0, "all": 0, "prod": 1, "var": 3, "std": 3,
     "norm": 2, "linalg_vector_norm": 2, "max_pool2d_with_indices": 0, "max_pool2d_with_indices_backward": 1,
     "avg_pool2d": 1, "avg_pool2d_backward": 1, "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool2d_backward": 1,
 }  # fmt: skip
-# Normalisation: in training, off statistics that are known, backward.
+# Normalisation: over the batch, over layers or groups, and backward.
 BATCH_NORMS = {
     "cudnn_batch_norm": "input weight bias running_mean running_var training",
     "native_batch_norm": "input weight bias running_mean running_var training",
@@ -53,20 +54,20 @@ BATCH_NORMS = {
 LAYER_NORMS = ("native_layer_norm", "native_group_norm")
 NORMS_BACKWARD = ("cudnn_batch_norm_backward", "native_batch_norm_backward", "native_layer_norm_backward",
                   "native_group_norm_backward")  # fmt: skip
-# Scale and shift, where statistics are known. Backward: two sums (1 + 2), the normalised value (2), and the gradient,
-# less its mean and that along the normalised value, times weight and deviation (4).
+# Known statistics leave scale and shift. Backward: two sums (1 + 2); the normalised value (2); the gradient minus its
+# mean and its projection on the normalised value, times weight and inverse deviation (4).
 KNOWN, BACKWARD = 2, 9
-# Only moved: what is read and written of what is given, or of one result as large as it.
+# Operators that only move data: bytes read and written, as a multiple of the bytes of the inputs.
 COPIED = {"copy_": 1, "fill_": 1, "zero_": 1, "clone": 2, "cat": 2, "stack": 2, "_to_copy": 2}
-# Of an element of each list: a step of the optimizer, which is made of these, or is one.
+# Operations per element of the first list; an optimizer's step consists of these operators, or is a single fused one.
 LISTS = {
     "_foreach_add_": 1, "_foreach_sub_": 1, "_foreach_mul_": 1, "_foreach_div_": 1, "_foreach_sqrt": 1,
     "_foreach_sqrt_": 1, "_foreach_neg": 1, "_foreach_add": 1, "_foreach_mul": 1, "_foreach_div": 1,
     "_foreach_addcmul_": 3, "_foreach_addcdiv_": 3, "_foreach_lerp_": 3, "_foreach_zero_": 0, "_foreach_copy_": 0,
-    # Two moving means (3 + 4), their corrections (2), root, sum, quotient, step (1 + 1 + 1 + 2).
+    # Adam: two moving means (3 + 4), bias corrections (2), square root, sum, quotient, update (1 + 1 + 1 + 2).
     "_fused_adam_": 14, "_fused_adamw_": 16, "_fused_sgd_": 4,
 }  # fmt: skip
-# Inputs of losses, and of what moves whole images or rows.
+# Inputs of losses by operator; below, inputs of operators that move whole images or rows.
 LOSSES = {
     "nll_loss_forward": "self target",
     "nll_loss2d_forward": "self target",
@@ -84,7 +85,13 @@ MOVING = {
 
 
 def pointwise_cost(call: Call, operations: int) -> Needed:
-    """Return the cost of an operation on broadcast inputs; a further tensor is where the result is written."""
+    """Return the cost of an operation on broadcast inputs; operations: per element of the result.
+
+    A further tensor among the inputs is the one into which the result is written.
+
+    Raises:
+        UnknownError: no input is a tensor.
+    """
     inputs = call.tensors()[: 1 if call.operator in ONE else 3 if call.operator in THREE else 2]
     if not inputs:
         raise UnknownError("no tensor")
@@ -94,13 +101,13 @@ def pointwise_cost(call: Call, operations: int) -> Needed:
 
 
 def same_shape_cost(call: Call, operations: int) -> Needed:
-    """Return the cost of an operation whose result is as large as its first input."""
+    """Return the cost of an operation whose result is as large as its first input; operations: per element."""
     size = prod(call.tensors()[0][0])
     return Needed(0, operations * size, call.every_bytes() + size * call.widest())
 
 
 def reduction_cost(call: Call, operations: int) -> Needed:
-    """Return the cost of a reduction of the first input; the result counts as nothing."""
+    """Return the cost of a reduction; operations: per element of the first input. The result's bytes are neglected."""
     return Needed(0, operations * prod(call.tensors()[0][0]), call.every_bytes())
 
 
@@ -110,18 +117,21 @@ def copy_cost(call: Call, times: int) -> Needed:
 
 
 def batch_norm_cost(call: Call) -> Needed:
-    """Return the cost of batch normalisation, which depends on whether statistics are computed."""
+    """Return the cost of batch normalisation; in training it includes the statistics of the batch."""
     return same_shape_cost(call, NORMALISED if call.value("training") else KNOWN)
 
 
 def list_cost(call: Call, operations: int) -> Needed:
-    """Return the cost of an operation on lists of tensors, per element of the first list, which is also written."""
+    """Return the cost of an operation on lists of tensors, such as aten::_foreach_add_.
+
+    operations: per element of the first list; the elements of this list are also written.
+    """
     size = sum(prod(shape) for shape in call.shapes_of("self"))
     return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
 
 
 def resize_cost(call: Call, operations: int) -> Needed:
-    """Return the cost of resizing images or their gradients, per element of the larger image."""
+    """Return the cost of resizing images, or of its backward pass; operations: per element of the resized image."""
     given, points = call.shape(call.names[0]), call.value(call.names[-1])
     backward = call.names[0] == "grad_output"
     made = prod(points) if backward else prod(given[:2]) * prod(points)
@@ -130,19 +140,19 @@ def resize_cost(call: Call, operations: int) -> Needed:
 
 
 def class_loss_cost(call: Call) -> Needed:
-    """Return the cost of a loss that picks one class score per position."""
+    """Return the cost of a loss that reads one class score per position; it has bytes but no operations."""
     target = prod(call.shape("target"))
     return Needed(0, 0, call.bytes_of("target") + target * call.item_bytes("self"))
 
 
 def embedding_cost(call: Call) -> Needed:
-    """Return the cost of reading rows of a table and writing them."""
+    """Return the cost of an embedding: rows of the table are read and written."""
     rows = prod(call.shape("indices")) * call.shape("weight")[-1] * call.item_bytes("weight")
     return Needed(0, 0, call.bytes_of("indices") + 2 * rows)
 
 
 def embedding_backward_cost(call: Call) -> Needed:
-    """Return the cost of adding gradients of rows to those of a whole table."""
+    """Return the backward cost of an embedding: the rows' gradients are added to the gradient of the whole table."""
     given = call.shape("grad_output")
     table = call.value("num_weights") * given[-1] * call.item_bytes("grad_output")
     return Needed(0, prod(given), call.bytes_of("grad_output", "indices") + table)

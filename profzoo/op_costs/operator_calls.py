@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-# Bytes of an element, by the names of types that torch.profiler writes.
+# Bytes per element, by torch.profiler's name of the type.
 ITEM_BYTES = {
     "double": 8, "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
     "c10::complex<float>": 8, "c10::complex<double>": 16,
@@ -16,7 +16,13 @@ Shape = tuple[int, ...]
 
 
 class Needed(NamedTuple):
-    """The cost of a call: operations of products (matrices, convolutions, attention), other operations, and bytes."""
+    """The cost of a call.
+
+    Attributes:
+        product_flop: floating-point operations of matrix products, convolutions and attention.
+        other_flop: all other floating-point operations.
+        bytes: bytes read and written.
+    """
 
     product_flop: int
     other_flop: int
@@ -24,7 +30,7 @@ class Needed(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """Return all operations."""
+        """Return the number of all floating-point operations."""
         return self.product_flop + self.other_flop
 
 
@@ -36,8 +42,11 @@ class UnknownError(ValueError):
 class Call:
     """One call of an operator, with its inputs.
 
-    operator: its name, as `aten::mm`. names: of its inputs, as torch has them. shapes, types, values: by input,
-    as in a trace: `Input Dims`, `Input type`, `Concrete Inputs`.
+    Attributes:
+        operator: name of the operator, such as `aten::mm`.
+        names: names of its inputs, from torch's schema.
+        shapes, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of
+            a torch.profiler trace.
     """
 
     operator: str
@@ -47,7 +56,11 @@ class Call:
     values: Sequence[str]
 
     def shape(self, name: str) -> Shape:
-        """Return the shape of a tensor; UnknownError without one."""
+        """Return the shape of a tensor.
+
+        Raises:
+            UnknownError: the input is missing, or is not a tensor.
+        """
         index = self._index(name)
         if index is None or not self._is_tensor(index):
             raise UnknownError(f"no tensor {name}")
@@ -59,14 +72,22 @@ class Call:
         return index is not None and self._is_tensor(index)
 
     def shapes_of(self, name: str) -> list[Shape]:
-        """Return the shapes of a list of tensors; a trace leaves out those of long lists."""
+        """Return the shapes of a list of tensors.
+
+        Raises:
+            UnknownError: the input is not a list of tensors, or the trace omits its shapes, as it does for long lists.
+        """
         index = self._index(name)
         if index is None or self.types[index] != "TensorList" or not self.shapes[index]:
             raise UnknownError(f"no shapes of {name}")
         return [tuple(shape) for shape in self.shapes[index]]
 
     def value(self, name: str, default: Any = None) -> Any:
-        """Return a number, a flag or a list of these; the default where it was left out."""
+        """Return an input that is a number, a flag or a list of these; `default` if the trace has no value.
+
+        Raises:
+            UnknownError: there is neither a value nor a default, or the value is no Python literal.
+        """
         index = self._index(name)
         if index is None or index >= len(self.values) or not self.values[index]:
             if default is None:
@@ -78,17 +99,20 @@ class Call:
             raise UnknownError(f"{name} is {self.values[index]}") from None
 
     def item_bytes(self, name: str) -> int:
-        """Return the bytes per element of a tensor; of a list of tensors, whose type is not recorded, float32's."""
+        """Return the bytes per element of a tensor, 0 if unknown.
+
+        A trace does not record the type of a list of tensors; it is taken to be float32.
+        """
         index = self._index(name)
         kind = "" if index is None else self.types[index]
         return ITEM_BYTES.get("float" if kind == "TensorList" else kind, 0)
 
     def bytes_of(self, *names: str) -> int:
-        """Return the bytes of those of these inputs that were given."""
+        """Return the bytes of all named inputs that are tensors of this call."""
         return sum(prod(self.shape(name)) * self.item_bytes(name) for name in names if self.has(name))
 
     def every_bytes(self) -> int:
-        """Return the bytes of all tensors among the inputs."""
+        """Return the bytes of all tensors among the inputs, including tensors in lists."""
         total = 0
         for kind, shape in zip(self.types, self.shapes, strict=False):
             lists = shape if kind == "TensorList" else [shape]
@@ -97,12 +121,12 @@ class Call:
         return total
 
     def tensors(self) -> list[tuple[Shape, int]]:
-        """Return shape and bytes per element of each tensor among the inputs, without those in lists."""
+        """Return shape and bytes per element of each tensor among the inputs; tensors in lists are left out."""
         return [(tuple(shape), ITEM_BYTES[kind]) for kind, shape in zip(self.types, self.shapes, strict=False)
                 if kind in ITEM_BYTES]  # fmt: skip
 
     def widest(self) -> int:
-        """Return the most bytes per element of any tensor, which results have too."""
+        """Return the most bytes per element of any input tensor; results are taken to have as many."""
         return max((ITEM_BYTES[kind] for kind in self.types if kind in ITEM_BYTES), default=0)
 
     def _index(self, name: str) -> int | None:

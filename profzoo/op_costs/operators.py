@@ -21,11 +21,12 @@ INPUTS = ["operator", "dims", "types", "values"]
 
 
 def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str]) -> Needed | None:
-    """Return the cost of a call with all nested calls; None without a formula, or where inputs are unknown.
+    """Return the cost of a call with all nested calls; None without a formula, or if inputs are unknown.
 
     Args:
-        operator: its name, as `aten::mm`; dims, types, values: of its inputs as torch.profiler's trace has them, under
-            `Input Dims`, `Input type` and `Concrete Inputs`.
+        operator: name of the operator, such as `aten::mm`.
+        dims, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of a
+            torch.profiler trace.
 
     >>> operator_cost("aten::mm", [[4, 5], [5, 6]], ["float", "float"], ["", ""])
     Needed(product_flop=240, other_flop=0, bytes=296)
@@ -36,18 +37,18 @@ def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], valu
     try:
         return formula(Call(operator, SIGNATURES.get(operator, []), dims, types, values))
     except (ValueError, IndexError, TypeError):
-        # A trace has no shapes where it was told to record none, and inputs may be of kinds that formulas do not know.
+        # A trace may have been recorded without shapes, and a formula may not know every kind of input.
         return None
 
 
 def call_costs(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return COLUMNS of each call: its cost without that of nested calls; empty where it is unknown.
+    """Return COLUMNS of each call: its cost without the cost of nested calls; NaN if unknown.
+
+    These costs may be added up over any rows. A fused operator counts only for its own work.
 
     Args:
-        calls: INPUTS, of which all but `operator` are lists, or texts of them in JSON; `parent`, the position of the
-            row that called it, -1 where none did; each stands behind its own.
-
-    So they may be added up over any rows, and a fused operator counts for what it does by itself.
+        calls: one row per call, each after its caller. Columns: INPUTS, where all but `operator` are lists or JSON
+            texts of lists; `parent`, the position of the calling row, -1 for none.
     """
     wholes = _wholes(calls)
     known = np.flatnonzero(~np.isnan(wholes).any(axis=1))
@@ -60,16 +61,16 @@ def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) 
     """Return each call's cost without nested ones, and the nearest enclosing call whose cost is known.
 
     Args:
-        wholes: (known, COLUMNS) what those calls need with all that they call of which that is known; known: their
-            positions, ascending; parents: of all calls, the position of the one that called it, -1 where none did; each
-            stands behind its own.
+        wholes: shape (known calls, len(COLUMNS)): cost of each call with a known cost, including nested calls.
+        known: shape (known calls,): positions of these calls, ascending.
+        parents: shape (calls,): position of the caller of each call, -1 for none. Each call stands after its caller.
 
-    Returns: the shape of wholes; and by call the position of itself where it is known, else of the nearest known one
-    above, -1 where there is none.
+    Returns: the costs without nested calls, with the shape of `wholes`; and an array of shape (calls,). It holds the
+    call's own position if its cost is known, else the position of the nearest caller with a known cost, -1 for none.
     """
     holder = np.full(len(parents), -1, dtype=np.int32)
     holder[known] = known
-    # Without making a list of them, as there may be millions.
+    # Memory views, because a list of millions of calls would take much memory.
     held, above = holder.data, parents.data
     for place in range(len(parents)):
         if held[place] < 0 <= above[place]:
@@ -82,7 +83,7 @@ def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) 
 
 
 def _wholes(calls: pd.DataFrame) -> np.ndarray:
-    """Return (calls, COLUMNS): the cost of each with all nested calls, NaN where it is unknown."""
+    """Return the cost of each call with all nested calls, shape (calls, len(COLUMNS)); NaN if unknown."""
     texts = [[value if isinstance(value, str) else json.dumps(value) for value in calls[name]] for name in INPUTS[1:]]
     found = [_of_text(*call) for call in zip(calls["operator"], *texts, strict=True)]
     return np.array(found, dtype=np.float64).reshape(len(calls), len(COLUMNS))

@@ -1,7 +1,8 @@
 """Costs of recurrent layers (LSTM, GRU, plain), by the equations in torch.nn.LSTM, GRU and RNN.
 
-At each place every weight is multiplied once for each sequence: 2 operations a weight, and as many for the gradient of
-weights and for that of what they are multiplied with. The input's gradient is left out where it is not asked for.
+At each position, every weight is multiplied once per sequence, which takes 2 operations per weight. The gradient of the
+weights takes as many operations, and so does the gradient of their factors. The input's gradient is left out if it is
+not requested.
 """
 
 from math import prod
@@ -22,29 +23,33 @@ BACKWARD = {
     "aten::mkldnn_rnn_layer_backward": "input weight1 weight2 weight3 weight4 hx_ cx_tmp output hy_ cy_ grad_output "
     "grad_hy grad_cy reverse mode hidden_size",
 }
-# By cuDNN's mode: gates, and operations of a unit beside products. A gate adds two products and two biases (3) and is
-# squashed (1). LSTM: c = f c + i g, h = o tanh(c). GRU: its third gate is r times one product, h = (1 - z) n + z h.
+# By cuDNN's mode: number of gates, and operations per unit besides products. A gate adds two products and two biases
+# (3) and applies sigmoid or tanh (1). LSTM: c = f c + i g, h = o tanh(c). GRU: the third gate multiplies one product by
+# r; h = (1 - z) n + z h.
 GATES, PER_UNIT = (1, 1, 4, 3), (4, 4, 4 * 4 + 3 + 2, 3 * 4 + 1 + 4)
 LSTM, GRU = 2, 3
 
 
 def cudnn_cost(call: Call) -> Needed:
-    """Return the cost of all layers and directions, forward."""
+    """Return the forward cost of all layers and directions."""
     places, weights, _, units = _sizes(call)
-    # Results of the last layer are written, and of those between read again.
+    # Each layer writes its results, and the next layer reads them.
     size = call.item_bytes("input")
     moved = call.bytes_of("input") + weights * size + 2 * places * units * size
     return Needed(2 * places * weights, places * units * PER_UNIT[call.value("mode")], moved)
 
 
 def cudnn_backward_cost(call: Call) -> Needed:
-    """Return the backward cost; the last of output_mask asks for weight gradients, the first for the input's."""
+    """Return the backward cost of all layers and directions.
+
+    The first flag of `output_mask` requests the gradient of the input, the last one the gradients of the weights.
+    """
     places, weights, of_input, units = _sizes(call)
     input_too, *_, weights_too = call.value("output_mask")
     products = 2 * places * (weights - (0 if input_too else of_input) + (weights if weights_too else 0))
     size = call.item_bytes("input")
     moved = call.bytes_of("input", "output", "grad_output") + weights * size * (1 + weights_too)
-    # The chain rule takes about as many operations a unit as the rule.
+    # Per unit, the derivatives take about as many operations as the forward pass.
     return Needed(products, places * units * PER_UNIT[call.value("mode")], moved)
 
 
@@ -59,18 +64,18 @@ def _sizes(call: Call) -> tuple[int, int, int, int]:
     weights = (
         of_input + directions * own * layers + (layers - 1) * directions * GATES[mode] * hidden * directions * result
     )
-    # Sequences of unlike lengths are packed into one dimension.
+    # Sequences of unequal lengths are packed into one dimension.
     return prod(given[:-1]), weights, of_input, directions * layers * hidden
 
 
 def layer_cost(call: Call) -> Needed:
-    """Return the cost of one layer and direction on the CPU, forward."""
+    """Return the forward cost of one layer and direction on the CPU."""
     products, others, moved = _layer(call, "weight0", "weight1")
     return Needed(products, others, moved)
 
 
 def layer_backward_cost(call: Call) -> Needed:
-    """Return the backward cost: gradients of weights and of their factors."""
+    """Return the backward cost of one layer and direction on the CPU: gradients of weights and of their factors."""
     products, others, moved = _layer(call, "weight1", "weight2")
     return Needed(2 * products, others, 2 * moved)
 
@@ -84,12 +89,12 @@ def _layer(call: Call, of_input: str, of_state: str) -> tuple[int, int, int]:
 
 
 def lstm_cell_cost(call: Call) -> Needed:
-    """Return the cost behind the products of an LSTM cell, whose gates lie side by side."""
+    """Return the cost of an LSTM cell after its matrix products; all gates are in one tensor."""
     return Needed(0, prod(call.shape("cx")) * PER_UNIT[LSTM], call.every_bytes() + 2 * call.bytes_of("cx"))
 
 
 def gru_cell_cost(call: Call) -> Needed:
-    """Return the cost behind the products of a GRU cell."""
+    """Return the cost of a GRU cell after its matrix products."""
     return Needed(0, prod(call.shape("hx")) * PER_UNIT[GRU], call.every_bytes() + call.bytes_of("hx"))
 
 

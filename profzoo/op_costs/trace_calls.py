@@ -1,21 +1,23 @@
 """Lists the calls of operators in a torch.profiler trace, each after the call that made it."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import INPUTS
 
 FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
 
 
-def list_calls(events: list[dict[str, Any]]) -> pd.DataFrame:
+def list_calls(events: list[JsonObject]) -> pd.DataFrame:
     """Return one row per call of an operator, by thread and then by time.
 
-    Columns: INPUTS of op_costs/operators.py, as JSON; `parent`, the position of the row that called it, -1 for none;
-    `call`, the trace's own number of it (`External id`), by which kernels are linked to it; `start` in us.
+    events: `traceEvents` of the trace.
+
+    Columns: INPUTS of op_costs/operators.py, as JSON texts; `parent`, the position of the calling row, -1 for none;
+    `call`, the trace's number of the call (`External id`), to which kernels refer; `start` in us.
     """
     chosen = [event for event in events if event.get("cat") == "cpu_op"]
     chosen.sort(key=lambda event: (event["tid"], event["ts"], -event["dur"]))
@@ -29,9 +31,9 @@ def list_calls(events: list[dict[str, Any]]) -> pd.DataFrame:
     return table[[*INPUTS, "parent", "call", "start"]]
 
 
-def _parents(ordered: list[dict[str, Any]]) -> np.ndarray:
+def _parents(ordered: list[JsonObject]) -> np.ndarray:
     parents = np.full(len(ordered), -1)
-    # Those that are still running, the innermost last.
+    # Positions of the calls that are still running, the innermost last.
     running: list[int] = []
     for place, event in enumerate(ordered):
         while running and not _within(event, ordered[running[-1]]):
@@ -42,5 +44,5 @@ def _parents(ordered: list[dict[str, Any]]) -> np.ndarray:
     return parents
 
 
-def _within(event: dict[str, Any], other: dict[str, Any]) -> bool:
+def _within(event: JsonObject, other: JsonObject) -> bool:
     return event["tid"] == other["tid"] and event["ts"] < other["ts"] + other["dur"]

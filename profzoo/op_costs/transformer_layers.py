@@ -1,4 +1,4 @@
-"""What fused layers of transformers need, which run in inference: attention and its projections, and whole layers."""
+"""Costs of fused transformer operators, which run in inference: attention with projections, and whole layers."""
 
 from math import prod
 
@@ -16,18 +16,28 @@ SIGNATURES = {
 
 
 def attention_cost(call: Call) -> Needed:
-    """Projections of queries, keys and values, of (batch, places, width), attention, and the projection behind it."""
+    """Return the cost of attention with all projections, for inputs of shape (batch, positions, width).
+
+    Raises:
+        UnknownError: the trace lacks a shape, or the input has no three dimensions.
+    """
     return _attention(call, "query", "num_head")
 
 
 def layer_cost(call: Call) -> Needed:
-    """Return the cost of attention and two products, each with sum and normalisation (Vaswani 2017)."""
+    """Return the cost of an encoder layer: attention and two matrix products, each with residual sum and normalisation.
+
+    The layer is the one of Vaswani et al., "Attention Is All You Need", 2017.
+
+    Raises:
+        UnknownError: the trace lacks a shape, or the input has no three dimensions.
+    """
     found = _attention(call, "src", "num_heads")
     source, wide = call.shape("src"), call.shape("ffn_weight_1")[0]
     places = prod(source[:-1])
     products = 4 * places * wide * source[-1]
     between = places * wide * (1 + (GELU if call.value("use_gelu") else 0))
-    # A bias and a residual sum each, and two normalisations.
+    # One bias, two residual sums and two normalisations.
     others = between + places * source[-1] * (1 + 2 + 2 * NORMALISED)
     return Needed(
         found.product_flop + products,

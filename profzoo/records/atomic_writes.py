@@ -1,6 +1,6 @@
 """Replaces files safely: writes them elsewhere, syncs them to disk (fsync), and then renames them.
 
-Without the sync a file system may rename before it writes, and a power loss then leaves an empty file under the name.
+Without the sync, a file system may rename a file before it writes the content. A power loss then leaves an empty file.
 """
 
 import errno
@@ -39,11 +39,12 @@ def write_synced(path: Path, text: str) -> None:
 def move_into_place(pairs: Iterable[tuple[Path, Path]]) -> None:
     """Move files and folders into place in this order; a folder replaces an existing one.
 
-    pairs: where each is now, and where it is to be, on the same file system. All are on the disk before the first is
-    moved, and their places before this returns.
+    All content is on the disk before the first file is moved, and all new names are before this returns.
+
+    pairs: present and final path of each file or folder, on the same file system.
 
     Raises:
-        OSError: one of them is not there, or cannot be moved.
+        OSError: a file or folder does not exist, or cannot be moved.
     """
     moves = list(pairs)
     for source, _ in moves:
@@ -60,7 +61,7 @@ def sync_to_disk(path: Path) -> None:
     """Sync a file, or a folder and the files directly in it, to disk.
 
     Raises:
-        OSError: the disk says that it failed.
+        OSError: the disk reports a failure.
     """
     for file in (*(one for one in path.iterdir() if one.is_file()), path) if path.is_dir() else (path,):
         _sync_one(file)

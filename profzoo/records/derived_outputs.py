@@ -25,7 +25,7 @@ IN_SHELL = "shell"
 
 
 def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Job text of a post-processing job, apart from its inputs; params: by name or position.
+    """Return the job text of a post-processing job, without its inputs; params: parameters by name or position.
 
     >>> describe_job("export_nsys", {"steps": 3})
     {'rule': 'export_nsys', 'params': {'steps': '3'}}
@@ -45,8 +45,8 @@ def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Pa
     root: the folder that holds the workflow.
     """
     homes = tuple(os.path.realpath(root / name) for name in CODE)
-    code = [Path(path) for path in inputs if os.path.realpath(path).startswith(homes)]
-    return code, [path for path in map(Path, inputs) if path not in set(code)]
+    code = {path: os.path.realpath(path).startswith(homes) for path in inputs}
+    return [Path(path) for path in inputs if code[path]], [Path(path) for path in inputs if not code[path]]
 
 
 def source_digests(paths: Sequence[Path], root: Path) -> dict[str, str]:
@@ -77,8 +77,8 @@ def make_privately(outputs: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield private paths for the outputs, and move the files into place if the body succeeds.
 
     Raises:
-        DataError: the private folder cannot be had, or the body made less than all outputs.
-        OSError: of the disk.
+        DataError: the private folder cannot be made, or the body did not make all outputs.
+        OSError: the disk reports a failure.
     """
     folders = private_folders(outputs)
     for folder in folders.values():
@@ -104,11 +104,14 @@ def keep_record(
 ) -> None:
     """Write the record of outputs that are in place.
 
-    job: of describe_job. inputs: digests of the files that it read. code: digests of what it was run with, by key.
-    passing: whether the outputs are removed once others are made of them.
+    Args:
+        job: result of describe_job.
+        inputs: digests of the files that the job read.
+        code: digests of its source files, by key.
+        passing: whether the outputs are removed after other files are made from them.
 
     Raises:
-        OSError: of the disk.
+        OSError: the disk reports a failure.
     """
     read = {relative_name(path, outputs[0]): digest for path, digest in inputs.items()}
     files = record.make_entries(outputs)
@@ -119,7 +122,7 @@ def clear_private_folder(folder: Path) -> None:
     """Remove a private folder left by a killed job.
 
     Raises:
-        DataError: something else is there, which is left alone.
+        DataError: something else is in its place, which is not removed.
     """
     if not os.path.lexists(folder):
         return

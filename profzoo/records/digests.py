@@ -1,7 +1,7 @@
 """Computes SHA-256 digests of files and folders; unchanged files are not read again.
 
-A file is taken for unchanged while its size, its times of modification and of status change, and its inode are the
-same, and the machine has not been started anew: what a power loss leaves of a file may have the old size and times.
+A file counts as unchanged if its size, its times of modification and of status change, and its inode are the same, and
+the machine has not been rebooted. After a power loss, a damaged file may have its old size and times.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ _kept: set[Key] = set()
 
 
 def compute_digest(path: Path) -> str:
-    """Digest of a file's bytes, or of the names and digests of a folder's visible files.
+    """Return the digest of a file's bytes, or of the names and digests of a folder's visible files.
 
     Raises:
-        OSError: it cannot be read, or is neither a file nor a folder.
+        OSError: the path cannot be read, or is neither a file nor a folder.
     """
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
@@ -51,7 +51,7 @@ def compute_digest(path: Path) -> str:
 
 
 def text_digest(text: str) -> str:
-    """Digest of a text, prefixed by the kind of digest.
+    """Return the digest of a text, prefixed by the kind of digest.
 
     >>> text_digest("batch")[:17]
     'sha256:4bb24efc96'
@@ -60,10 +60,10 @@ def text_digest(text: str) -> str:
 
 
 def measure_size(path: Path) -> int:
-    """Size in bytes of a file, or of a folder's visible files.
+    """Return the size in bytes of a file, or of a folder's visible files.
 
     Raises:
-        OSError: it is not there.
+        OSError: the path does not exist.
     """
     return sum(map(measure_size, list_members(path))) if path.is_dir() else path.stat().st_size
 

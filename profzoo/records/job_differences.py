@@ -15,7 +15,7 @@ SHOWN = 40
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between a job and a record, in a few words; key: of the source that differs, if any."""
+    """One difference between a job and a record, in a few words; key: key of the source that differs, if any."""
 
     words: str
     key: str = ""
@@ -24,7 +24,7 @@ class Difference:
 def find_differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
     """Yield the differences between a job that is to run and the recorded job.
 
-    job: all that it goes by, as JSON has it. sources: digests of its sources now, by their keys.
+    job: job text as JSON values. sources: present digests of its sources, by key.
     """
     yield from map(Difference, compare_settings(record.job, job))
     yield from (Difference(f"{name} changed while it was measured", name) for name in record.changed)

@@ -15,10 +15,10 @@ NO_RECORD = "it has no record"
 
 
 class OutputState(Enum):
-    """What is there of a job's outputs.
+    """State of a job's outputs.
 
-    ABSENT: nothing, or not all. SAME: what this job would make. OTHER: another job's, or this one's by other sources or
-    inputs. DAMAGED: not what was made. UNKNOWN: files without a record.
+    ABSENT: some or all are missing. SAME: this job would make the same. OTHER: they are from another job, or from other
+    sources or inputs. DAMAGED: they changed after they were made. UNKNOWN: they have no record.
     """
 
     ABSENT = "absent"
@@ -32,9 +32,9 @@ class OutputState(Enum):
 class PlannedJob:
     """A job as a run plans it.
 
-    job: all that it goes by. sidecar: where a job that collects leaves its record; None of any other job. read: inputs
-    that are compared by content. loose: those that may be others, and sources too. passing: outputs that are removed
-    once others are made of them.
+    job: job text. sidecar: path of a collecting job's sidecar, None for any other job. read: inputs that are compared
+    by content. loose: inputs and sources that may differ. passing: outputs that are removed after other files are made
+    from them.
     """
 
     job: Mapping[str, Any]
@@ -50,8 +50,8 @@ class PlannedJob:
 class OutputVerdict:
     """The state of a job's outputs, and why, in a few words each.
 
-    file: the one that is damaged or unknown. others: inputs and sources that are not those of the record. settings:
-    whether the job itself is another.
+    file: the damaged or unknown file. others: inputs and sources that differ from the record. settings: whether the job
+    text differs.
     """
 
     state: OutputState
@@ -95,10 +95,10 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
 
 
 def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
-    """Differences between a planned job and the recorded one.
+    """Return the differences between a planned job and the recorded one.
 
     Raises:
-        DamagedRecordError, OSError: what an input was cannot be known.
+        DamagedRecordError, OSError: the state of an input cannot be determined.
     """
     loose = {record.source_key(path, root) for path in planned.loose}
     sources = {record.source_key(path, root): path for path in planned.sources}

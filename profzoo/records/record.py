@@ -1,9 +1,11 @@
 """Reads and writes job records: what a job used, and the size and digest of each file that it made.
 
-A job that collects has it in its sidecar. Of any other it is a JSON file of the first output's name in the folder
-`.records` beside that; the further files that a job of either kind made have a file there which names the record.
+The record of a collecting job is part of its sidecar. The record of any other job is a JSON file in the folder
+`.records` beside the first output, with its name. For each further output of a job, a file in `.records` refers to the
+record.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -37,13 +39,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """What one job was made of, and what it made.
+    """The inputs and outputs of one job.
 
-    job: all that it went by, as JSON has it. inputs: digests of the files that it read and that other jobs made, by
-    path; of these a later run knows what they are. sources: digests of the files that it was run with, by their keys.
-    changed: keys of the sources that changed while it ran. files: what it made, by name beside the record's own output.
-    passing: whether that is removed once others are made of it. imports: digests of the modules that a script
-    imported, by path from the working folder.
+    Attributes:
+        job: job text as JSON values.
+        inputs: digests of the files that the job read and other jobs made, by path.
+        sources: digests of the source files that it ran with, by key.
+        changed: keys of the sources that changed while it ran.
+        files: size and digest of its outputs, by name relative to the record's own output.
+        passing: whether the outputs are removed after other files are made from them.
+        imports: digests of the modules that a script imported, by path relative to the working folder.
     """
 
     job: Mapping[str, Any]
@@ -56,7 +61,7 @@ class Record:
 
 
 def record_path(output: Path) -> Path:
-    """Path of the record of an output, or of a file that refers to it.
+    """Return the path of the record of an output, or of the file that refers to it.
 
     >>> record_path(Path("results/tables/cells.csv")).as_posix()
     'results/tables/.records/cells.csv.json'
@@ -65,10 +70,10 @@ def record_path(output: Path) -> Path:
 
 
 def make_entries(paths: Iterable[Path]) -> dict[str, Entry]:
-    """Size and digest of files and folders, by name.
+    """Return size and digest of files and folders, by name.
 
     Raises:
-        OSError: one of them cannot be read.
+        OSError: a file or folder cannot be read.
     """
     return {path.name: Entry(digests.measure_size(path), digests.compute_digest(path)) for path in paths}
 
@@ -154,11 +159,17 @@ def source_key(path: Path, root: Path) -> str:
 
     root: the folder that holds the workflow.
     """
-    real = Path(os.path.realpath(path))
-    for home in (Path(os.path.realpath(root)), Path.cwd()):
-        if real.is_relative_to(home):
-            return real.relative_to(home).as_posix()
-    return f".../{real.parent.name}/{real.name}"
+    return _source_key(os.fspath(path), os.fspath(root), str(Path.cwd()))
+
+
+@functools.cache
+def _source_key(path: str, root: str, folder: str) -> str:
+    """Key of a source file; cached, as a run asks for each file's with every job; folder: the working folder."""
+    real = os.path.realpath(path)
+    for home in (os.path.realpath(root), folder):
+        if real.startswith(within := f"{home.rstrip('/')}/"):
+            return real.removeprefix(within)
+    return "/".join(["...", *real.split("/")[-2:]])
 
 
 def _whole(home: Path) -> Record | None:

@@ -3,16 +3,20 @@
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
+from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
 from profzoo.report import range_tree
 from profzoo.tools.nsys.steps import CAUSES
+
+if TYPE_CHECKING:
+    from profzoo.tools.nsys.median_step import Timeline
 
 # Significant digits of numbers in the page.
 DIGITS = 4
@@ -39,6 +43,10 @@ TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bo
 CLASS, LEVEL = "class", "level"
 
 
+# Values of a table by column: numbers and None, or distinct texts (`words`) and each row's place in these (`places`).
+ColumnData = dict[str, Any]
+
+
 def page_data(
     peaks: pd.DataFrame | None, perfetto: Mapping[str, str], titles: Mapping[str, str] = MappingProxyType({})
 ) -> Markup:
@@ -53,14 +61,13 @@ def page_data(
                    "perfetto": perfetto.get("address"), "titles": dict(titles)})  # fmt: skip
 
 
-def cell_block(
-    tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None, on_cpu: bool = False
-) -> Markup | None:
+def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", on_cpu: bool = False) -> Markup | None:
     """Return the JSON data of a cell; None if there is nothing to draw.
 
-    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
+    tables: the cell's rows of the tables of kernels, roofline and layers, if they exist. on_cpu: whether the cell ran
+    on a CPU.
     """
-    block: dict[str, Any] = {}
+    block: dict[str, object] = {}
     kernels, layers = tables.get("kernels"), tables.get("layers")
     full: list[str] = [] if kernels is None else list(kernels["kernel"].unique())
     in_step = list(timeline["names"]) if timeline else []
@@ -83,19 +90,19 @@ def cell_block(
     return pack_json(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
 
 
-def pack_json(block: Mapping[str, Any]) -> Markup:
+def pack_json(block: JsonObject) -> Markup:
     """Return JSON text that is safe within a script element of the page."""
     text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def _gpu_names(timeline: Mapping[str, Any]) -> list[str]:
+def _gpu_names(timeline: "Timeline") -> list[str]:
     """Return the names of the GPU operations in a timeline."""
     places = {row[2] for rows in timeline["streams"].values() for row in rows}
     return [timeline["names"][place] for place in sorted(places)]
 
 
-def _kernel_columns(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> dict[str, Any]:
+def _kernel_columns(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> ColumnData:
     """Return columns with a row per launch configuration and range, longest first."""
     table = kernels.sort_values("total_ns", ascending=False, kind="stable").head(MAX_ROWS)
     given = table.reindex(columns=[*table.columns, *(name for name in FLOP_COLUMNS if name not in table)])
@@ -136,7 +143,7 @@ def _bounds_and_efficiencies(kernels: pd.DataFrame, roofline: pd.DataFrame | Non
     return np.asarray(found[["bound", "efficiency"]].to_numpy(dtype=object))
 
 
-def _layer_columns(layers: pd.DataFrame) -> dict[str, Any]:
+def _layer_columns(layers: pd.DataFrame) -> ColumnData:
     """Return columns with a row per direction and module that launches kernels itself, longest own time first."""
     own = layers[layers["self_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable").head(MAX_ROWS)
     made = own.assign(name=own["module"], ns=own["self_ns"], share=own["share"] * own["self_ns"] / own["total_ns"])
@@ -162,9 +169,9 @@ def _format_dimensions(table: pd.DataFrame, what: str) -> pd.Series:
     return joined.str.replace(r"(×1?)+$", "", regex=True)
 
 
-def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
+def _table(columns: Sequence[str], table: pd.DataFrame) -> ColumnData:
     """Return columns of values; texts become indices into a list of distinct texts."""
-    found: dict[str, Any] = {}
+    found: ColumnData = {}
     for name in columns:
         values = table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
         if pd.api.types.is_numeric_dtype(values) or name == "efficiency":

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from profzoo.formatting import duration
+from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.report import cell_data, step_bars
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
@@ -14,7 +15,10 @@ from profzoo.tables import schemas
 from profzoo.tables.tool_preference import prefer_tool
 from profzoo.verdicts.other_settings import SETTING_LEVEL
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL
-from profzoo.verdicts.verdicts import BY_PROFZOO
+from profzoo.verdicts.verdict import BY_PROFZOO
+
+if TYPE_CHECKING:
+    from profzoo.tools.nsys.median_step import Timeline
 
 # Kernels shown per cell.
 TOP = 10
@@ -30,13 +34,13 @@ def make_anchor(row: pd.Series) -> str:
 def describe_cell(
     row: pd.Series,
     tables: Mapping[str, pd.DataFrame],
-    timelines: Mapping[tuple[str, ...], Mapping[str, Any]],
+    timelines: "Mapping[tuple[str, ...], Timeline]",
     results: Path,
-) -> dict[str, Any]:
+) -> TemplateVariables:
     """Return the template's variables of a cell's section.
 
-    row: of the table of cells; tables: activity, steps, verdicts and ranks, and of DRAWN what there is, of all cells;
-    timelines: of typical steps, by cell; results: where its files are.
+    row: the cell's row of the table of cells. tables: activity, steps, verdicts, ranks and existing tables of DRAWN, of
+    all cells. timelines: timelines of typical steps, by cell. results: folder of the cells' files.
     """
     cell = row["model"], row["phase"]
     drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN_TABLES if name in tables}
@@ -58,7 +62,7 @@ def describe_cell(
     }
 
 
-def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
+def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[TemplateVariables]:
     """Group the verdicts on a cell, its kernels and its layers by source, formatted for the page."""
     ours, of_cell, untold = (
         verdicts["by"] == BY_PROFZOO,
@@ -106,7 +110,7 @@ def _format_processes(ranks: pd.DataFrame) -> list[list[str]]:
     return [[format_value(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
 
 
-def _largest_kernels(activity: pd.DataFrame) -> dict[str, Any]:
+def _largest_kernels(activity: pd.DataFrame) -> TemplateVariables:
     """Return the cell's TOP kernels (or operators) as one tool measured them."""
     chosen = prefer_tool(activity).head(TOP)
     names = short_names.shorten_names(chosen["name"])

@@ -7,7 +7,9 @@ import pandas as pd
 
 from profzoo.compare import cli, comparison_table, contributions
 from profzoo.formatting import duration, ratio
-from profzoo.report.value_formats import Formatter, make_field
+from profzoo.io.csv_tables import Row
+from profzoo.json_types import TemplateVariables
+from profzoo.report.value_formats import Field, Formatter, make_field
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
@@ -18,12 +20,12 @@ TOP, LEVELS = 3, (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contribut
 MARKS = {speedup.FASTER: "◀", speedup.EQUIVALENT: "■", speedup.SLOWER: "▶", speedup.UNDECIDED: "○"}
 
 
-def _format_interval(row: Mapping[str, Any], off: str, of: str) -> str:
+def _format_interval(row: Row, off: str, of: str) -> str:
     return ratio(row[off], row[f"{of}_low"], row[f"{of}_high"])[1]
 
 
 # Heading of each column, how its value follows from a row, and how it is formatted.
-COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Formatter]] = {
+COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "model": (lambda row: row["model"], str),
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
@@ -51,15 +53,15 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "of the step": ("delta_share", "{:+.1%}".format),
     "launches": ("change", str),
 }
-# Left, and such as may take several lines.
+# Columns that are aligned left, and columns that may take several lines.
 TEXT_COLUMNS = ("model", "phase", "candidate", "outcome", "unsteady", "level", "range", "name", "launches")
 LONG_TEXT_COLUMNS = ("unsteady", "name")
 
 
-def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
     """Return the template's variables of a comparison; `comparison` is None if there is none.
 
-    tables: `compare`, and `compare_parts` where the differences were put down to parts.
+    tables: `compare`, and `compare_parts` if the differences were split into parts.
     """
     if "compare" not in tables:
         return {"comparison": None}
@@ -79,7 +81,7 @@ def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     }
 
 
-def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
+def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> TemplateVariables:
     baseline, candidate = pair
     return {
         "baseline": baseline,
@@ -90,7 +92,7 @@ def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]
     }
 
 
-def _drop_empty_columns(names: list[str], rows: list[list[dict[str, Any]]], heading: str, body: str) -> dict[str, Any]:
+def _drop_empty_columns(names: list[str], rows: list[list[Field]], heading: str, body: str) -> TemplateVariables:
     """Drop empty columns and the column of a single candidate; return headings, rows and which columns are texts."""
     values = [{row[index]["value"] for row in rows} for index in range(len(names))]
     kept = [index for index, name in enumerate(names) if values[index] - {""} and
@@ -103,7 +105,7 @@ def _drop_empty_columns(names: list[str], rows: list[list[dict[str, Any]]], head
     }
 
 
-def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[str, Any]]]:
+def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[Field]]:
     """Return the TOP changes per level of each cell that is faster or slower, in the order of the table."""
     if seen is None:
         return []

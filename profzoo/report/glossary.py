@@ -2,9 +2,9 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import yaml
 
@@ -34,27 +34,47 @@ FORM = {
 }
 
 
-def load_groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
+class Word(TypedDict):
+    """A word as words.yaml explains it."""
+
+    word: str
+    # Other forms of the word.
+    also: NotRequired[Sequence[str]]
+    means: str
+    # The meaning on a page of cells on a CPU; empty for a word about GPUs alone.
+    cpu: NotRequired[str]
+
+
+class Entry(TypedDict):
+    """A word as the page explains it; anchor: HTML id."""
+
+    word: str
+    also: Sequence[str]
+    means: str
+    anchor: str
+
+
+def load_groups(on_cpu: bool = False) -> dict[str, list[Entry]]:
     """Return the words by group, each with `word`, `means`, `also`, and `anchor` (its HTML id).
 
-    on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
+    on_cpu: whether all cells of the page ran on a CPU; words about GPUs are then left out.
 
     Raises:
-        ConfigError: an extension's words are of another form, or explain a word that is explained already.
+        ConfigError: an extension's file has another form, or explains a word that is explained already.
     """
     return _groups(on_cpu, extensions.folders())
 
 
 @functools.cache
-def _groups(on_cpu: bool, extended: tuple[Path, ...]) -> dict[str, list[dict[str, Any]]]:
+def _groups(on_cpu: bool, extended: tuple[Path, ...]) -> dict[str, list[Entry]]:
     content = _content()
     found = {group: [_make_entry(entry, on_cpu) for entry in entries] for group, entries in content.items()}
     return {group: [entry for entry in entries if entry["means"]] for group, entries in found.items()}
 
 
-def _content() -> dict[str, list[dict[str, Any]]]:
-    """The entries by group: profzoo's own, and behind them those of extensions."""
-    content: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
+def _content() -> dict[str, list[Word]]:
+    """Return the entries by group: profzoo's own, then the entries of extensions."""
+    content: dict[str, list[Word]] = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
     own = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
     for path, groups in own.items():
         schema.check_value(groups, FORM, str(path))
@@ -67,13 +87,13 @@ def _content() -> dict[str, list[dict[str, Any]]]:
     return content
 
 
-def _forms(entry: Mapping[str, Any]) -> tuple[str, ...]:
+def _forms(entry: Word) -> tuple[str, ...]:
     return (entry["word"], *entry.get("also", ()))
 
 
-def _make_entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+def _make_entry(entry: Word, on_cpu: bool) -> Entry:
     means = entry.get("cpu", entry["means"]) if on_cpu else entry["means"]
-    return {"also": [], **entry, "means": means, "anchor": _make_anchor(entry["word"])}
+    return {"word": entry["word"], "also": entry.get("also", []), "means": means, "anchor": _make_anchor(entry["word"])}
 
 
 def load_meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:

@@ -35,7 +35,7 @@ SAME = {
 
 
 def describe_column(column: str, *tables: str) -> str:
-    """Return what a column means in the first of these tables that has it, and where it is; empty where none has it.
+    """Return the meaning of a column in the first of these tables that has it, with its place; empty if none has it.
 
     >>> describe_column("items_per_s", "cells")
     'Throughput: samples of the data per second, by the mean step. (items_per_s in cells.csv)'
@@ -48,9 +48,9 @@ def describe_column(column: str, *tables: str) -> str:
 
 
 def list_hints(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
-    """Return the hints by table of the page and heading; `grid` is of the lists of kernels and layers.
+    """Return the hints by table of the page and heading; `grid` holds those of the lists of kernels and layers.
 
-    all_on_cpu: whether all cells of the page ran on a CPU: hints that speak of GPUs are then left out.
+    all_on_cpu: whether all cells of the page ran on a CPU; hints about GPUs are then left out.
     """
     ours = {name: column for one in tools.activities().values() for name, (column, _) in one.COLUMNS.items()}
     ours |= {name: column for name, (column, _) in CELL_COLUMNS.items()} | CELLS

@@ -5,19 +5,19 @@ import re
 
 from profzoo.report.svg_sanitizer import sanitise_svg
 
-# What matplotlib and seaborn draw text, lines and paper in, and the page's name for that.
+# Colours in which matplotlib and seaborn draw text, lines and background, with the page's names for them.
 THEME_COLOURS = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
 PAPER = re.compile(r"(<(?:path|g)\b[^>]*?style=\"[^\"]*?\b(?:fill|stroke): )#ffffff")
 INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEME_COLOURS)})\b")
-# Marks have the palette's colours; of these elements it is the theme's.
+# Marks keep the colours of the palette; these elements get the colours of the theme.
 ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 
 
 def inline_figure(svg: str, name: str, told: str) -> str:
-    """Return the SVG element for a page; name: the figure's; told: its description for screen readers.
+    """Return the SVG element for a page; name: name of the figure; told: its description for screen readers.
 
     Raises:
-        DataError: it holds what a browser would run or load.
+        DataError: the SVG contains something that a browser would run or load.
 
     >>> inline_figure('<!-- by --><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
     '<svg role="img" aria-label=""><g id="n-a"><text style="fill: var(--ink)">1</text></g></svg>'

@@ -1,10 +1,10 @@
 """Find cells that were measured with different versions of torch, the driver or a profiler."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.tables.schemas import VERSION, VERSIONS
 
 # Cells named per version.
@@ -33,7 +33,7 @@ def format_versions(cells: pd.DataFrame) -> list[str]:
     return said
 
 
-def name_unusual_versions(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+def name_unusual_versions(row: Row, usual: Mapping[str, str]) -> str:
     """Name the versions of a cell that differ from the most common ones; empty if none do.
 
     >>> usual = {"torch_version": "2.9.0", "nsys_version": "2025.3"}

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from profzoo import tools as registry
 from profzoo.formatting import duration
+from profzoo.json_types import TemplateVariables
 from profzoo.report import heading_hints, mixed_versions, savings_section, step_bars, value_formats
 from profzoo.report.cell_section import make_anchor
 from profzoo.report.savings import Saving, unsteady_reason
@@ -20,7 +21,10 @@ from profzoo.report.value_formats import (
     make_field,
 )
 from profzoo.tables.schemas import CELL, TABLES
-from profzoo.verdicts.verdicts import BY_PROFZOO
+from profzoo.verdicts.verdict import BY_PROFZOO
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
@@ -32,11 +36,11 @@ NOT_MEASURED = "not measured"
 
 def cells_context(
     tables: Mapping[str, pd.DataFrame], promises: Sequence[Saving], missing: Sequence[Mapping[str, str]]
-) -> dict[str, Any]:
+) -> TemplateVariables:
     """Return the table of cells for the template: non-empty columns, and a row per cell, the largest saving first.
 
-    missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did; `part`
-    and why of what is missing across them.
+    missing: `model`, `phase` and `why` of each missing cell, with `tool` if only one tool's measurement is missing; and
+    `part` and `why` of parts that are missing across cells.
     """
     table = _join_cells(tables)
     offered = dict(CELL_COLUMNS)
@@ -71,7 +75,7 @@ def cells_context(
     }
 
 
-def _group_by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+def _group_by_reason(missing: Sequence[Mapping[str, str]]) -> list[TemplateVariables]:
     """Group missing cells by reason, the largest group first: `tool` (empty for the whole cell), `why`, `cells`."""
     together: dict[tuple[str, str], list[str]] = {}
     for one in missing:
@@ -85,7 +89,7 @@ def _make_row(
     tables: Mapping[str, pd.DataFrame],
     promise: Saving | None,
     columns: Mapping[str, tuple[str, Any]],
-) -> dict[str, Any]:
+) -> TemplateVariables:
     """Return the template's row of a cell."""
     strip = step_bars.step_parts(tables, row["model"], row["phase"])
     return {
@@ -131,7 +135,7 @@ def _join_cells(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table.merge(busiest.reindex(columns=[*CELL, "busy_share", "launches"]), on=CELL, how="left")
 
 
-def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any]:
+def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> TemplateVariables:
     """Return the agreement table for the template; no rows without tools."""
     # An empty column belongs to a tool that was not selected.
     known = agreement.loc[:, (agreement.notna() & agreement.ne("")).any()]
@@ -149,9 +153,7 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str
     }
 
 
-def measurement_context(
-    cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], tools: Sequence[str]
-) -> dict[str, Any]:
+def measurement_context(cells: pd.DataFrame, sidecars: "Sequence[Sidecar]", tools: Sequence[str]) -> TemplateVariables:
     """Return devices, dates, versions and tools for the template; sidecars: those of the cells' unprofiled runs."""
     return {
         "tools": tools,
@@ -173,18 +175,18 @@ def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
     return [f"{row.model} {row.phase}: {row.clocks}" for row in known.itertuples()]
 
 
-def _format_versions(sidecar: Mapping[str, Any]) -> str:
+def _format_versions(sidecar: "Sidecar") -> str:
     """Format the versions of torch, CUDA and driver that a cell was measured with."""
     gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
     return f"torch {sidecar['torch']}{gpu}"
 
 
 def all_on_cpu(cells: pd.DataFrame) -> bool:
-    """Whether all cells ran on a CPU."""
+    """Return whether all cells ran on a CPU."""
     return bool(len(cells)) and all(map(value_formats.is_cpu_device, cells["device"]))
 
 
-def _cpu_reasons(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
+def _cpu_reasons(sidecars: "Sequence[Sidecar]") -> list[str]:
     """Return why cells were measured on the CPU: each reason with its number of cells."""
     reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
     return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]

@@ -2,20 +2,24 @@
 
 import base64
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import jinja2
 import pandas as pd
 from markupsafe import Markup
 
 from profzoo import zoo_tables
+from profzoo.cell import script_steps
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.figures import all_figures as known_figures
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
+from profzoo.json_types import TemplateVariables
 from profzoo.report import (
     cell_data,
     comparison_section,
@@ -32,15 +36,19 @@ from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.rank_imbalance import read as read_ranks
 from profzoo.verdicts import table_columns as verdicts
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+    from profzoo.tools.nsys.median_step import Timeline
+
 TEMPLATE = "page.html.j2"
 FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
 HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps")
-# What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
+# Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
 COMPARISON_TABLES = ("compare", "compare_parts")
 OPTIONAL_TABLES = (*COMPARISON_TABLES, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
-# What a page may do, whatever gets into it: run its own script, which is known by its hash, and load its styles, the
-# pictures in its figures and traces beside it; nothing of any other site.
+# The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
+# its figures, and traces beside it. It may load nothing from any other site.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'"
@@ -48,27 +56,51 @@ POLICY = (
 RUN_FACTS: fact.Needs = {"torch": fact.TEXT, "cuda": fact.or_null(fact.TEXT), "device_why?": fact.or_null(fact.TEXT)}
 
 
+class PageFigure(TypedDict):
+    """A figure of the page; compares: whether it is about a comparison."""
+
+    name: str
+    title: str
+    svg: Markup
+    caption: str
+    compares: bool
+
+
+class PageOptions(TypedDict):
+    """What the page is made by besides files."""
+
+    # Tools that were chosen.
+    tools: Sequence[str]
+    # Paths of the timelines of typical steps.
+    timelines: Sequence[str]
+    # Model, phase and `why` of cells that were selected and cannot be made.
+    lacking: Sequence[Mapping[str, str]]
+    # `address` of Perfetto's page, and what to `type` so that it can be handed traces.
+    perfetto: Mapping[str, str]
+
+
 def main(
     tables: Mapping[str, str],
     ranks: Sequence[str],
     sidecars: Sequence[str],
     figures: Sequence[str],
-    asked: Mapping[str, Any],
+    asked: PageOptions,
     html: str,
     results: Path,
 ) -> None:
     """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page.
 
-    results: the folder that the cells' files are in, to which the page is to come.
+    results: folder of the cells' files, beside which the page is written.
 
-    asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
-    made; and `perfetto`, as the page takes it.
+    asked: `tools`; `timelines`, paths of typical steps' timelines; `lacking`, selected cells that cannot be made; and
+    `perfetto`, as for the page.
     """
     read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
-    told = [read_json(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
+    told = [read_facts(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]
-    typical = {tuple(cell_of(path).values()): step for path in asked["timelines"] if (step := read_json(path))}
+    steps = ((path, cast("Timeline", read_json(path))) for path in asked["timelines"])
+    typical = {tuple(cell_of(path).values()): step for path, step in steps if step}
     more = (asked["lacking"], typical, asked["perfetto"])
     page = render_page(read, told, drawn, asked["tools"], results, *more)
     Path(html).write_text(page, encoding="utf-8")
@@ -76,12 +108,12 @@ def main(
 
 def render_page(
     tables: Mapping[str, pd.DataFrame],
-    sidecars: Sequence[Mapping[str, Any]],
-    figures: Sequence[Mapping[str, Any]],
+    sidecars: "Sequence[Sidecar]",
+    figures: Sequence[PageFigure],
     tools: Sequence[str],
     results: Path,
     missing: Sequence[Mapping[str, str]] = (),
-    timelines: Mapping[tuple[str, ...], Mapping[str, Any]] = MappingProxyType({}),
+    timelines: "Mapping[tuple[str, ...], Timeline]" = MappingProxyType({}),
     perfetto: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the page's HTML.
@@ -110,8 +142,20 @@ def render_page(
             tables.get("peaks"), perfetto, heading_hints.list_hints(overview.all_on_cpu(cells))["grid"]
         ),
         perfetto=perfetto,
-        details=[describe_cell(row, tables, timelines, results) for _, row in cells.iterrows()],
+        details=[
+            {**describe_cell(row, tables, timelines, results), "script": _describe_script(sidecar)}
+            for (_, row), sidecar in zip(
+                cells.iterrows(), itertools.chain(sidecars, itertools.repeat({})), strict=False
+            )
+        ],
     )
+
+
+def _describe_script(sidecar: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the command of a script and what was taken for its steps; None for a model."""
+    if "script" not in sidecar:
+        return None
+    return {"command": sidecar["cell"]["command"], "step": script_steps.describe_step(sidecar["script"])}
 
 
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
@@ -134,7 +178,7 @@ def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], htm
 def _render_template(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
-    words: dict[str, Any] = {
+    words: TemplateVariables = {
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),
     }
@@ -150,11 +194,11 @@ def _read_assets(ending: str) -> Markup:
     return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
 
 
-def read_figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
+def read_figure(path: str, on_cpu: bool = False) -> PageFigure:
     """Return a figure's name, title, inlined SVG and caption; on_cpu: whether all cells ran on a CPU.
 
     Raises:
-        DataError: the file is none that profzoo drew, as it holds what a browser would run or load.
+        DataError: profzoo did not draw the file, because it contains something that a browser would run or load.
     """
     name = Path(path).stem
     known = known_figures()[name]
@@ -163,5 +207,5 @@ def read_figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
         svg = inline_svg.inline_figure(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is no SVG (it is not UTF-8)"
-        raise DataError(f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again") from None
+        raise DataError(f"{path} {why}, which no figure of profzoo does: remove it, and it is drawn again") from None
     return {"name": name, "title": title, "svg": Markup(svg), "caption": caption, "compares": known.compares}

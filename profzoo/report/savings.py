@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from profzoo.cell import rerun_commands as command
+from profzoo.io.csv_tables import Row
 from profzoo.statistics import speedup
-from profzoo.verdicts import verdicts as verdict_words
 from profzoo.verdicts.gain_models import SIMULATED
+from profzoo.verdicts.verdict import BY_PROFZOO
 
 MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
 LEVELS = ("cell", "layer")
@@ -22,9 +22,9 @@ FIRST_COUNT = 5
 class Saving:
     """Saving by one piece of advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
 
-    saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
-    score: how right such advice has been, where that is recorded; unsteady: why the cell's times are not to be relied
-    on, empty where they are.
+    saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, REPLAYED or AT_MOST. typed: command to type.
+    score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty if
+    they are.
     """
 
     model: str
@@ -42,21 +42,21 @@ class Saving:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Model and phase."""
+        """Return model and phase."""
         return self.model, self.phase
 
 
 def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
     """Return the savings by all advice on cells and layers, the largest first, unsteady cells last.
 
-    These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
-    where there are any.
+    Unsteady cells come last, because times that other programs disturbed are the longest. tables: cells, verdicts and,
+    if there are any, trials.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
     arguments = list_run_arguments(tables["cells"])
     trials = _measured_trials(tables.get("trials"))
     advice = tables["verdicts"]
-    ours = advice[(advice["by"] == verdict_words.BY_PROFZOO) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
+    ours = advice[(advice["by"] == BY_PROFZOO) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
     found = []
     for row in ours.to_dict("records"):
         cell = (row["model"], row["phase"])
@@ -70,7 +70,7 @@ def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
     return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
 
 
-def unsteady_reason(cell: Mapping[str, Any]) -> str:
+def unsteady_reason(cell: Row) -> str:
     """Return why the times of a row of the table of cells are unsteady; empty if they are steady."""
     return said if isinstance(said := cell.get("unsteady"), str) else ""
 
@@ -95,9 +95,9 @@ def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Sa
 
 
 def _make_saving(
-    row: Mapping[str, Any],
+    row: Row,
     step_ns: float,
-    trial: Mapping[str, Any] | None,
+    trial: Row | None,
     typed: str,
 ) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
@@ -125,7 +125,7 @@ def _saved_ns(step_ns: float, gain: float) -> float:
     return step_ns * (1 - 1 / gain) if gain > 0 else np.nan
 
 
-def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
+def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], Row]:
     """Return trials that ran, by model, phase and setting words."""
     if table is None:
         return {}
@@ -134,7 +134,7 @@ def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], d
 
 
 def _savings_by_trials_only(
-    trials: Mapping[tuple[str, str, str], dict[str, Any]],
+    trials: Mapping[tuple[str, str, str], Row],
     step_ns: Mapping[tuple[str, str], float],
     arguments: Mapping[tuple[str, str], str],
     known: set[tuple[str, str, str]],

@@ -1,12 +1,13 @@
 """The page's first section: what to optimise and what it would save; and the measured trials."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from profzoo.cell import rerun_commands as command
 from profzoo.formatting import duration
+from profzoo.io.csv_tables import Row
+from profzoo.json_types import TemplateVariables
 from profzoo.report import step_bars
 from profzoo.report.savings import AT_MOST, Saving, largest_savings, list_run_arguments
 from profzoo.report.value_formats import format_value
@@ -31,7 +32,7 @@ def saving_context(promise: Saving) -> dict[str, str]:
     }
 
 
-def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
     """Return the template's variables: the first savings, and trials, those with a clearly faster setting first."""
     cards = [
         {**saving_context(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
@@ -46,7 +47,7 @@ def _format_time(ns: float) -> str:
     return f"−{duration(-ns)}" if ns < 0 else duration(ns)
 
 
-def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[TemplateVariables]:
     """Return each cell's trials: the best one, and every setting with its outcome.
 
     arguments: the words that run each cell again, by cell.
@@ -68,7 +69,7 @@ def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str
     return sorted(found, key=lambda one: -one["best"]["gain"] if one["best"] else 0.0)
 
 
-def _format_best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+def _format_best(row: Row, arguments: str) -> TemplateVariables:
     return {
         "gain": row["gain"],
         "times": f"{row['gain']:.2f} ×",
@@ -78,7 +79,7 @@ def _format_best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     }
 
 
-def _format_trial(row: Mapping[str, Any]) -> dict[str, str]:
+def _format_trial(row: Row) -> dict[str, str]:
     known = pd.notna(row["gain_low"])
     return {
         "words": row["words"],

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 PAGES = ("report.html", "compare.html")
-# What pages name, but do not link to: tables across cells, and what `snakemake share` packs for others.
+# Files that pages name without a link: tables across cells, and the archive that `snakemake share` makes.
 NAMED = re.compile(r"tables/[^/]+\.csv|share\.tar\.gz")
 # Of elements that templates write: links, and buttons that a trace is fetched by. What is within a figure or a name of
 # somebody else's is escaped, or has none but links into the page.
@@ -16,7 +16,7 @@ LINK = re.compile(r'<(?:a|button)\b[^<>]*?\s(?:href|data-trace)="([^"#]+)"')
 
 
 def is_served(results: Path, name: str) -> bool:
-    """Whether the file of that name (relative to the folder) may be served; logs, weights and sidecars may not."""
+    """Return whether a file (relative to the folder) may be served; logs, weights and sidecars may not."""
     return (
         name in PAGES
         or bool(NAMED.fullmatch(name))
@@ -39,7 +39,7 @@ def _list_current_links(page: Path) -> frozenset[str]:
     except OSError:
         return frozenset()
     if not stat.S_ISREG(state.st_mode):
-        # To read a pipe would take until somebody writes to it.
+        # Reading a pipe would block until somebody writes to it.
         return frozenset()
     return _read_links(page, (state.st_ino, state.st_size, state.st_mtime_ns))
 

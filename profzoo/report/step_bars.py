@@ -1,7 +1,7 @@
 """Make a cell's strip: a bar of the step's parts, each as wide as its share."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import pandas as pd
 
@@ -9,15 +9,23 @@ from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
 from profzoo.tables import schemas, step_shares
 from profzoo.tables.user_ranges import select_parts
 
-# Parts that take less are not shown, in %.
+# Smallest part to show, in %.
 LEAST_PERCENT = 0.5
 NO_ROWS = pd.DataFrame(columns=schemas.CELL)
 
 
-def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
+class StripPart(TypedDict):
+    """A part of a cell's strip: its name, its share of the step in %, and its colour."""
+
+    part: str
+    percent: float
+    colour: str
+
+
+def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[StripPart]:
     """Return the parts with share in % and colour: ranges of a cell on a CPU, parts by nsys of a cell on a GPU.
 
-    Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
+    The strip is empty if the cell has neither. tables: steps and, if there are any, ranges of all cells.
     """
     given = (tables.get(name, NO_ROWS) for name in ("steps", "ranges"))
     steps, ranges = (select_parts(schemas.rows_of_cell(table, model, phase)) for table in given)
@@ -37,6 +45,6 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
     ]
 
 
-def describe_parts(strip: list[dict[str, Any]]) -> str:
+def describe_parts(strip: Sequence[StripPart]) -> str:
     """Describe the strip in words, for screen readers."""
     return ", ".join(f"{part['part']} {part['percent']:.0f} %" for part in strip)

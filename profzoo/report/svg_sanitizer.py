@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from profzoo.errors import DataError
 
-# What figures are made of. Others run something (script), hold any HTML (foreignObject), change attributes later
+# Elements of figures. Others run something (script), contain any HTML (foreignObject), change attributes later
 # (animate, set) or lead elsewhere (a).
 ELEMENTS = frozenset((
     "svg", "g", "defs", "style", "title", "desc", "path", "use", "text", "tspan", "clipPath", "rect", "circle", "line",
@@ -19,21 +19,21 @@ NAMESPACES = {
     "http://www.w3.org/1999/xlink": "",
     "http://www.w3.org/XML/1998/namespace": "xml:",
 }
-# A place in the figure itself, or a picture of points within it.
+# A reference within the figure, or an embedded bitmap.
 PLACE, PICTURE = re.compile(r"#[\w.:-]+"), re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
-# Of styles, and of attributes that say the same: what would load something, and what could hide that.
+# Parts of styles, and of attributes with the same effect, that load something, or that could hide such a part.
 LOADS = re.compile(r"url\((?!#[\w.:-]+\))|(?:src|image)\(|image-set|javascript:|//|@|\\", re.IGNORECASE)
-# The style of a whole figure, which would be one of the whole page: how lines meet and end.
+# The only permitted style sheet, because a figure's style would apply to the whole page: line joins and line caps.
 STYLE = re.compile(r"\s*(\*\s*\{[\w\s:;.-]*\}\s*)*")
-# What XML cannot say at all, such as in the name of a kernel.
+# Characters that XML cannot represent, for example in the name of a kernel.
 UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def sanitise_svg(svg: str) -> str:
-    """Parse the SVG and write it anew without metadata, so that browsers read it as it was checked.
+    """Parse the SVG and write it again without metadata, so that browsers read exactly what was checked.
 
     Raises:
-        DataError: it is no SVG, or holds what no figure does; the message says which of these.
+        DataError: the text is no SVG, or contains something that no figure does; the message says what.
 
     >>> sanitise_svg('<?xml version="1.0"?><svg><!-- a --><metadata/><g id="b"><title>1 &lt; 2</title></g></svg>')
     '<svg><g id="b"><title>1 &lt; 2</title></g></svg>'
@@ -61,12 +61,16 @@ def sanitise_svg(svg: str) -> str:
 
 
 def _check_element(element: ElementTree.Element) -> None:
-    """Have an element and its attributes go by their names alone, or refuse it."""
+    """Reduce the names of an element and its attributes to local names.
+
+    Raises:
+        DataError: the element or an attribute is not permitted.
+    """
     element.tag = name = _local_name(element.tag)
     if name not in ELEMENTS or (name in TEXTS and len(element)):
         raise DataError(f"holds <{name}>")
     if name == "style" and not STYLE.fullmatch(element.text or ""):
-        raise DataError("holds a <style> of more than how lines meet and end")
+        raise DataError("holds a <style> that sets more than stroke-linejoin and stroke-linecap")
     attributes = {_local_name(key): value for key, value in element.attrib.items()}
     for key, value in attributes.items():
         # In a page names mean the same in letters of either case, in an SVG they do not.
@@ -80,7 +84,7 @@ def _check_element(element: ElementTree.Element) -> None:
 
 
 def _local_name(name: str) -> str:
-    """What an element or attribute is called without its namespace, where that is one of figures.
+    """Return the name of an element or attribute, without its namespace if figures use this namespace.
 
     >>> _local_name("{http://www.w3.org/1999/xlink}href"), _local_name("{http://www.w3.org/1999/xhtml}script")
     ('href', '{http://www.w3.org/1999/xhtml}script')

@@ -1,7 +1,7 @@
 """Formats of the report's values: the columns of its tables, and a dash for missing values."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -74,7 +74,15 @@ def format_interval(low: Any, high: Any, form: Formatter) -> str:
     return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
 
 
-def make_field(value: Any, form: Formatter, ends: Sequence[Any] = ()) -> dict[str, Any]:
+class Field(TypedDict):
+    """A field of a table of the page: its text, its interval as text, and what the table is sorted by."""
+
+    text: str
+    between: str
+    value: Any
+
+
+def make_field(value: Any, form: Formatter, ends: Sequence[Any] = ()) -> Field:
     """Return a table field: text, interval and sort key; ends: the interval's two ends, if there is one."""
     low, high = ends or (None, None)
     told = format_interval(low, high, form)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profzoo import schema
-from profzoo.cell import settings
+from profzoo.cell import script_settings
 from profzoo.errors import CollectError, ConfigError
 from profzoo.import_graph import PROJECT
 from profzoo.records import digests
@@ -44,7 +44,9 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
         folder = Path(name)
         task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
         task.write(folder / "task.json")
-        code = subprocess.run(words, env=environment(os.environ, folder / "task.json", cell["device"])).returncode
+        own = environment(os.environ, folder / "task.json", cell["device"])
+        # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
+        code = subprocess.run(words, env=own, close_fds=False).returncode
         return gather_facts(folder, cell, code)
 
 
@@ -82,7 +84,7 @@ def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, 
 def setting_defaults() -> dict[str, Any]:
     """Return the default of each setting that can be applied to a script, which leaves it as it is."""
     known = schema.cell_properties()
-    return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
+    return {key: known[key]["default"] for key in script_settings.APPLICABLE if key not in NOT_APPLIED}
 
 
 def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def _notes(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def _files(options: argparse.Namespace) -> dict[str, Path]:
     """Absolute paths of the files that the command line asks for: the script may change its working folder."""
-    named = {name: getattr(options, name) for name in ("steps", "memory", "trace", "operators")}
+    named = {name: getattr(options, name, None) for name in ("steps", "memory", "trace", "operators")}
     return {name: path.absolute() for name, path in named.items() if path}
 
 

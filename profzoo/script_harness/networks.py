@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from profzoo.harness.module_ranges import REPLICATED
 from profzoo.harness.ranges import Ranges
 from profzoo.script_harness.outside_settings import OutsideSettings
 from profzoo.script_harness.step_finder import MODULE, split_rule
@@ -61,8 +62,7 @@ class Networks:
             if inside or self._marked & set(network.modules()):
                 # A part of another network, whose ranges it has.
                 continue
-            name = type(getattr(network, "_orig_mod", network)).__name__
-            prefix = "" if not self._marked else name
+            prefix = "" if not self._marked else class_name(network)
             self._prefixes[prefix] += 1
             number = self._prefixes[prefix]
             self._marked |= set(network.modules())
@@ -83,4 +83,10 @@ class Networks:
 
     def names(self) -> list[str]:
         """Classes of the networks."""
-        return list(dict.fromkeys(type(getattr(one, "_orig_mod", one)).__name__ for one in self.found))
+        return list(dict.fromkeys(map(class_name, self.found)))
+
+
+def class_name(network: nn.Module) -> str:
+    """Class of a network, without what torch.compile or parallel training wraps it in."""
+    inner = getattr(network, "_orig_mod", network)
+    return type(inner.module if isinstance(inner, REPLICATED) else inner).__name__

@@ -28,6 +28,10 @@ from profzoo.script_harness.task import Task, write_note
 BATCHES, FORWARDS, BACKWARDS, UPDATES = "batches", "forward calls", "backward passes", "optimizer steps"
 
 
+# Why a script was measured on the CPU where there is a GPU.
+LEFT_ALONE = "the script itself leaves the GPU alone"
+
+
 class Session:
     """One process of a script while it is measured.
 
@@ -226,6 +230,7 @@ class Session:
         most, times = self._kinds.most_common(1)[0]
         return {
             **devices.describe_machine(self.task.cell["device"], device),
+            **({"device_why": LEFT_ALONE} if device.type != "cuda" and torch.cuda.is_available() else {}),
             "parameters": self.networks.count_parameters(),
             "batch": statistics.median_low(self._window_items),
             "input": {"from": "script", "pool": None},

@@ -1,4 +1,4 @@
-"""What processes of one cell, run one after the other, say of its step: typical time, spread, and how steady it is."""
+"""Summarises the steps of a cell over several processes: typical time, spread, and whether the times are steady."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +9,32 @@ import pandas as pd
 
 from profzoo.statistics.steady_state import drop_warmup
 
-# Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
-# spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
-# the mean may be above the median.
+# A cell's times are unsteady beyond any of these relative limits: interquartile range of a process's steps over their
+# median; distance between the medians of processes; change from the first half of the window to the second; excess of
+# the mean over the median.
 STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.30
-# Where others had the CPU for more of a process's time than this, its steps may be longer by as much as processes may
-# be apart, however alike they are: who takes a CPU evenly leaves no other trace.
+# If other programs used the CPU for more than this share of a process's time, its steps may be longer by
+# PROCESSES_APART. The steps may still look alike, because a constant load on the CPU leaves no other trace.
 TAKEN = 0.05
-# Of one process the mean's interval goes by so many parts of its window, one after the other.
+# Number of consecutive parts of the window from which the interval of a single process's mean is computed.
 BATCHES = 5
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Steps of a cell over processes.
+    """Summary of a cell's steps over its processes; times in ns.
 
-    mean_ns, median_ns: over processes, the mean of their means and the median of their medians. mean_low_ns,
-    mean_high_ns: the interval of the mean, as `interval` says. lower_quartile_ns, upper_quartile_ns: of all steps, each
-    process counting alike, so that the median lies between them. steps, processes: how many. between_share: of the
-    variance of a step's logarithm, the part that is between processes; nan for one process. taken_share: the part of
-    the time for which others had the CPU. unsteady: why the times are not to be relied on, if so.
+    Attributes:
+        mean_ns: mean of the processes' means.
+        mean_low_ns, mean_high_ns: 95 % confidence interval of the mean, from mean_interval.
+        median_ns: median of the processes' medians.
+        lower_quartile_ns, upper_quartile_ns: quartiles of all steps, with equal weight for every process.
+        steps, processes: their numbers.
+        between_share: share of the variance of a step's logarithm that lies between processes, 0 to 1; NaN for one
+            process.
+        taken_share: share of the time in which other programs used the CPU, 0 to 1.
+        unsteady: why the times are not to be relied on; None if they are steady.
     """
 
     mean_ns: float
@@ -46,9 +51,11 @@ class Repeats:
 
 
 def processes(steps: pd.DataFrame) -> list[np.ndarray]:
-    """Times of settled steps in ns, an array a process: the GPU's clock where it has any, else the host's.
+    """Return the times in ns of the steps in steady state, one array per process.
 
-    steps: columns wall_ns and gpu_ns, and `process` where there are several; rows of a process in their order.
+    The GPU's clock is used if any step has a GPU time, otherwise the host's.
+
+    steps: one row per step, in order, with `wall_ns` and `gpu_ns`, and `process` if there are several.
     """
     clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
     groups = clock.groupby(steps["process"]) if "process" in steps else [(0, clock)]
@@ -56,9 +63,9 @@ def processes(steps: pd.DataFrame) -> list[np.ndarray]:
 
 
 def cpu_taken_shares(facts: Mapping[str, Any]) -> float:
-    """The part of the time for which others had the CPU of a run, or of that one of its processes that they had most.
+    """Return the share of a run's time in which other programs used the CPU, 0 to 1; NaN if unknown.
 
-    facts: its sidecar; nan where it does not tell.
+    Of several processes it is the largest share. facts: the run's sidecar.
 
     >>> several = {"processes": [{"cpu_taken_share": 0.1}, {"cpu_taken_share": 0.3}]}
     >>> cpu_taken_shares(several), cpu_taken_shares({"cpu_taken_share": None})
@@ -69,7 +76,11 @@ def cpu_taken_shares(facts: Mapping[str, Any]) -> float:
 
 
 def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("nan")) -> Repeats:
-    """Of the times of settled steps in ns, an array a process, each of one step or more; taken: as above.
+    """Summarise the steps of several processes.
+
+    Args:
+        processes: times in ns of the steps in steady state, one array per process, each with at least one step.
+        taken: share of the time in which other programs used the CPU, from cpu_taken_shares.
 
     >>> found = summarise_processes([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
     >>> found.median_ns, found.steps, found.unsteady
@@ -94,14 +105,14 @@ def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("n
 
 
 def mean_interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
-    """The ends, in ns, between which the mean step lies in 95 of 100 cases; nan of a single step.
+    """Return the 95 % confidence interval of the mean step in ns; NaN for a single step.
 
-    By Student's t over the means of processes where there are several, else over those of BATCHES parts of the window,
-    as steps next to each other are alike (method of batch means; Law, Simulation Modeling and Analysis, 2015, 9.5.3).
-    No lower than the shortest step.
+    The interval uses Student's t. With several processes it is computed from their means. With one process it is
+    computed from the means of BATCHES parts of the window, because neighbouring steps are alike (method of batch means;
+    Law, Simulation Modeling and Analysis, 2015, 9.5.3). The lower end is at least the shortest step.
 
-    Two processes of 100 and 102 ns have a standard error of 1 ns and one degree of freedom, of which t is 12.7; the
-    shortest step takes 99:
+    Two processes of 100 and 102 ns have a standard error of 1 ns and one degree of freedom, for which t is 12.7. The
+    shortest step takes 99 ns:
 
     >>> [round(end, 1) for end in mean_interval([np.array([99.0, 101.0]), np.array([101.0, 103.0])])]
     [99.0, 113.7]
@@ -111,7 +122,7 @@ def mean_interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
     means = np.array([part.mean() for part in parts])
     if len(means) < 2:
         return float("nan"), float("nan")
-    # Here, as it takes half a second, and most who import this read what others made.
+    # Imported here, because it takes half a second and most importers only read results.
     from scipy import stats  # type: ignore[import-untyped]
 
     middle = float(means.mean()) if several else float(processes[0].mean())
@@ -121,17 +132,18 @@ def mean_interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def _alike(processes: Sequence[np.ndarray]) -> np.ndarray:
-    """The steps of all processes; one that has fewer than another by as many of its quantiles."""
+    """Return the steps of all processes; a process with fewer steps contributes as many quantiles of its steps."""
     most = max(map(len, processes))
     places = np.linspace(0, 1, most)
     return np.concatenate([one if len(one) == most else np.quantile(one, places) for one in processes])
 
 
 def between_process_share(processes: Sequence[np.ndarray]) -> float:
-    """The share of the variance of a step's logarithm that is between processes, from 0 to 1.
+    """Return the share of the variance of a step's logarithm that lies between processes, 0 to 1.
 
-    The intraclass correlation of a one-way analysis of variance, groups of unlike sizes (Searle, Casella and McCulloch
-    1992, chapter 3). nan where there are fewer than two processes, or no more steps than processes.
+    It is the intraclass correlation of a one-way analysis of variance with groups of unequal sizes (Searle, Casella and
+    McCulloch, Variance Components, 1992, chapter 3). The result is NaN with fewer than two processes, or without more
+    steps than processes. processes: times of steps in ns, one array per process.
     """
     logs = [np.log(steps) for steps in processes]
     sizes = np.array([len(steps) for steps in logs], dtype=float)
@@ -148,7 +160,7 @@ def between_process_share(processes: Sequence[np.ndarray]) -> float:
 
 
 def _because(why: str | None, taken: float) -> str | None:
-    """Why times are not steady, by what was taken alone too."""
+    """Add other programs' use of the CPU to the reason why times are unsteady; None if there is no reason."""
     others = f"other programs used the CPU up to {taken:.0%} of the time" if taken > TAKEN else None
     return "; ".join(filter(None, (why, others))) or None
 
@@ -167,7 +179,7 @@ def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.nd
     drifts = [float(np.median(late) / np.median(early)) - 1 for early, late in halves]
     most = max(drifts, key=abs, default=0.0)
     if abs(most) > DRIFT:
-        return f"steps of the second half take {most:+.0%} of time"
+        return f"the time per step changes by {most:+.0%} from the first half of the window to the second"
     above = float((means / medians).max()) - 1
     if above > MEAN_ABOVE:
         return f"some steps take much longer, so that the mean is {above:.0%} above the median"

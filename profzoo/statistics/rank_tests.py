@@ -1,7 +1,8 @@
-"""Exact rank tests of a shift between two sides, which are robust against single outliers.
+"""Exact rank tests of a shift between two sides; single outliers hardly change their results.
 
-All numbers are logarithms of times. Ranks know only which of two is larger, so that a process of 30 % more counts as
-much as one of 3 % more. Probabilities are exact whatever processes are distributed like, if both sides are alike.
+All numbers are logarithms of times. Ranks hold only which of two values is larger. A process that takes 30 % longer
+therefore counts as much as one that takes 3 % longer. If both sides have the same distribution, the probabilities are
+exact for any distribution.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-# Of probabilities that are quotients of whole numbers.
+# Rounding error allowed when probabilities, which are quotients of whole numbers, are compared.
 ROUNDING = 1e-12
 
 
@@ -19,9 +20,12 @@ ROUNDING = 1e-12
 class Test:
     """Result of a rank test: how much longer the candidate takes, as a logarithm.
 
-    middle: the estimate of the shift. below, above: its least and largest difference; beyond them no rank can be more
-    extreme. ends: the interval, where ranks can have the confidence asked for, else None. p: the one-sided probability
-    of so little (sign 1) or so much (-1), if the shift is that.
+    Attributes:
+        middle: estimate of the shift.
+        below, above: least and largest difference between the sides; beyond them ranks cannot be more extreme.
+        ends: confidence interval of the shift; None if there are too few processes for the confidence.
+        p: function of a shift and a sign. It returns the one-sided probability of ranks at least as low (sign 1) or as
+            high (sign -1) as observed, if the true shift is the given one.
     """
 
     middle: float
@@ -36,7 +40,13 @@ def confidence_level(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Remove the machine's drift from both sides: the median slope between processes of one side (Theil 1950).
 
-    places: where each process ran among all. Slopes between sides are left out, as they hold what sides differ by.
+    Slopes between processes of different sides are left out, because they contain the difference of the sides.
+
+    Args:
+        one, other: logarithms of times, one value per process.
+        places, others: position of each process of either side in the order in which all ran.
+
+    Returns: both sides without the drift.
     """
     mine, theirs = np.asarray(places, dtype=float), np.asarray(others, dtype=float)
     slopes = []
@@ -48,9 +58,12 @@ def confidence_level(
 
 
 def two_sample_shift(one: np.ndarray, other: np.ndarray, confidence: float, levelled: bool = False) -> Test:
-    """Two samples: the median of all differences between them, and its interval (Hodges and Lehmann 1963).
+    """Estimate the shift between two samples: the median of all differences and its interval (Hodges and Lehmann 1963).
 
-    levelled: whether a drift was taken off them.
+    Args:
+        one, other: logarithms of times, one value per process.
+        confidence: confidence of the interval, 0 to 1.
+        levelled: whether the machine's drift was removed from both.
     """
     apart = np.sort(np.subtract.outer(other, one).ravel())
     chances = _larger(len(one), len(other), levelled)
@@ -64,9 +77,10 @@ def two_sample_shift(one: np.ndarray, other: np.ndarray, confidence: float, leve
 
 
 def two_sample_p(one: np.ndarray, other: np.ndarray, shift: float, levelled: bool = False) -> float:
-    """Probability of ranks of the candidate as low as these, or lower, if it took as much longer as `shift`.
+    """Return the probability of ranks of the candidate at most as high as observed, if the true shift is `shift`.
 
-    The U test of Mann and Whitney (1947); processes that are equal count as half.
+    This is the U test of Mann and Whitney (1947); equal processes count as half. one, other: logarithms of times;
+    levelled: whether the machine's drift was removed from both.
     """
     apart = np.subtract.outer(other, one) - shift
     above = int(np.ceil((apart > 0).sum() + (apart == 0).sum() / 2))
@@ -75,16 +89,19 @@ def two_sample_p(one: np.ndarray, other: np.ndarray, shift: float, levelled: boo
 
 @cache
 def _larger(first: int, second: int, levelled: bool = False) -> np.ndarray:
-    """Probability that of all pairs of two samples that are alike at most so many have the second one larger.
+    """Return the distribution of U for samples of equal distribution: P(U <= u) for u from 0 to first * second.
 
-    By the number of ways to put the samples in an order, a process at a time. levelled: once a drift was taken off,
-    processes are less far apart than chance would have it, by a degree of freedom; deviates of probabilities are, too.
+    U is the number of pairs in which the value of the second sample is larger. The distribution follows from the number
+    of orders of both samples, adding one process at a time.
+
+    levelled: the machine's drift was removed from both. This costs one degree of freedom and draws processes closer
+    together than chance does, so the normal deviates of the probabilities are reduced by the same factor.
     """
     ways = {(0, many): np.ones(1) for many in range(second + 1)} | {(few, 0): np.ones(1) for few in range(first + 1)}
     for few in range(1, first + 1):
         for many in range(1, second + 1):
             found = np.zeros(few * many + 1)
-            # The largest is of the second sample, and larger than all of the first; or it is of the first.
+            # The largest value is in the second sample, and exceeds all of the first; or it is in the first sample.
             found[few:] += ways[few, many - 1]
             found[: (few - 1) * many + 1] += ways[few - 1, many]
             ways[few, many] = found
@@ -96,7 +113,10 @@ def _larger(first: int, second: int, levelled: bool = False) -> np.ndarray:
 
 
 def paired_shift(between: np.ndarray, confidence: float) -> Test:
-    """Estimate a shift from differences of pairs: the median of pairwise means, and the interval by `paired_p`."""
+    """Estimate a shift from differences of pairs: the median of pairwise means, and its interval by paired_p.
+
+    between: logarithm of the candidate's over the reference side's time, one value per pair; confidence: 0 to 1.
+    """
     first, second = np.triu_indices(len(between))
     means = np.unique((between[first] + between[second]) / 2)
     middle, limit = float(np.median((between[first] + between[second]) / 2)), (1 - confidence) / 2
@@ -111,8 +131,8 @@ def paired_shift(between: np.ndarray, confidence: float) -> Test:
 
 
 def _end(between: np.ndarray, means: np.ndarray, limit: float) -> float:
-    """The lower end of the interval: the least of the means above which ranks are not as rare as `limit`."""
-    # Ranks change only where the shift is the mean of two differences, and p rises with it.
+    """Return the lower end of the interval: the least mean above which the one-sided probability exceeds `limit`."""
+    # Ranks change only if the shift passes the mean of two differences, and the probability rises with the shift.
     first, last = 0, len(means) - 1
     while first < last:
         place = (first + last) // 2
@@ -124,22 +144,24 @@ def _end(between: np.ndarray, means: np.ndarray, limit: float) -> float:
 
 
 def paired_p(between: np.ndarray, shift: float) -> float:
-    """Probability of differences as low as these, or lower, if the candidate took as much longer as `shift`.
+    """Return the probability of differences at most as high as observed, if the true shift is `shift`.
 
-    The signed ranks of Wilcoxon (1945), of which those beyond the middle one count as much as that: by ranks as they
-    are, two pairs of ten that are far off outweigh the others, and more pairs would find less.
+    This is the signed-rank test of Wilcoxon (1945), but ranks above the middle one count as the middle one. With full
+    ranks, two outlying pairs of ten outweigh the others, and more pairs would detect less.
+
+    between: logarithm of the candidate's over the reference side's time, one value per pair.
     """
     left = between - shift
     cap = max(len(left) // 2, 1)
     order = np.argsort(np.argsort(np.abs(left), kind="stable"), kind="stable") + 1
     counted = np.minimum(order, cap)
-    # A pair without a difference speaks against whatever is asked.
+    # A pair without a difference counts against the hypothesis that is tested.
     return float(_signed(len(left))[int(counted[left >= 0].sum())])
 
 
 @cache
 def _signed(count: int) -> np.ndarray:
-    """Probability that ranks of pairs with a positive difference add up to at most so much, where signs are chance."""
+    """Return the distribution of the sum of positive pairs' ranks, if signs are random: P(sum <= s) for s from 0."""
     ways = np.ones(1)
     for rank in np.minimum(np.arange(1, count + 1), max(count // 2, 1)):
         ways = np.concatenate([ways, np.zeros(rank)]) + np.concatenate([np.zeros(rank), ways])

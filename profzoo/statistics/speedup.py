@@ -1,8 +1,8 @@
-"""How much faster one side of a comparison is than the other, and whether that is more than chance.
+"""Estimates how much faster one side of a comparison is than the other, and whether that is more than chance.
 
-The unit is the process: steps of one process share its memory layout, its clocks and its place in time, so that their
-own spread says nothing of how the next process will be. Each process counts once, by the logarithm of its median step;
-and by its rank, so that one that something disturbs does not hide what all others show (docs/compare.md).
+The statistical unit is the process. Steps of one process share its memory layout, its clock rates and its time of day,
+so their spread says nothing about the next process. Each process counts once, by the logarithm of its median step. It
+also counts by its rank, so that a single disturbed process does not hide what all others show (docs/compare.md).
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,14 @@ FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undec
 
 @dataclass(frozen=True)
 class Ratio:
-    """The candidate's time over the baseline's: below 1 the candidate is faster.
+    """Ratio of two sides' times with its confidence interval and two probabilities.
 
-    low, high: the interval that holds the truth with the confidence asked for. p_different: probability of a ratio as
-    far from 1 where there is none. p_equivalent: of one as close to 1 where the truth is at the margin (two one-sided
-    tests, Schuirmann 1987).
+    Attributes:
+        ratio: the candidate's time over the reference side's; below 1 the candidate is faster.
+        low, high: confidence interval of the ratio.
+        p_different: probability of a ratio at least as far from 1 as observed, if the true ratio is 1.
+        p_equivalent: probability of a ratio at least as close to 1 as observed, if the true ratio is at the margin (two
+            one-sided tests, Schuirmann 1987).
     """
 
     ratio: float
@@ -42,20 +45,20 @@ def estimate_ratio(
     """Compare the processes of two sides.
 
     Args:
-        baseline, candidate: ns, a process each, positive. At least two of each.
-        places: of either side's processes among all that ran one after the other, so that a drift is told apart; None
-            where they did not, which are taken as two samples with variances of their own (Welch 1947).
-        confidence: of the interval.
-        margin: how far from 1 the ratio may be and still count as no difference, such as 0.02.
-        paired: whether each process of the baseline worked by shifts with that of the candidate in its place here, so
-            that what the machine did in that time is part of both.
+        baseline, candidate: median step in ns of each process of the reference side and of the candidate; positive, at
+            least two of each.
+        places: position of each side's processes in the order in which all ran one after the other; the machine's drift
+            is then separated. None if they did not run so; both sides then have a variance of their own (Welch 1947).
+        confidence: confidence of the interval, 0 to 1.
+        margin: largest relative difference that counts as equivalent, such as 0.02.
+        paired: the i-th processes of both sides ran in alternation, so that the machine affected both alike.
 
     Raises:
         ValueError: there are too few processes.
     """
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
-        raise ValueError("two processes a side are needed at the least to tell a difference from chance")
+        raise ValueError("at least two processes per side are needed to tell a difference from chance")
     if paired:
         by_size, by_ranks = compare_pairs(one, other), ranks.paired_shift(other - one, confidence)
     elif places is None:
@@ -77,10 +80,11 @@ def estimate_ratio(
 
 
 def _probability(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, sign: int) -> float:
-    """One-sided probability of so little (sign 1) or so much (-1), if the candidate took as much longer as `shift`.
+    """Return the one-sided probability of a shift at most (sign 1) or at least (-1) as observed, if it is `shift`.
 
-    By ranks, which hold whatever processes are distributed like. Where all of them agree, and they can say no more, the
-    size of the difference says how sure that is; of too few processes for ranks to be rare, both have to.
+    The rank test counts, because it holds for any distribution. If all differences lie on one side of the shift, ranks
+    cannot be more extreme, and the size of the difference may lower the probability. With too few processes for a rank
+    test, the size alone decides if all differences agree; otherwise the larger probability counts.
     """
     ranked, sized = by_ranks.p(shift, sign), min(size.p(shift, sign) for size in by_size)
     agree = by_ranks.above < shift if sign > 0 else by_ranks.below > shift
@@ -90,7 +94,7 @@ def _probability(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, 
 
 
 def _confidence_interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confidence: float) -> tuple[float, float]:
-    """Return the shifts at which neither one-sided `_probability` is too small."""
+    """Return the interval of shifts for which neither one-sided probability is too small; logarithms."""
     if by_ranks.ends is not None:
         return by_ranks.ends
     ends = [size.interval(confidence) for size in by_size]
@@ -99,37 +103,45 @@ def _confidence_interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confid
 
 @dataclass(frozen=True)
 class Size:
-    """The difference of the sides by its size, its standard error, and the degrees of freedom of that."""
+    """The mean difference of the sides (a logarithm), its standard error, and the error's degrees of freedom."""
 
     middle: float
     error: float
     freedom: float
 
     def p(self, shift: float, sign: int) -> float:
-        """One-sided probability of so little (sign 1) or so much (-1), if the truth is `shift` (Student 1908)."""
-        # Here and below, as it takes long, and most who tabulate and report compare nothing.
+        """Return the probability of at most (sign 1) or at least (-1) this difference, if it is `shift` (Student 1908).
+
+        Both are logarithms.
+        """
+        # Imported here and below, because it takes long and most tables and reports contain no comparison.
         from scipy import special  # type: ignore[import-untyped]
 
         return float(special.stdtr(self.freedom, sign * (self.middle - shift) / self._error()))
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """What holds the truth with this confidence."""
+        """Return the confidence interval of the difference, as logarithms; confidence: 0 to 1."""
         from scipy import special
 
         half = float(special.stdtrit(self.freedom, (1 + confidence) / 2)) * self._error()
         return self.middle - half, self.middle + half
 
     def _error(self) -> float:
-        # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
+        # The clock ticks in nanoseconds, so equal times are no more exact than that.
         return max(self.error, 1e-9)
 
 
 def compare_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]) -> Size:
-    """The difference of the sides, its standard error and the degrees of freedom of that, by differences of neighbours.
+    """Estimate the difference of the sides from the differences of processes that ran next to each other.
 
-    What a process and the next differ by is the step of a drift, the difference of their sides, and chance. Chance is
-    known by all such differences (von Neumann 1941), not alone by those between sides; a drift that bends is so slow
-    that neighbours hardly have it. Degrees of freedom by Satterthwaite (1946), as neighbours share a process.
+    Two neighbours differ by the machine's drift, by the difference of their sides, and by chance. The variance of
+    chance is estimated from all neighbours (von Neumann 1941), including neighbours of one side. A drift that changes
+    its slope does so too slowly to matter between neighbours. The degrees of freedom follow Satterthwaite (1946),
+    because two neighbouring differences share a process.
+
+    Args:
+        one, other: logarithms of times, one value per process.
+        places, others: position of each process of either side in the order in which all ran.
     """
     order = np.argsort([*places, *others])
     step = np.diff(np.sort([*places, *others]).astype(float))
@@ -149,9 +161,10 @@ def compare_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int]
 
 
 def compare_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
-    """The same of pairs, of which each has the same moments of the machine (Student 1908).
+    """Estimate the difference from pairs of processes that ran at the same time (paired t, Student 1908).
 
-    From five on also without the least and the largest of them (Tukey and McLaughlin 1963).
+    With five pairs or more, a second estimate leaves out the least and the largest difference (trimmed mean, Tukey and
+    McLaughlin 1963). one, other: logarithms of times, one value per pair.
     """
     between = np.sort(other - one)
     count = len(between)
@@ -164,7 +177,7 @@ def compare_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
 
 
 def compare_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
-    """The same of two samples."""
+    """Estimate the difference of two independent samples with unequal variances (Welch 1947); logarithms of times."""
     parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
     spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
     freedom = float(parts.sum() ** 2 / spread) if spread else float(len(one) + len(other) - 2)
@@ -172,11 +185,11 @@ def compare_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
 
 
 def decide_outcomes(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:
-    """What to say of each comparison of a zoo: faster, slower, equivalent or undecided.
+    """Return the outcome of each comparison of a zoo: faster, slower, equivalent or undecided.
 
-    Of all that are called equivalent, and of all that are called different, at most this share is wrong in the mean
-    (false discovery rate, Benjamini and Hochberg 1995). What is equivalent within the margin is so, even where it is
-    surely not the same.
+    On average at most the share `rate` of the comparisons that are called different is wrong, and the same holds for
+    those called equivalent (false discovery rate, Benjamini and Hochberg 1995). A comparison that is both different and
+    within the margin is called equivalent.
     """
     if not found:
         return []

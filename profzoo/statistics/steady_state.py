@@ -1,16 +1,18 @@
-"""Which steps of a window count: those once it has settled."""
+"""Selects the steps of a window that count: the steps in steady state."""
 
 import numpy as np
 
-# So many steps say how much they vary.
+# Fewest steps from which their variance can be estimated.
 LEAST = 5
 
 
 def drop_warmup(times: np.ndarray) -> np.ndarray:
-    """The steps once they have settled: without the first, and without as many more as make the rest the steadiest.
+    """Return the steps in steady state: without the first step, and without further steps of a warm-up.
 
-    The marginal standard error rule (MSER; White 1997) picks the cut, up to the middle. Without a trend it cuts little.
-    As many as LEAST stay, as fewer may be alike by chance.
+    The marginal standard error rule (MSER; White 1997) decides how many steps to drop, at most half of them. Without a
+    trend it drops few. At least LEAST steps stay, because fewer may be alike by chance.
+
+    times: step times in ns, shape (steps,), in order.
 
     >>> drop_warmup(np.array([900.0, 300.0, 150.0, 100.0, 101.0, 99.0, 100.0, 100.0, 101.0]))
     array([100., 101.,  99., 100., 100., 101.])

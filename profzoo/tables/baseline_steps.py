@@ -1,19 +1,22 @@
 """Reads the unprofiled baseline: steps of one process or several, with their sidecars."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json
 from profzoo.tables import cell_tables
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 
-Timed = list[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
+Timed = list[tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars.
 OF_RUN: fact.Needs = {
     **dict.fromkeys(["device", "started"], fact.TEXT),
@@ -27,13 +30,17 @@ OF_RUN: fact.Needs = {
 
 
 def read(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
-    """Return the baseline tables with cell and sidecar of each; DataError where steps are missing."""
+    """Return the baseline tables, each with its cell and sidecar.
+
+    Raises:
+        DataError: a table lacks steps.
+    """
     found: Timed = []
     for path, sidecar in zip(tables, sidecars, strict=True):
-        facts: Mapping[str, Any] = read_json(sidecar, OF_RUN)
+        facts = read_facts(sidecar, OF_RUN)
         cell_tables.check_sidecars(sidecar, facts)
         steps = reading.read(path, REPEATED if "processes" in facts else STEPS)
         if len(steps) != facts["steps"]:
-            raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+            raise DataError(f"{path} has {len(steps)} steps, but its sidecar says {facts['steps']}: {reading.AGAIN}")
         found.append((cell_tables.cell_of(path), steps, facts))
     return found

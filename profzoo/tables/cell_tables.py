@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from profzoo.statistics import process_repeats
 from profzoo.tables import kernel_table, ncu_coverage
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.steps_per_export import count_profiled_steps
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
@@ -29,23 +32,23 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
-def _precision(facts: Mapping[str, Any]) -> str:
+def _precision(facts: "Sidecar") -> str:
     """Return the arithmetic of a cell: a script's own as it was seen, where no setting chose it."""
     observed = facts.get("script", {}).get("observed", {})
     asked: str = facts["cell"]["precision"]
     return observed.get("precision", asked) if asked == "fp32" else asked
 
 
-def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
-    """Raise DataError where a sidecar belongs to another cell than its path says."""
+def check_sidecars(sidecar: str | Path, facts: "Sidecar") -> None:
+    """Raise DataError if a sidecar belongs to another cell than its path says."""
     place, told = cell_of(sidecar), facts.get("cell")
     if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
         return
     model, phase = told["model"], told["phase"]
     if (model, phase) != (place["model"].partition("@")[0], place["phase"]):
         raise DataError(
-            f"{sidecar} is of {model} {phase}, and in the place of {place['model']} {place['phase']}: put it where it "
-            f"belongs, and measure this cell again (`snakemake --force {Path(sidecar).with_suffix('')}`)"
+            f"{sidecar} belongs to {model} {phase}, but is in the place of {place['model']} {place['phase']}: put it "
+            f"where it belongs, and measure this cell again (`snakemake --force {Path(sidecar).with_suffix('')}`)"
         )
 
 
@@ -54,15 +57,17 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
     return [(cell_of(path), reading.read(path, table)) for path in paths]
 
 
-def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
+def cells(timed: "Iterable[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell from the baseline: what ran, time per step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
-    `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
-    `step_lower_quartile_ns` and `step_upper_quartile_ns`; all on the GPU's clock (on a CPU, the host's). `items_per_s`
-    is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, in the process that they
-    disturbed most. `unsteady` says why times are not to be relied on. `arguments` are the words behind
-    `python -m models.run` that run the cell again.
+    `step_ns` is the mean of the steps in steady state over all processes; `step_low_ns` and `step_high_ns` are the ends
+    of its 95 % confidence interval. `step_median_ns` is the median, with the quartiles `step_lower_quartile_ns` and
+    `step_upper_quartile_ns`. All are on the GPU's clock (on a CPU, the host's). `items_per_s` follows from the mean.
+    `cpu_taken_share` is the share of the time in which other programs used the CPU, in the most disturbed process.
+    `unsteady` says why times are not to be relied on. `arguments` are the arguments of `python -m models.run` that run
+    the cell again.
+
+    timed: for each cell, the cell, rows of its time.csv, and its sidecar.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -102,26 +107,28 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
 
 
 def add_tool_columns(
-    baseline: pd.DataFrame, exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+    baseline: pd.DataFrame, exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]"
 ) -> pd.DataFrame:
-    """Add the columns of tools to the table of cells; exported: tool, cell, rows of its CSV, sidecar."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    """Add the columns of tools to the table of cells; exported: tool, cell, rows of the tool's CSV, and sidecar."""
+    found: dict[tuple[str, ...], dict[str, float | str]] = {}
     for tool, cell, table, facts in exported:
         if columns := tools.activities()[tool].summarise_cell(table, facts):
             found.setdefault(tuple(cell[key] for key in CELL), {}).update(columns)
     if not found:
         return baseline
-    rows = [dict(zip(CELL, cell, strict=True)) | columns for cell, columns in found.items()]
+    rows = [{**dict(zip(CELL, cell, strict=True)), **columns} for cell, columns in found.items()]
     return baseline.merge(pd.DataFrame(rows), on=CELL, how="left")
 
 
 def activity(
-    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
 ) -> pd.DataFrame:
     """Return one row per cell, tool, range and kernel (on a CPU: operator), per step, longest first.
 
-    exported: tool, cell, rows of its CSV, sidecar. `share` is of the time that the tool saw in the cell. Operators of
-    torch count with their own time, without what they call.
+    `share` is relative to the time that the tool saw in the cell. Operators of torch count with their own time, without
+    nested operators.
+
+    exported: for each tool and cell: tool, cell, rows of the tool's CSV, and sidecar.
     """
     frames = []
     for tool, cell, table, facts in exported:
@@ -138,12 +145,12 @@ def activity(
 
 
 def ranges(
-    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
 ) -> pd.DataFrame:
     """Return one row per cell, tool and range, per step: GPU time of the kernels launched in it, or CPU time.
 
-    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range; what of
-    a CPU's step is in no part has the range `other`, so that the parts of a cell add up to its step.
+    `clock` says which: gpu, or cpu for a cell that ran on a CPU. Launches outside of all parts have an empty range. On
+    a CPU, time outside of all parts has the range `other`, so that the ranges of a cell add up to its step.
     """
     rows = []
     for tool, cell, table, facts in exported:
@@ -170,11 +177,15 @@ def steps(
 ) -> pd.DataFrame:
     """Return one row per cell and process that nsys traced: where the time of a step goes.
 
-    baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
-    are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
-    kernels that communicate and wait for other processes, with nothing beside. `busy_share` is the rest of the GPU's
-    busy time in the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step,
-    and the part of the time for which others had the CPU, are the baseline's.
+    `waiting_ns` is the part of `busy_ns` and `communication_ns` in which only communication kernels run and wait for
+    other processes. `busy_share` is the GPU's other busy time over the unprofiled step; `nsys_busy_share` is the same
+    time over the step under nsys, which takes longer. Mean and median step, and the share of the time in which other
+    programs used the CPU, come from the baseline.
+
+    Args:
+        baseline: the table of cells.
+        traced: for each cell, the cell and rows of its nsys-steps.csv; of several processes, those of the first.
+        ranks: the table of the processes of cells on several GPUs.
     """
     unprofiled = ["step_ns", "step_median_ns", "cpu_taken_share"]
     frames = [rows.assign(**cell) for cell, rows in traced]
@@ -208,9 +219,12 @@ def agreement(
 ) -> pd.DataFrame:
     """Return one row per cell: launches and GPU time per step by tool, and each tool's slowdown.
 
-    baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
-    of one that runs launches alone).
     `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
+
+    Args:
+        baseline: the table of cells.
+        activities: the table of activity.
+        walls: tool, cell, and wall time in ns per step under the tool, for tools that do not run launches alone.
     """
     table = baseline[[*CELL, "step_ns"]].copy()
     seen = activities[activities["kind"] == "kernel"]

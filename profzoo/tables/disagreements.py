@@ -1,4 +1,4 @@
-"""Flags cells on which tools disagree, with the cause where it is known."""
+"""Flags cells on which tools disagree, with the cause if it is known."""
 
 import pandas as pd
 
@@ -43,16 +43,18 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
 
 
 def _alone(row: pd.Series) -> str | None:
-    """Return whether ncu's longer time is what every launch takes longer when it runs alone."""
-    beside = [f"{name}_gpu_ns" for name, activity in tools.compared_activities().items() if not activity.ALONE]
-    others = [row[column] for column in beside if pd.notna(row.get(column))]
-    if not others or pd.isna(row.get("ncu_gpu_ns")) or not row.get("ncu_launches"):
-        return None
-    each = (row["ncu_gpu_ns"] - min(others)) / row["ncu_launches"]
-    if not ALONE_NS[0] <= each <= ALONE_NS[1]:
-        return None
-    usual = min(others) / row["ncu_launches"]
-    return (
-        f"under ncu each launch runs alone and takes {each / 1e3:.1f} µs more, beside {usual / 1e3:.1f} µs: take times "
-        "from nsys"
-    )
+    """Return the cause if a tool's longer time is explained by launches that run alone; else None."""
+    compared = tools.compared_activities()
+    beside = {name: row.get(f"{name}_gpu_ns") for name, activity in compared.items() if not activity.ALONE}
+    others = [ns for ns in beside.values() if pd.notna(ns)]
+    for tool in [name for name, activity in compared.items() if activity.ALONE]:
+        launches = row.get(f"{tool}_launches")
+        if not others or pd.isna(row.get(f"{tool}_gpu_ns")) or not launches:
+            continue
+        each = (row[f"{tool}_gpu_ns"] - min(others)) / launches
+        if ALONE_NS[0] <= each <= ALONE_NS[1]:
+            return (
+                f"under {tool} each launch runs alone and takes {each / 1e3:.1f} µs more, beside "
+                f"{min(others) / launches / 1e3:.1f} µs: take times from {next(iter(beside))}"
+            )
+    return None

@@ -4,25 +4,28 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.kernels import counters, kernel_classes
 from profzoo.tables import dictionary
 from profzoo.tables.ncu_coverage import KEYS, shares_whole
 from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
+from profzoo.tools.ncu import TOOL as NCU
 from profzoo.tools.ncu import derived_metrics, export_schema
 from profzoo.tools.ncu.dictionary import DERIVED
 from profzoo.tools.ncu.raw_page import SHARED_MEMORY
 from profzoo.tools.ncu.strata import Window
+from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.tools.nsys import tables as nsys_tables
 
 LEADING = ["range", "class", "kernel", "function", *KEYS]
 MEASURED = ["launches", "total_ns", "mean_ns", "share"]
 COLUMNS = [*LEADING, *MEASURED, "source", *derived_metrics.QUANTITIES, *counters.INTERVALS]
-BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
+BOTH = f"{NSYS}+{NCU}"
 TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
-# What one tool alone saw of, and the other did not, is empty.
+# Columns of a tool that did not see the configuration are empty.
 TABLE = reading.Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
@@ -48,14 +51,15 @@ def join(
     """Return one row per launch configuration and range, longest total first; unmatched rows of either tool stay.
 
     Args:
-        nsys: rows of the cell's nsys.csv; steps: that they are of.
-        sets: rows of the cell's ncu.{set}.csv; where several hold a quantity of a launch, the first counts.
-        classes: class of each kernel by its name as either tool gives it.
-        census: every launch of its window, in order, by which those of the sets stand for the others.
+        nsys: rows of the cell's nsys.csv.
+        steps: number of steps that they cover.
+        sets: rows of the cell's ncu.{set}.csv; if several hold a quantity, the first counts.
+        classes: class of each kernel, by its name under either tool.
+        census: all launches of ncu's window, in order, from which the launches of the sets were chosen.
 
-    `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
-    The other quantities are ncu's, of the row's mean launch, with the intervals that hold those that are estimated nine
-    times in ten (kernels/counters.py). `source` names the tools that saw the configuration.
+    `launches` and `total_ns` are per step, `mean_ns` is per launch, and `share` is relative to the cell's GPU time; all
+    come from nsys. The other quantities are ncu's for the row's mean launch, with 90 % intervals if they are estimated
+    (kernels/counters.py). `source` names the tools that saw the configuration.
     """
     counted, ranged = _counted(sets, census)
     timed = nsys_tables.launches_in_steps(nsys)
@@ -84,7 +88,7 @@ def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
 
 
 def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
-    """Prefer, in each row, what was counted in its own range."""
+    """Prefer, in each row, counters from its own range to counters of all ranges."""
     if ranged.empty:
         return table
     keys = pd.MultiIndex.from_frame(table[[*KEYS, "range"]])
@@ -115,11 +119,11 @@ def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple
 def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: str) -> None:
     """Read a cell's exported CSV and write its kernel table.
 
-    sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
+    sets: ncu's tables, in the order in which they count. census: table of all launches, if the sets are sampled.
     """
     traced = reading.read(nsys, nsys_tables.TABLE)
     counted = [reading.read(path, export_schema.TABLE) for path in sets]
     every = export_schema.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, count_profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)
+    write_csv(join(traced, count_profiled_steps(read_facts(sidecar, NEEDS)), counted, classes, every), csv)

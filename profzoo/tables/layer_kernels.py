@@ -36,8 +36,8 @@ def make_layer_kernels(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.Dat
     """Return COLUMNS per step, longest first; `share` is of all kernels, bound and efficiency of the mean launch.
 
     Args:
-        rows: of joined_step.totals by joined_step.GROUPS, or of joined_step.sum_torch_launches; peaks: rates by name,
-            byte/s and flop/s.
+        rows: result of joined_step.kernels or of joined_step.sum_torch_launches.
+        peaks: measured rates by name, in byte/s and flop/s.
     """
     classes = kernel_classes.classify_all(rows["kernel"].unique())
     found = rows.assign(share=rows["total_ns"] / max(rows["total_ns"].sum(), 1))

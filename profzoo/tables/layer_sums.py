@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER, Joined
 from profzoo.op_costs.operators import COLUMNS as NEEDS
@@ -24,10 +25,10 @@ ALIGNED = ["step", "order", "kind", "name", "stream", "grid_x", "grid_y", "grid_
 
 @dataclass(frozen=True)
 class Others:
-    """Files of other tools than torch; empty where those were not chosen.
+    """Files of other tools than torch; empty for tools that were not chosen.
 
-    census: all launches of ncu's window, of so many steps; sets: what it counted, the first that counts first. nsys:
-    its export, with the sidecar of its report. peaks: the GPU's measured ones.
+    census: all launches of ncu's window, and its number of steps. sets: ncu's tables, in the order in which they count.
+    nsys: its export, with the sidecar of its report. peaks: the GPU's measured peaks.
     """
 
     census: str = ""
@@ -43,7 +44,7 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
 
     sidecar: of torch's trace.
     """
-    steps = count_profiled_steps(read_json(sidecar, OF_SIDECAR))
+    steps = count_profiled_steps(read_facts(sidecar, OF_SIDECAR))
     peaks = read_peaks(others.peaks) if others.peaks else {}
     nsys = _traced(others)
     if nsys is None and not others.census:
@@ -68,7 +69,7 @@ def _traced(others: Others) -> pd.DataFrame | None:
     """Return the launches that nsys traced, step by step; None without a trace, and on a CPU."""
     if not others.nsys:
         return None
-    facts = read_json(others.sidecar, OF_SIDECAR)
+    facts = read_facts(others.sidecar, OF_SIDECAR)
     traced = launches_by_step.read_step_launches(others.nsys, facts.get("capture") == "run")
     return traced if len(traced) else None
 

@@ -14,7 +14,7 @@ from profzoo.range_names import COMPILED, ROOT
 from profzoo.tables import dictionary, roofline
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 
-# The root of the tree: below it are the network, other networks, and what is of none.
+# The root of the tree. Below it are the network, other networks, and work outside of networks.
 STEP = "(step)"
 NODE = ["module", "direction"]
 NEEDED = ["needed_flop", "needed_bytes"]
@@ -26,9 +26,9 @@ HELD = ["counted_share", "bound", *(f"efficiency{side}" for side in ("", LOW, HI
 MEASURED = ["share", *NEEDED, "needed_share", *COUNTED]
 LAYERS = ["module", "parent", "type", "inputs", "calls", "direction", "launches", "self_ns", "total_ns", *MEASURED]
 OPERATORS = [*OWNER, "launches", "total_ns", *MEASURED]
-# As a step has them; others come last.
+# Owners in the order of a step; others come last.
 DIRECTIONS = ["data", "transfer", "forward", "loss", "recompute", "backward", "communication", "optimizer"]
-# Sums of floating point numbers, in parts of the step.
+# Relative error of sums of floating point numbers.
 ROUNDING = 1e-6
 
 
@@ -91,9 +91,9 @@ def path(module: str) -> list[str]:
 def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
     """Return one row per owner, per step: SUMS; `needed_ns` is the time of launches with known costs.
 
-    On a CPU a launch is a call, and its time that of the operator without what it calls.
+    On a CPU, a launch is a call of an operator, and its time is the operator's own time.
 
-    parts: rows of the table of owners; steps: that these are of.
+    parts: rows of the table of owners. steps: number of steps that they cover.
     """
     grouped = []
     for part in parts:
@@ -113,10 +113,12 @@ def mean_over_steps(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
 
 
 def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFrame) -> pd.DataFrame:
-    """Return the same rows with times and launches of other tools.
+    """Return sums by owner with times and launches from other tools.
 
     Args:
-        by_torch: of sum_by_owner, of all launches; joined: those of kernels; copies: as by_torch, of others.
+        by_torch: sum_by_owner of all launches.
+        joined: kernel launches joined with the other tools.
+        copies: sum_by_owner of launches that are no kernels.
     """
     kernels = joined.launches[OWNER].assign(launches=1.0, total_ns=joined.launches["ns"])
     timed = _summed(kernels, OWNER)
@@ -124,7 +126,7 @@ def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFra
     known = by_torch.set_index(OWNER)
     needed = known["needed_ns"] / known["total_ns"].where(known["total_ns"] > 0)
     times = _summed(pd.concat([timed, copies[[*OWNER, "launches", "total_ns"]]], ignore_index=True), OWNER)
-    # What is needed does not depend on the kernels that were chosen.
+    # Operator costs do not depend on the chosen kernels.
     table = times.set_index(OWNER).join(known[NEEDED].assign(needed=needed), how="outer")
     table[["launches", "total_ns"]] = table[["launches", "total_ns"]].fillna(0.0)
     table["needed_ns"] = table["total_ns"] * table.pop("needed").fillna(0.0)
@@ -132,14 +134,17 @@ def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFra
 
 
 def _summed(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return sums of all other columns by these; empty where no row has a value."""
+    """Return sums of all other columns by the columns `by`; a sum without any value is empty."""
     return table.groupby(list(by), sort=False, observed=True).sum(min_count=1).reset_index()
 
 
 def operators(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return one row per operator with its shapes, caller, module and direction, longest first, per step.
 
-    called: as of this name, or carried; joined: its launches, by which it is held against peaks, byte/s and flop/s.
+    Args:
+        called: sums by owner, from sum_by_owner or apply_other_times.
+        joined: launches with counters, for bound and efficiency; None without them.
+        peaks: measured rates by name, in byte/s and flop/s.
     """
     table = _shared(called, called["total_ns"].sum()).merge(_counted(joined, OWNER, peaks), on=OWNER, how="left")
     table["bound"] = table["bound"].fillna("")
@@ -151,8 +156,13 @@ def layers(
 ) -> pd.DataFrame:
     """Return one row per module and direction, in call order, children after parents, per step.
 
-    Args: as operators has them, and modules: those that were called, in so many steps. All but `self_ns` includes what
-    is below a module in the tree, whose root is STEP; `share` is of all.
+    All values but `self_ns` include the modules below a module in the tree, whose root is STEP. `share` is relative to
+    the whole step.
+
+    Args:
+        called, joined, peaks: as for operators.
+        modules: rows of the table of called modules.
+        steps: number of steps that they cover.
     """
     own = _summed(called[[*NODE, *SUMS]].astype(dict.fromkeys(NODE, "object")), NODE)
     table = _nodes(own, SUMS)

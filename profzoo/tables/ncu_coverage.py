@@ -27,7 +27,7 @@ COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 
 
 def shares_whole(table: pd.DataFrame) -> str | None:
-    """Return what is wrong with a cell's table whose rows do not add up to all of its GPU time; None for nothing."""
+    """Return what is wrong with a cell's table if its rows do not add up to all of its GPU time; else None."""
     shares = table["share"].dropna()
     if len(shares) and abs(shares.sum() - 1) > nsys_tables.ROUNDING:
         return f"shares of GPU time add up to {shares.sum():.6f}: rows are missing"
@@ -49,15 +49,15 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
     """Return one row per configuration that either tool saw, those that ncu missed first, longest first.
 
     Args:
-        nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
-        census: every launch of its window, where the set's launches were chosen from them.
+        nsys: rows of a cell's nsys.csv.
+        ncu: rows of an ncu.{set}.csv of the same cell.
+        census: all launches of ncu's window, if the set's launches were chosen from them.
 
-    `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
-    `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `time_spread` is the longest
-    over the shortest of the launches that one stands for, where these differ most, `other_launches` how many ncu
-    profiled where it was to profile others, or more or fewer, by what the census says. `cause` says what is known of
-    why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of that name
-    was not launched at all.
+    `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the reverse). `launches`, `total_ns`
+    and `share` are nsys's, over its window; they are empty for an extra configuration. `time_spread` is the largest
+    ratio of the longest to the shortest launch that one profiled launch represents. `other_launches` is the number of
+    profiled launches that differ from the plan. `cause` says why a configuration is missing or extra: it was launched
+    but not chosen, the kernel was launched with another configuration, or the kernel was not launched at all.
     """
     traced = (
         nsys_tables.launches_in_steps(nsys)
@@ -94,11 +94,10 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
     """Return numbers of configurations that nsys traced and ncu profiled, their share of GPU time, and what is missing.
 
-    `uneven_time` is the share of GPU time in configurations of which one launch stands for some that take unlike times,
-    so that its counters say less about these, `other_launches` of those of which other launches were profiled than
-    planned. `missing` names functions of missing configurations, the longest first;
-    `other_choice` says whether either tool saw a kernel that the other did not, as where cuDNN chose another algorithm
-    from one run to the next.
+    `uneven_time` is the share of the GPU time in configurations where one launch represents launches of different
+    times, so its counters say less about these. `other_launches` is the share in configurations of which other launches
+    were profiled than planned. `missing` names functions of missing configurations, the longest first. `other_choice`
+    says whether either tool saw a kernel that the other did not, as when cuDNN chose another algorithm in one run.
     """
     missing, extra = compared[compared["status"] == MISSING], compared[compared["status"] == EXTRA]
     covered = compared[compared["status"] == COVERED]
@@ -128,7 +127,11 @@ def _cause(status: str, kernel_seen: bool) -> str:
 
 
 def main(nsys: str, ncu: str, census: str | None, csv: str) -> None:
-    """Read a cell's exported CSV and write the comparison; DataError where ncu measured ranges."""
+    """Read a cell's exported CSV and write the comparison.
+
+    Raises:
+        DataError: ncu measured ranges instead of launches.
+    """
     if "mangled" not in reading.rows(ncu)[0]:
         raise DataError(f"{ncu} measures ranges, which hold no launches to compare: take a section set of launches")
     traced, profiled = reading.read(nsys, nsys_tables.TABLE), reading.read(ncu, export_schema.TABLE)

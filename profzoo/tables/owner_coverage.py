@@ -1,4 +1,4 @@
-"""Tells how much of a step's GPU time has an owning layer, and how much other tools saw launch by launch."""
+"""Computes how much of a step's GPU time has an owning layer, and how much other tools saw launch by launch."""
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from profzoo.launches.joined_step import UNALIGNED, Joined
 from profzoo.launches.step_joining import BY
 from profzoo.tables import dictionary
 
-# What is of no module, and of no part of the step that has a name.
+# Owners that name neither a module nor a part of the step.
 UNNAMED = ("(graph)", "(outside)", "(step)", UNALIGNED)
 SHARES = ["operator_share", "module_share", "aligned_launches", "aligned_share", "nsys_share"]
 COLUMNS = ["launches", "total_ns", *SHARES, "unowned"]
@@ -22,13 +22,15 @@ TABLE = Table(
 
 
 def make_owner_coverage(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
-    """One row: launches and GPU time of a step, and of this time the shares that have an operator, and a module or a
-    named owner; the shares of kernels, and of their time, that have a like in torch's steps, and those that nsys timed,
-    empty without these tools. `unowned` names the operators with most time that have neither.
+    """Return one row: launches and GPU time per step, and the shares of the time with an owner.
+
+    `operator_share` and `module_share` are the shares of the time with a known operator, and with a module or another
+    named owner. `aligned_launches`, `aligned_share` and `nsys_share` are shares of kernels, empty without other tools.
+    `unowned` names the operators with the most time that has no named owner.
 
     Args:
-        called: of layers.sum_by_owner or layers.apply_other_times; joined: launches of other tools, None where there
-            are none.
+        called: sums by owner, from layers.sum_by_owner or layers.apply_other_times.
+        joined: launches of other tools; None without them.
     """
     ns, module = called["total_ns"], called["module"].astype("str")
     total, named = max(float(ns.sum()), 1.0), ~module.isin(UNNAMED)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import KERNEL, OWNER, UNALIGNED, Joined
 from profzoo.range_names import STEP
@@ -41,7 +42,7 @@ def main(torch: OfTorch, others: Others, csv: str) -> None:
     """Read what each tool saw of the cell's own ranges; write one table, without rows where it has none."""
     peaks = roofline.read_peaks(others.peaks) if others.peaks else {}
     parts = []
-    whole_run = bool(others.nsys) and read_json(others.sidecar, OF_SIDECAR).get("capture") == "run"
+    whole_run = bool(others.nsys) and read_facts(others.sidecar, OF_SIDECAR).get("capture") == "run"
     if others.nsys and (traced := nsys_ranges.read_user_ranges(others.nsys, whole_run)):
         parts.append(_of_nvtx(traced, others, peaks))
     if torch.ranges and len(paths := reading.read(torch.ranges, torch_ranges.TABLE)):
@@ -62,7 +63,7 @@ def _of_nvtx(traced: TracedRanges, others: Others, peaks: Mapping[str, float]) -
             owned = _as_owners(launches.assign(kind=KERNEL), traced.by_step["user_range"])
             counted = _count_work(layer_sums.join_tools(others, owned, launches), paths, peaks)
     clock = "cpu" if own is None else "gpu"
-    return user_ranges.add_up(paths, traced.steps, own, counted).assign(api=NVTX, tool="nsys", clock=clock)
+    return user_ranges.add_up(paths, traced.steps, own, counted).assign(api=NVTX, tool=nsys_ranges.TOOL, clock=clock)
 
 
 def _of_record_function(
@@ -72,7 +73,7 @@ def _of_record_function(
 
     nsys: launches by step; None without any.
     """
-    steps = count_profiled_steps(read_json(torch.sidecar, OF_SIDECAR))
+    steps = count_profiled_steps(read_facts(torch.sidecar, OF_SIDECAR))
     sums, kept, kinds = [], [], set[str]()
     for part in reading.parts(torch.launches, owners.TABLE):
         rows = part[part["kind"].isin([KERNEL, "operator"]) & part[STEP].notna()]
@@ -80,11 +81,11 @@ def _of_record_function(
         sums.append(_by_range(rows.assign(range=rows[COLUMN], launches=1.0, total_ns=rows["ns"])))
         if nsys is not None or others.census:
             kept.append(_as_owners(rows[ALIGNED], rows[COLUMN]))
-    own, tool, counted = _by_range(pd.concat(sums).reset_index()) / steps, "torch", None
+    own, tool, counted = _by_range(pd.concat(sums).reset_index()) / steps, torch_ranges.TOOL, None
     on_gpu = KERNEL in kinds
     owned = pd.concat(kept, ignore_index=True) if kept else None
     if owned is not None and on_gpu and nsys is not None:
-        joined, tool = joined_step.join_nsys_launches(nsys, owned), "nsys"
+        joined, tool = joined_step.join_nsys_launches(nsys, owned), nsys_ranges.TOOL
         rows = joined.launches.assign(range=joined.launches["module"], launches=1.0, total_ns=joined.launches["ns"])
         own = _by_range(rows) / joined.steps
     if owned is not None and on_gpu and others.census:

@@ -12,9 +12,9 @@ from profzoo.tools.nsys.ranks import COLUMNS, TABLE
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
     """Return the rows of all cells, with shares of the step and each process's deviation from the cell's mean.
 
-    `waiting_ns` is the process's communication beyond the shortest in its cell, which waits for nobody: time that it
-    spent on waiting for the others. `communication_share` and `exposed_share` are of the step's wall time,
-    `overlap_share` of the communication; `imbalance` is the process's compute_ns over the mean of its cell's, less one.
+    `waiting_ns` is the process's communication time beyond the shortest in its cell: the time that it waits for other
+    processes. `communication_share` and `exposed_share` are relative to the step's wall time, and `overlap_share` to
+    the communication time. `imbalance` is the process's compute_ns over the mean of its cell, minus one.
     """
     frames = [table.assign(**cell) for cell, table in tables]
     together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*CELL, *COLUMNS])
@@ -31,7 +31,7 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
 
 
 def tabulate_ranks(paths: Sequence[str]) -> pd.DataFrame:
-    """Return the same table from the cells' files."""
+    """Return the table of all processes from the cells' files."""
     return across_cells(cell_tables.read(paths, TABLE))
 
 

@@ -1,11 +1,11 @@
 """Compares counted work with measured peaks: what bounds a launch, class of kernels or cell, and how closely.
 
-A kernel takes at least as long as its DRAM traffic at the DRAM's peak, its L2 traffic at L2's, and its operations at
-the peak of each arithmetic, those of SIMT units and of tensor cores apart, as they may run side by side. The longest of
-these is its bound; that time over the measured one is its efficiency. Operations and bytes are ncu's counts, of the
-mean launch; times are nsys's, which ncu does not stretch. Where counts are estimated, `_low` and `_high` hold what all
-launches would say nine times in ten: of rates by the delta method (Cochran, Sampling Techniques, 1977, 6.3), as if what
-they are made of were off independently.
+A kernel takes at least as long as its DRAM traffic at the peak of DRAM, its L2 traffic at the peak of L2, and its
+operations at the peak of their arithmetic. SIMT units and tensor cores are separate, because they may run side by side.
+The longest of these times is the kernel's bound. This time over the measured time is its efficiency. Operations and
+bytes are ncu's counts for the mean launch; times are nsys's, because ncu lengthens them. If counts are estimated,
+`_low` and `_high` are the ends of 90 % confidence intervals. Those of rates use the delta method (Cochran, Sampling
+Techniques, 1977, 6.3) and treat the errors of numerator and denominator as independent.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,9 @@ from profzoo.kernels.counters import FREEDOM, HIGH, LOW
 from profzoo.tables import dictionary
 from profzoo.tools.ncu.estimates import interval_half_width
 
-# The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
-# matrix products, which use tensor cores for it: fp32's, which it at least reaches, makes its times upper bounds.
+# The measured peak for each counted arithmetic. The benchmark has no peak for half precision on SIMT units, because its
+# matrix products use tensor cores. The peak of fp32, which half precision at least reaches, gives an upper bound of
+# time.
 SIMT = {"fp64_flop": "fp64", "fp32_flop": "fp32", "fp16_flop": "fp32"}
 TENSOR = {
     "tensor_bf16_flop": "bf16",
@@ -68,9 +69,11 @@ def read_peaks(path: str | Path) -> dict[str, float]:
 
 
 def bound_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """Return COLUMNS for each row of a kernel table, one launch each; empty where counts or times are missing.
+    """Return COLUMNS for the mean launch of each row of a kernel table; empty if counts or times are missing.
 
-    peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
+    `intensity` is in flop per byte of DRAM traffic.
+
+    kernels: rows of a kernel table. peaks: measured rates by name, in byte/s and flop/s.
     """
     table, counted = _held(kernels["mean_ns"], kernels, peaks), _counted(kernels)
     unsure = _unsure(kernels, peaks)
@@ -83,8 +86,8 @@ def bound_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.Data
 def bound_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return COLUMNS for each group of rows, per step, with the share of its time that they cover.
 
-    Only rows with time and counts go in: `counted_share` says how much of the group's GPU time these take. The least
-    times of the group are the sums of those of its launches, each of which has its own bound.
+    Only rows with time and counts are included; `counted_share` is their share of the group's GPU time. The bound of a
+    group is the sum of the bounds of its launches.
     """
     known = kernels[_counted(kernels) & kernels["total_ns"].notna()]
     rows = _held(known["mean_ns"], known, peaks)
@@ -108,8 +111,9 @@ def bound_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float
 
 
 def sums(kernels: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """SUMMED for each group of a kernel table's rows, per step, with the ends of their intervals: each over the rows in
-    which it was counted, whatever else was; empty where it was in none.
+    """Return SUMMED per step for each group of a kernel table's rows, with the ends of their intervals.
+
+    Each sum is over the rows in which the quantity was counted; it is empty if there are none.
     """
     times, keys = kernels["launches"].to_numpy(), [kernels[name] for name in by]
     values = _held(kernels["mean_ns"], kernels, {})[SUMMED].mul(times, axis=0)

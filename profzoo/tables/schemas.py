@@ -37,12 +37,12 @@ def _numbers(names: Sequence[str], kind: Kind = column_types.NUMBER) -> dict[str
 def _across(
     table: Table, key: Sequence[str] = (), holds: Callable[[pd.DataFrame], str | None] = lambda table: None
 ) -> Table:
-    """What is declared of the tables of all cells in one."""
+    """Return the declaration of a table that joins the tables of all cells."""
     return Table(columns=_texts() | dict(table.columns), key=[*CELL, *key], holds=holds, about=table.about)
 
 
 def _added() -> dict[str, Column]:
-    """The meaning of columns that tools add to the table of cells."""
+    """Return the descriptions of columns that tools add to the table of cells."""
     found = [getattr(activity, "OF_CELL", {}) for activity in tools.activities().values()]
     return {name: column for columns in found for name, column in columns.items()}
 
@@ -158,7 +158,7 @@ TABLES: Mapping[str, Table] = {
 
 
 def read_table(name: str, path: str | Path) -> pd.DataFrame:
-    """Read a table across cells by its name; DataError where the file does not fit the declaration."""
+    """Read a table across cells by its name; raise DataError if the file does not match the declaration."""
     return reading.read(path, TABLES[name])
 
 

@@ -1,13 +1,13 @@
 """Computes shares of an unprofiled step: GPU work, waiting for other processes, and each cause of idle time."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.tools.nsys.steps import CAUSES, FEEDING
 
-# What the GPU does, what it waits for: in the order in which figures and pages show them.
+# Kinds of GPU work, and causes of waiting, in the order of figures and pages.
 WORK = ("kernels", "copy", "transfer", "communication")
 IDLE = (*(f"idle_{cause}" for cause in CAUSES), "idle_unknown")
 PARTS = (*WORK, "waiting", *IDLE)
@@ -18,11 +18,11 @@ LAUNCHING = tuple(f"idle_{cause}" for cause in FEEDING)
 def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
     """Return PARTS of each row of the table of steps; they add up to one.
 
-    How long the GPU works follows from its time under nsys and the unprofiled step; with what, and what it waits for
-    the rest of the time, from the proportions under nsys. `kernels` is time with a kernel that does not communicate,
-    `transfer` with nothing but copies of which one is between host and device, `copy` with nothing but others and
-    memsets, `communication` with nothing but kernels at work that do, `waiting` with these waiting for other processes.
-    `idle_unknown` is idleness of a step whose GPU never idled under nsys.
+    The GPU's busy share is its busy time under nsys over the unprofiled step. The kinds of work, and the causes of idle
+    time, have the proportions that they have under nsys. `kernels` is time with a running kernel that does not
+    communicate. In the other parts no such kernel runs: `transfer` has a copy between host and device, `copy` only
+    other copies and memsets, `communication` only communication kernels, and `waiting` only communication kernels that
+    wait for other processes. `idle_unknown` is idle time if the GPU was never idle under nsys.
     """
     exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)
     copying = steps["copy_ns"] - steps["transfer_ns"]
@@ -45,21 +45,23 @@ def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
-    """Return the share of the step in which the GPU waits for launches, which fewer launches or a graph cure."""
+    """Return the share of the step in which the GPU waits for launches; fewer launches or a CUDA graph reduce it."""
     return shares[list(LAUNCHING)].sum(axis=1)
 
 
-def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[str]) -> float:
-    """Return a lower bound of the step's share that the GPU idles or waits for these causes, at least 0.
+def least(step: Row, shares: Mapping[str, float], names: Sequence[str]) -> float:
+    """Return a lower bound of the step's share in which the GPU is idle for these causes, at least 0.
 
-    A profiler only adds to what the GPU waits for, so that the other causes together take no more time of the
-    unprofiled step than they took under it; what idleness remains is that of these.
+    A profiler only lengthens idle time. In the unprofiled step, the other causes therefore take at most as long as
+    under the profiler. The rest of the idle time belongs to these causes.
 
     Args:
-        step: a row of the table of steps; shares: its PARTS; names: the causes, those of PARTS that are not WORK.
+        step: a row of the table of steps.
+        shares: its PARTS.
+        names: the causes; they are among PARTS, but not in WORK.
 
-    A step of 3 ms whose GPU idles for half of it, and under the profiler, where it takes 6, for 4 ms by launching and
-    0.3 by its input, waits for launches for at least 1.5 - 0.3 ms:
+    The GPU is idle for half of a step of 3 ms. Under the profiler, the step takes 6 ms; its idle time is 4 ms for host
+    and 0.3 ms for input. So the unprofiled step is idle for the host for at least 1.5 - 0.3 ms:
 
     >>> step = {"step_ns": 3.0, "waiting_ns": 0, "idle_host_ns": 4.0, "idle_input_ns": 0.3}
     >>> step |= {"idle_synchronisation_ns": 0, "idle_latency_ns": 0, "idle_launch_ns": 0}
@@ -72,7 +74,9 @@ def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[
 
 
 def amdahl(share: float, cured: float) -> float:
-    """Return the speedup when the cured part of a share of the time goes (Amdahl 1967).
+    """Return the speedup if a part of a share of the time is saved (Amdahl 1967).
+
+    share: share of the time, 0 to 1. cured: saved part of this share, 0 to 1.
 
     >>> amdahl(0.5, 1)
     2.0

@@ -1,11 +1,13 @@
 """Counts the steps over which the numbers of a tool's export are summed."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.tools.nsys.trace import NO_WHOLE_STEP
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 # Of a sidecar.
 NEEDS: fact.Needs = {
@@ -15,11 +17,11 @@ NEEDS: fact.Needs = {
 }
 
 
-def count_profiled_steps(sidecar: Mapping[str, Any]) -> int:
+def count_profiled_steps(sidecar: "Sidecar") -> int:
     """Return the number of steps in an export's sums; of a damaged or whole-run trace, the steps in it.
 
     Raises:
-        DataError: it holds none.
+        DataError: the trace has no steps.
     """
     cell = sidecar["cell"]
     if sidecar.get("capture") != "run" and "traced_steps" not in sidecar:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo import tools
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tables import (
     baseline_steps,
     cell_tables,
@@ -20,12 +21,14 @@ from profzoo.tables import (
     user_ranges,
     version_columns,
 )
-from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import steps as nsys_steps
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
-Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}
 
@@ -35,24 +38,26 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     activity = tools.activities()[tool]
     found: Exported = []
     for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True):
-        facts = read_json(sidecar, {**OF_TOOL, **activity.FACTS})
+        facts = read_facts(sidecar, {**OF_TOOL, **activity.FACTS})
         cell_tables.check_sidecars(sidecar, facts)
         found.append((tool, *exported, facts))
     return found
 
 
 def _measured(
-    timed: baseline_steps.Timed, exported: Exported, counted: Sequence[str]
-) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
-    """Return tool, cell and sidecar of all inputs; counted: ncu's where it has no table of its own."""
+    timed: baseline_steps.Timed, exported: Exported, counted: Mapping[str, Sequence[str]]
+) -> "list[tuple[str, Mapping[str, str], Sidecar]]":
+    """Return tool, cell and sidecar of all inputs; counted: sidecars of tools without a table here, by tool."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
     found += [(tool, cell, facts) for tool, cell, _, facts in exported]
-    return found + [("ncu", cell_tables.cell_of(path), read_json(path)) for path in counted]
+    return found + [
+        (tool, cell_tables.cell_of(path), read_facts(path)) for tool, paths in counted.items() for path in paths
+    ]
 
 
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
-    timed = baseline_steps.read(inputs["time"], inputs["time_sidecar"])
+    timed = baseline_steps.read(inputs[tools.BASELINE], inputs[f"{tools.BASELINE}_sidecar"])
     exported = [
         entry
         for tool in tools.activities()
@@ -61,14 +66,15 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
     cells, activity = cell_tables.add_tool_columns(cell_tables.cells(timed), exported), cell_tables.activity(exported)
-    cells = version_columns.add_version_columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
+    counted = {tool: inputs.get(f"{tool}{tools.COUNTED}", []) for tool in tools.that(tools.COUNT)}
+    cells = version_columns.add_version_columns(cells, _measured(timed, exported, counted))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
     own_ranges = cell_tables.read(inputs.get("user_ranges", []), user_ranges.TABLE)
     write_csv(user_ranges.append_user_ranges(cell_tables.ranges(exported), own_ranges), outputs["ranges"])
     processes = rank_imbalance.read(inputs.get("ranks", []))
-    traced = cell_tables.read(inputs.get("nsys_steps", []), nsys_steps.TABLE)
+    traced = cell_tables.read(inputs.get("steps", []), nsys_steps.TABLE)
     write_csv(cell_tables.steps(cells, traced, processes), outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [

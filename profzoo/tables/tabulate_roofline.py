@@ -20,8 +20,8 @@ LEADING = ["level", *CELL, *LEVELS["launch"]]
 def make_roofline(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
     """Return one row per cell, then per class, range, and launch configuration by range.
 
-    Times and counts of a launch are those of one launch, of the others per step; `counted_share` is the share of GPU
-    time that has counters.
+    Times and counts are per launch in rows of launch configurations, and per step in all others. `counted_share` is the
+    share of the GPU time that has counters.
     """
     frames = [
         roofline.bound_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level)
@@ -34,7 +34,7 @@ def make_roofline(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFram
 
 
 def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
-    """Read the tables and write the CSV; DataError where cells ran on another device than the peaks."""
+    """Read the tables and write the CSV; raise DataError if cells ran on another device than the peaks."""
     measured, ran = (
         read_json(f"{peaks}.json", {"device": fact.TEXT})["device"],
         set(schemas.read_table("cells", cells)["device"]),
@@ -42,7 +42,7 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
     if ran != {measured}:
         others = ", ".join(sorted(ran - {measured}))
         raise DataError(
-            f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
-            "set the key gpu to it"
+            f"{peaks} was measured on {measured}, but cells ran on {others}: measure the peaks of {others} under "
+            "another name, and set the key gpu to that name"
         )
     write_csv(make_roofline(schemas.read_table("kernels", kernels), roofline.read_peaks(peaks)), csv)

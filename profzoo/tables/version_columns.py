@@ -1,21 +1,25 @@
 """Adds the versions that each cell was measured with to the table of cells."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo.tables.schemas import CELL, VERSION, VERSIONS
 from profzoo.tools import tool_versions
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 
 def add_version_columns(
-    cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]
+    cells: pd.DataFrame, measured: "Iterable[tuple[str, Mapping[str, str], Sidecar]]"
 ) -> pd.DataFrame:
-    """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty where there is none.
+    """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty without the program.
 
-    measured: tool, cell and sidecar of all that the cells' rows and other tables are made of. Where the tools of a cell
-    were run with several versions, all of them are named, with who had which.
+    If the tools of a cell ran with different versions, the column names all versions, each with its tools.
+
+    measured: tool, cell and sidecar of each input of the tables.
     """
     found: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
     for tool, cell, facts in measured:

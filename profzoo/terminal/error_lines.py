@@ -4,11 +4,11 @@ import difflib
 import re
 from collections.abc import Collection
 
-# What the rules themselves raise once they have found what is wrong, in a line that stands for itself.
+# The function in which profzoo's own checks raise errors; their messages need no traceback.
 CHECKED = re.compile(r"^  File .*, in run_checked$", re.MULTILINE)
 PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
-# The end of a run of which blocks on each failure have been told.
+# Messages at the end of a run that repeat failures which were reported before.
 TOLD = (
     "At least one job did not complete successfully.",
     "non-zero exit status",
@@ -17,7 +17,7 @@ TOLD = (
 
 
 def shorten_error(message: str, targets: Collection[str]) -> str:
-    """What Snakemake says of an error, as short as it can be said; empty where it has been told.
+    """Return Snakemake's message about an error, shortened; empty if the error has been reported before.
 
     targets: names of rules that a user may type.
 

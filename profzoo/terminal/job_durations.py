@@ -13,15 +13,15 @@ from profzoo.terminal.job_titles import Task
 
 SHIPPED = Path(__file__).with_name("costs.yaml")
 FILES = (SHIPPED.name,)
-# As many jobs of other machines as count beside those of a kind that ran here.
+# Number of jobs on this machine that count as much as the shipped duration of other machines.
 ELSEWHERE = 2
-# Of what is not in the table: a measurement, and another job.
+# Seconds of jobs that are not in the table: of a measurement, and of any other job.
 UNKNOWN_S, UNKNOWN_LIGHT_S = 10.0, 2.0
 
 
 @dataclass(frozen=True)
 class EarlierTimes:
-    """What earlier runs took: seconds by kinds of benchmarks; gpu: whether shipped figures are those of a GPU."""
+    """Durations of earlier runs in seconds, by kind of benchmark; gpu: whether to use shipped durations of a GPU."""
 
     by_kind: Mapping[str, list[float]]
     gpu: bool
@@ -29,7 +29,7 @@ class EarlierTimes:
 
 @cache
 def shipped_durations() -> dict[str, dict[str, float]]:
-    """Seconds that jobs took on other machines, by kind, under `gpu`, `cpu` and `light`: these, and those of tools."""
+    """Return durations on other machines in seconds, by `gpu`, `cpu` or `light` and by kind of job."""
     found = strict_yaml.load_yaml(SHIPPED)
     own = [part.get("costs", {}) for part in schema.tool_schemas().values()]
     return {
@@ -55,7 +55,7 @@ def benchmark_kind(benchmark: str) -> str:
 
 
 def read_benchmarks(folder: Path, gpu: bool) -> EarlierTimes:
-    """What earlier runs left in a folder of benchmarks."""
+    """Read the durations of earlier runs from a folder of benchmarks; gpu: as for EarlierTimes."""
     by_kind: dict[str, list[float]] = {}
     for path in folder.glob("*/*.tsv"):
         if (took := read_benchmark(path)) is not None:
@@ -80,7 +80,7 @@ def expect_duration(task: Task, earlier: EarlierTimes) -> tuple[float, bool]:
 
 
 def _own(task: Task) -> float | None:
-    """What the same job took before, by its benchmark or, of results without one, by its sidecar."""
+    """Return the seconds of the job's last run, from its benchmark or else from its sidecar; None if unknown."""
     took = read_benchmark(Path(task.benchmark)) if task.benchmark else None
     if took is None and task.sidecar:
         try:

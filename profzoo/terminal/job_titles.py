@@ -1,23 +1,25 @@
-"""What a job of the workflow is to a reader: the cell and the tool of a measurement, or the kind of what follows it."""
+"""Names jobs of the workflow for readers: cell and tool of a measurement, or the kind of another job's outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Rules that measure, besides those of tools: what they are called, and the phase where no wildcard has it.
+from profzoo.tools import BASELINE
+
+# Measuring rules besides the rules of tools: their names for readers, and the phase if no wildcard holds it.
 MEASURING: Mapping[str, tuple[str, str]] = {
     "train_weights": ("weights", "train"),
-    "time_training": ("time", "train"),
-    "time_inference": ("time", "inference"),
+    "time_training": (BASELINE, "train"),
+    "time_inference": (BASELINE, "inference"),
     "time_in_turn": ("in turn", ""),
     "measure_peaks": ("peaks", ""),
     "probe_ncu": ("probe", ""),
     "try_settings": ("trials", ""),
 }
-# Those of tools, such as profile_ncu and profile_ncu_sampled.
+# Beginning of the names of tools' rules, such as profile_ncu and profile_ncu_sampled.
 OF_TOOLS = "profile_"
-# What other jobs make, by the first word of their rules.
+# Kinds of outputs of other jobs, by the first word of their rules.
 KINDS = {"tabulate": "tables", "expect": "tables", "draw": "figures", "write": "pages"}
 EXPORTS = "exports"
 
@@ -26,8 +28,8 @@ EXPORTS = "exports"
 class Task:
     """Describes a job for readers.
 
-    cell: what it is about, such as `unet train`; empty for what is about all of them. what: `nsys`, `ncu deep`, or the
-    kind of what it makes. outputs: its files; sidecar: of a measurement; benchmark: what it took when it last ran.
+    cell: the cell, such as `unet train`; empty for a job on all cells. what: the tool (`nsys`, `ncu deep`), or the kind
+    of its outputs. measures: whether it is a measurement. outputs, sidecar, benchmark, logs: paths of its files.
     """
 
     rule: str
@@ -41,12 +43,12 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Cell and tool, as lines begin."""
+        """Return cell and tool, with which lines about the job begin."""
         return f"{self.cell}  {self.what}" if self.cell else self.what
 
 
 def rule_kind(rule: str) -> tuple[str, str, bool]:
-    """What a rule is called, its phase where no wildcard has that, and whether it measures.
+    """Return a rule's name for readers, its phase if no wildcard holds it, and whether it measures.
 
     >>> rule_kind("profile_ncu_sampled"), rule_kind("time_training"), rule_kind("draw_figure")
     (('ncu', '', True), ('time', 'train', True), ('figures', '', False))
@@ -58,7 +60,7 @@ def rule_kind(rule: str) -> tuple[str, str, bool]:
 
 
 def describe_job(job: Any) -> Task:
-    """What one of Snakemake's jobs is. Its params are left alone, which take a while to work out for a whole zoo."""
+    """Describe one of Snakemake's jobs, without its params, because these take long to compute for a whole zoo."""
     rule, wildcards = job.rule.name, dict(job.wildcards_dict)
     what, phase, measures = rule_kind(rule)
     named = [wildcards.get("model", wildcards.get("gpu", "")), wildcards.get("phase", phase)]

@@ -1,4 +1,4 @@
-"""A logger plugin of Snakemake that says little: a plan, a line a measurement, warnings once, mistakes in one line."""
+"""A logger plugin of Snakemake: prints a plan, one line per measurement, each warning once, and errors in one line."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from profzoo.terminal import error_lines, measurement_summary, phrases, run_end,
 from profzoo.terminal.progress import Progress
 from profzoo.terminal.run_plan import Place
 
-# Of what Snakemake says without a kind, what readers can do without. Whatever is not known here is shown.
+# Beginnings of Snakemake's messages that are not shown. Any other message is shown.
 NOISE = (
     "Building DAG of jobs", "Using shell:", "Provided ", "Rules claiming", "Singularity containers: ignored",
     "Group jobs:", "Conda environments: ignored", "Select jobs to execute", "Assuming unrestricted shared",
@@ -24,11 +24,11 @@ NOISE = (
     "DAG of jobs will be updated after completion", "Updating checkpoint dependencies",
 )  # fmt: skip
 LOG = "Complete log(s):"
-# Without a measurement that ends, how long it is silent.
+# Seconds without a message after which the progress of other jobs is shown.
 SILENCE_S = 20.0
-# Where nobody looks, lines are as long as they are.
+# Width of lines that do not go to a terminal.
 ENDLESS = 10_000
-# What Snakemake says where a user ends a run, by SIGINT or by SIGTERM: jobs that fail from then on were ended.
+# Snakemake's messages when a user ends a run, by SIGINT or SIGTERM; jobs that fail afterwards were ended by this.
 ENDING = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
 
@@ -36,7 +36,7 @@ Planned = Callable[[], tuple[Progress, Place, float, Mapping[int, Sequence[str]]
 
 
 class LogHandler(LogHandlerBase):
-    """What Snakemake tells of a run, for a reader; `attach` says to where and of which run."""
+    """Prints Snakemake's events of a run for a reader; `attach` sets the stream and the run."""
 
     writes_to_stream = True
     writes_to_file = False
@@ -45,7 +45,7 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        """What is not known yet."""
+        """Initialise the handler before its run is known."""
         self.progress: Progress | None = None
         self.place = Place(0, False)
         self.said: set[str] = set()
@@ -55,38 +55,38 @@ class LogHandler(LogHandlerBase):
         self.attach(sys.stderr, _nothing, tuple)
 
     def attach(self, stream: TextIO, planned: Planned, targets: Callable[[], Sequence[str]]) -> None:
-        """Tell the run that is planned so on this stream; targets: what a user may type."""
+        """Set the stream, and functions that return the planned run and the names of rules that a user may type."""
         self.stream, self.planned, self.targets = stream, planned, targets
         self.terminal = bool(getattr(stream, "isatty", bool)())
         plain = self.common_settings.nocolor or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.colours = self.terminal and not plain
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say what is to be said of it; what goes wrong in here ends no run."""
+        """Print a message about a record, if any; an error in this handler does not end the run."""
         try:
             self._tell(record)
         except Exception:
             self.handleError(record)
 
     def say(self, line: str, colour: str = "") -> None:
-        """Print a line, in a colour where that can be seen."""
+        """Print a line, in colour if the terminal shows colours."""
         self.spoke = time.monotonic()
         self.stream.write(f"\033[{COLOURS[colour]}m{line}\033[0m\n" if colour and self.colours else f"{line}\n")
         self.stream.flush()
 
     def close_run(self) -> None:
-        """What is said last."""
+        """Print the summary at the end of the run."""
         if self.progress:
             for line in run_end.format_run_end(self.progress, time.monotonic() - self.began, self.width, self.ended):
                 self.say(line)
 
     def ended_by_user(self, number: int) -> bool:
-        """Whether a job ended because its user had ended the run."""
+        """Return whether a job ended because the user had ended the run."""
         return number in self.ended_jobs
 
     @property
     def width(self) -> int:
-        """Characters that a line may have."""
+        """Return the number of characters that a line may have."""
         if not self.terminal:
             return ENDLESS
         try:
@@ -135,7 +135,7 @@ class LogHandler(LogHandlerBase):
         return self.progress
 
     def _plan(self) -> None:
-        # A dry run is told twice.
+        # Snakemake announces a dry run twice.
         if self.progress is not None:
             return
         self.progress, self.place, guessed, reasons = self.planned()
@@ -193,7 +193,7 @@ class LogHandler(LogHandlerBase):
         return [f"~{phrases.format_estimate(left)} left"] if left >= 1 and not self.place.remote else []
 
     def _parts(self, parts: Sequence[str], colour: str = "") -> None:
-        """Parts of a line, of which the last go where there is no room."""
+        """Print the parts of a line, without the last ones if there is no room for them."""
         kept = list(parts)
         while len(kept) > 1 and len("  ".join(kept)) > self.width:
             kept.pop()

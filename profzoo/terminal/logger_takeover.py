@@ -1,7 +1,7 @@
 """Replaces Snakemake's own messages by the messages of this package, unless the user has asked for Snakemake's.
 
-Snakemake finds logger plugins among installed packages only, and by then has read its command line; this one is part of
-a checkout, so it takes over once the Snakefile is read.
+Snakemake finds logger plugins only among installed packages, before it reads the Snakefile. This plugin is part of a
+checkout, so it replaces Snakemake's own after the Snakefile is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from profzoo.terminal.progress import Progress
 from profzoo.terminal.run_plan import Place
 from profzoo.workflow import snakemake_internals, up_to_date
 
-# What reasons of Snakemake come to in a word or two.
+# Snakemake's reasons for running a job, in a few words.
 REASONS = {
     "missing_output": "not there yet",
     "incomplete_output": "was cut off",
@@ -28,7 +28,7 @@ REASONS = {
 
 
 def take_over(workflow: Any) -> LogHandler | None:
-    """Have this workflow's run told so; None where Snakemake is to tell it, by --logger, -q, -p, --verbose or such."""
+    """Replace Snakemake's log handler; return None if the user wants Snakemake's messages (--logger, -q, -p ...)."""
     theirs = snakemake_internals.own_stream_handler(workflow)
     if theirs is None:
         return None
@@ -44,13 +44,16 @@ def typed_rules(workflow: Any) -> list[str]:
 
 
 def list_rules(workflow: Any, only_targets: bool = False) -> None:
-    """Print the rules, in the place of Snakemake's own list, which has them all by name."""
+    """Print the rules for `snakemake --list`; only_targets: only rules without wildcards."""
     rules = [rule for rule in workflow.rules if not (only_targets and rule.has_wildcards())]
     print(rule_list.format_rules({rule.name: rule.docstring or "" for rule in rules}))
 
 
 def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
-    """The jobs of a run with what they should take, where they run, how much is a guess, and why each does."""
+    """Return the jobs of a run with expected durations, their place, the guessed share of the time, and their reasons.
+
+    Reasons are given by number of the job, and only in a dry run.
+    """
     dag, place = workflow.dag, find_place(workflow)
     jobs = {job.jobid: job for job in snakemake_internals.jobs_to_run(dag)}
     mine = {number: job_titles.describe_job(job) for number, job in jobs.items()}
@@ -60,7 +63,7 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
     folder = next((Path(task.benchmark).parents[1] for task in mine.values() if task.benchmark), Path("benchmarks"))
     earlier = job_durations.read_benchmarks(folder, bool(place.gpus) or place.remote)
     expected = {
-        # What cannot run takes no time.
+        # A job that cannot run takes no time.
         number: (0.0, True) if task.what.split()[0] in place.unable else job_durations.expect_duration(task, earlier)
         for number, task in mine.items()
     }
@@ -84,7 +87,7 @@ def job_reason(dag: Any, job: Any) -> list[str]:
 
 
 def describe_reason(reason: Any) -> list[str]:
-    """Why a job would run; those that only follow others have no reason of their own."""
+    """Return Snakemake's reasons for running a job; a job that only follows other jobs has none."""
     return [said for name, said in REASONS.items() if getattr(reason, name)]
 
 

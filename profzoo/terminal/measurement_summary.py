@@ -10,17 +10,17 @@ from profzoo.terminal import phrases
 from profzoo.terminal.job_titles import Task, cell_folder
 
 WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
-# A trace that takes longer to read than a look at it is worth.
+# Larger traces are not read, because that takes too long for a summary.
 LARGEST_BYTES = 200 << 20
 
 
 def summarise_measurement(task: Task, took_s: float) -> list[str]:
-    """The words on what a job measured; those that cannot be known are left out."""
+    """Return the words that summarise a measurement, without unknown values; took_s: duration of the job in seconds."""
     sidecar = _read(Path(task.sidecar))
     tool = task.what.split()[0]
     found = []
     step = sidecar.get("step_ns")
-    # Where counters are collected, launches run alone, and a step takes many times as long.
+    # A tool that counts runs launches alone, so its step takes many times as long.
     counting = tools.that(tools.COUNT)
     if tool in tools.names() and tool not in counting and isinstance(step, int | float) and step > 0:
         found.append(f"{formatting.duration(step)}/step")
@@ -46,7 +46,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _busy(trace: Path) -> float | None:
-    """The share of an nsys trace, from its first work on the GPU to its last, in which that does any."""
+    """Return the share of time in which the GPU works, between its first and last work in an nsys trace, 0 to 1."""
     try:
         if trace.stat().st_size > LARGEST_BYTES:
             return None
@@ -59,7 +59,7 @@ def _busy(trace: Path) -> float | None:
         spans = database.execute(f"{' UNION ALL '.join(parts)} ORDER BY start") if parts else iter(())
         return _covered(spans)
     except (sqlite3.Error, TypeError):
-        # No database, or one in which times are missing.
+        # The file is no database, or lacks times.
         return None
     finally:
         database.close()

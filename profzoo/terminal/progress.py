@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 
 from profzoo.terminal.job_titles import Task
 
-# Expected seconds that weigh as much as those of this run: one job that takes long does not change all that is told.
+# Seconds that are added to measured and expected time, so that a single long job does not change the whole estimate.
 DOUBT_S = 20.0
 
 
 @dataclass
 class Progress:
-    """The jobs of a run by Snakemake's numbers of them.
+    """The jobs of a run, by Snakemake's number of the job.
 
-    expected: seconds of each; measured_at_once: how many measurements run side by side, at_once: of all jobs;
-    followers: the jobs that take what a job makes; said: what a batch system has said of jobs.
+    tasks: descriptions. expected: expected seconds. measured_at_once, at_once: how many measurements, and how many jobs
+    at all, run at the same time. followers: jobs that use a job's outputs. said: messages of a batch system about jobs.
+    began: start times. took: durations in seconds. failed: failed jobs, in order.
     """
 
     tasks: Mapping[int, Task]
@@ -54,7 +55,10 @@ class Progress:
         return found
 
     def counted(self, measures: bool) -> tuple[int, int]:
-        """How many of the measurements, or of the others, are over, and of how many; the others: that can still run."""
+        """Return the numbers of finished and of all measurements (measures) or other jobs.
+
+        Measurements that failed or cannot run count as finished; other jobs that cannot run are left out.
+        """
         lost = self.lost()
         mine = {number for number, task in self.tasks.items() if task.measures == measures and task.outputs}
         mine -= set() if measures else lost

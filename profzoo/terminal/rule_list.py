@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping
 
 TYPED = ("all", "report", "figures", "compare", "trials", "doctor", "serve", "share", "verify", "clean", "help")
-FIRST = "Rules to type; `snakemake help` says with what:"
-THEN = "What they consist of, which files are made by; `snakemake FILE` makes one:"
+FIRST = "Rules for users; `snakemake help` explains their options:"
+THEN = "Rules behind these, which make single files; `snakemake FILE` makes one:"
 
 
 def format_rules(rules: Mapping[str, str]) -> str:
-    """The list.
+    """Return the list of rules as text.
 
-    rules: what each does, by name.
+    rules: description of each rule, by name.
 
     >>> print(format_rules({"tabulate": "Join.", "all": "Make."}))
-    Rules to type; `snakemake help` says with what:
+    Rules for users; `snakemake help` explains their options:
     all (Make.)
     <BLANKLINE>
-    What they consist of, which files are made by; `snakemake FILE` makes one:
+    Rules behind these, which make single files; `snakemake FILE` makes one:
     tabulate (Join.)
     """
     typed = [name for name in TYPED if name in rules]

@@ -19,7 +19,7 @@ VERDICTS, CELLS = "verdicts.csv", "cells.csv"
 def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
     """Return the summary lines; empty if the run made nothing worth reporting.
 
-    seconds: of the whole run; width: characters that a line may have; ended: whether its user ended it.
+    seconds: duration of the run; width: characters that a line may have; ended: whether the user ended the run.
     """
     done = [progress.tasks[number] for number in progress.took]
     lines = [_row("first", _first(progress))] if len(progress.failed) > 1 else []
@@ -32,7 +32,7 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     if ended:
         lines.append(_row("ended", "by you: finished results are kept; the same command continues from here"))
     folded = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
-    # Paths are there to be copied.
+    # Paths are not wrapped, so that they can be copied.
     return [*folded, *(_row("report", path) for path in pages)]
 
 
@@ -71,7 +71,7 @@ def _new(done: Sequence[Task]) -> str:
 
 
 def _best(verdicts: Path) -> list[str]:
-    """The cells in which most of a step's time is to be won, each by its largest verdict; unsteady ones last."""
+    """Return lines on the cells with the most time per step to gain, by their largest verdict; unsteady ones last."""
     cells = {(row["model"], row["phase"]): row for row in _rows(verdicts.with_name(CELLS))}
     steps = {cell: _number(row.get("step_ns")) for cell, row in cells.items()}
     unsteady = {cell: row.get("unsteady") or "" for cell, row in cells.items()}

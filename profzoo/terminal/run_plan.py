@@ -9,9 +9,9 @@ from profzoo.terminal import job_titles, phrases
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
 
-# What is measured besides what was asked for.
+# Measurements that run in addition to the requested ones.
 BESIDES = ("weights", tools.BASELINE, "peaks", "probe")
-# Runs of so few jobs that measure nothing go without a word.
+# A run of at most this many jobs, none of them a measurement, gets no headline.
 FEW = 3
 MODELS_SHOWN = 24
 REASONS_SHOWN = 2
@@ -19,9 +19,10 @@ REASONS_SHOWN = 2
 
 @dataclass(frozen=True)
 class Place:
-    """Where jobs run: on how many GPUs at a time, on none, or, where a batch system runs them, nobody knows.
+    """Where jobs run.
 
-    unable: by tool of the run why it cannot run there.
+    gpus: number of GPUs that are used at a time. remote: whether a batch system runs the jobs. unable: reasons why
+    tools of the run cannot run here, by tool.
     """
 
     gpus: int
@@ -40,7 +41,7 @@ class Place:
 def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
     """Return the plan in one line; empty if it is not worth one.
 
-    guessed: the share of the time that goes estimated from other machines.
+    guessed: share of the time that is estimated from other machines, 0 to 1.
     """
     measuring = [task for task in progress.tasks.values() if task.measures]
     others = sum(not task.measures and bool(task.outputs) for task in progress.tasks.values())
@@ -64,7 +65,7 @@ def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
 
 
 def _tool(task: Task) -> str:
-    """A measurement's tool without its section set."""
+    """Return a measurement's tool without its section set."""
     return task.what if task.rule in job_titles.MEASURING else task.what.split()[0]
 
 
@@ -75,9 +76,9 @@ def cells_to_measure(measuring: Collection[Task]) -> list[str]:
 
 
 def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int) -> list[str]:
-    """What would be made, a row a tool and a row a kind of what follows, with the time each takes and why.
+    """Return one line per tool and per kind of other job, with number of jobs, time and reasons.
 
-    reasons: why each job would run; width: characters that a line may have.
+    reasons: why each job would run, by its number; width: characters that a line may have.
     """
     numbers: dict[tuple[bool, str], list[int]] = {}
     for number, task in progress.tasks.items():
@@ -105,7 +106,7 @@ def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], wid
 
 
 def _about(progress: Progress, width: int) -> list[str]:
-    """Which models, and the pages that it all ends in."""
+    """Return lines with the models of the run, and with the pages that it makes."""
     done = progress.tasks.values()
     models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]

@@ -9,7 +9,7 @@ from profzoo import tools
 FILES = ("../tools/*/doctor.py",)
 EXTENDED = ("tools/*/doctor.py",)
 NO_GPU = frozenset({"GPU"})
-# Where the kernel shows GPUs; asking nvidia-smi takes longer than all else that is done before a run.
+# The operating system lists GPUs here; nvidia-smi would take longer than everything else before a run.
 DEVICES = Path("/dev")
 
 
@@ -19,8 +19,8 @@ def count_gpus() -> int:
 
 
 def find_unavailable(chosen: Iterable[str], device: str) -> dict[str, str]:
-    """By tool why it cannot run here, of those that surely cannot; device: of the configuration."""
-    # Some virtual machines have a GPU under another name; where nvidia-smi is, there may be one.
+    """Return the reasons why tools certainly cannot run here, by tool; device: setting of the configuration."""
+    # Some virtual machines list a GPU under another name; if nvidia-smi exists, there may be one.
     none = not count_gpus() and not shutil.which("nvidia-smi")
     found = {}
     for tool in chosen:
@@ -31,7 +31,7 @@ def find_unavailable(chosen: Iterable[str], device: str) -> dict[str, str]:
 
 def _why(tool: str, no_gpu: str) -> str:
     command, doctor = tools.commands().get(tool), tools.doctors().get(tool)
-    # A tool of profzoo's own goes on where there is no GPU, and says that there was nothing to see.
+    # A tool without a program of its own runs without a GPU, and reports that there was nothing to measure.
     if no_gpu and command and command.PROGRAM and doctor and doctor.describe_use(NO_GPU) is None:
         return f"it profiles GPUs only, and {no_gpu}"
     if command and command.PROGRAM and not shutil.which(command.PROGRAM):
@@ -40,9 +40,9 @@ def _why(tool: str, no_gpu: str) -> str:
 
 
 def list_unable_tools(unable: Mapping[str, str]) -> list[str]:
-    """Return one line per tool.
+    """Return one line per tool that cannot run here; unable: reasons by tool.
 
     >>> list_unable_tools({"ncu": "it profiles GPUs only, and there is no GPU"})
-    ['ncu cannot run here, as it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
+    ['ncu cannot run here, because it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
     """
-    return [f"{tool} cannot run here, as {why} (snakemake doctor says what can)" for tool, why in unable.items()]
+    return [f"{tool} cannot run here, because {why} (snakemake doctor says what can)" for tool, why in unable.items()]

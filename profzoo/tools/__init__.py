@@ -1,56 +1,63 @@
-"""The tools, a package each, and the registry that finds them: whatever asks which tool, asks here.
+"""The tools, one package each, and the registry that finds them.
 
-A tool is a folder with a `schema.yaml`: its part of the configuration, its place among the tools (`order`), what it
-does (`does`, of DOES) and, if known, seconds that a job of it takes on a GPU and on a CPU (`costs`). Beside that it has
-those of these modules that concern it, under these names:
+A tool is a folder with a `schema.yaml`. This file holds the tool's part of the configuration, its place among the tools
+(`order`), what it does (`does`, from schema.DOES) and, if known, the seconds of one of its jobs on a GPU and on a CPU
+(`costs`). The folder may also contain these modules:
 
-command: its command line from the configuration;
-files: what it leaves under results/, and what tables are made of;
-export: its reports as tidy CSV, called by a script of the workflow;
-activity: what its exported CSV says of kernels, parts of the step, and cells;
-failures: what its program prints when it fails, and what to do;
-losses: what it lost of what it was to record, for which a job is repeated;
-doctor: what it takes to run here.
+command: builds the tool's command line from the configuration;
+files: names the tool's files under results/, and the files that tables are made of;
+export: turns the tool's reports into CSV; a script of the workflow calls it;
+activity: summarises an exported CSV by kernel, by part of the step, and by cell;
+failures: explains messages of a failing program, and what to do;
+losses: finds events that the tool failed to record, after which the job is repeated;
+doctor: checks what the tool needs on this machine;
+settings: completes the tool's settings from the whole configuration.
 
-A module defines what differs from profzoo/tools/defaults.py, which says what holds otherwise; an `activity` has to
-define its TABLE.
+A module defines only what differs from the defaults in profzoo/tools/defaults.py. An `activity` must define its TABLE.
 
-A module that goes through all tools declares so in a literal FILES, such as `("../tools/*/activity.py",)`, so that what
-it is made of is known.
+A module that imports such modules of all tools declares them in a literal FILES, such as `("../tools/*/activity.py",)`.
+A change of one of these files then makes the jobs of that module run again.
 """
 
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from profzoo import extensions, schema
 from profzoo.tools import defaults
+from profzoo.tools.provided import PROVIDED as PROVIDED
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from profzoo.cell.config_types import Config
+    from profzoo.cell.job_types import Sidecar
     from profzoo.io.csv_tables import Table
     from profzoo.io.sidecars import Needs
     from profzoo.machine.doctor_checks import Check
 
 HERE = Path(__file__).parent
-# The unprofiled baseline, which comes along with every tool.
-BASELINE = "time"
-# What a tool may do: time steps without a profiler; trace when kernels ran; count events of each launch; attribute
-# launches to layers; sample the GPU from outside.
-TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = ("time", "trace", "count", "attribute", "sample")
+# The unprofiled baseline, which is measured with every tool.
+BASELINE: Final = schema.BASELINE
+TIME, TRACE, COUNT, ATTRIBUTE, SAMPLE = DOES = schema.DOES
+# Ends the name of the sidecar of a tool's counters among its table inputs, if the tool has no table there.
+COUNTED = "_counted"
 
 
 class Command(Protocol):
     """A tool's module `command`.
 
-    PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. SEES_OTHERS: whether
-    it records what other processes run on the machine. BESIDE: files that run beside the measured program, by paths
-    from the project's root; a change of one makes the tool's jobs run again. `made` is the files to make, by the names
-    of the rule's outputs.
+    Attributes:
+        PROGRAM: the tool's name on PATH; None if it runs inside the measured process.
+        INSTALL: advice on how to install it.
+        SEES_OTHERS: whether it also records other processes of the machine.
+        BESIDE: files that run beside the measured program, as paths from the project's root. A change of one of them
+            makes the tool's jobs run again.
+
+    `made` in the methods holds the paths of the files to make, by the names of the rule's outputs.
     """
 
     PROGRAM: str | None
@@ -59,53 +66,84 @@ class Command(Protocol):
     BESIDE: Sequence[str]
 
     def check_settings(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
-
-    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-        """The words before the measured program, of which so many processes run."""
-
-    def program_options(self, made: Mapping[str, Path]) -> list[str]:
-        """The words that the measured program gets of it."""
-
-    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
-        """The words before the program and those of it, as the tool that is here takes them.
-
-        gpu: whether the cell will run on one.
+        """Check and return the tool's part of the configuration.
 
         Raises:
-            CollectError, ConfigError: it cannot run here.
+            ConfigError: the tool would refuse a setting when it runs.
+        """
+
+    def wrap_command(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+        """Return the words to put before the command of the measured program, which runs in `processes` processes."""
+
+    def program_options(self, made: Mapping[str, Path]) -> list[str]:
+        """Return the options that the tool adds to the command of the measured program."""
+
+    def adapt_command(self, command: Sequence[str], gpu: bool) -> list[str]:
+        """Return the whole command, adapted to the installed version of the tool.
+
+        Args:
+            command: the tool's words and the measured program's.
+            gpu: whether the cell will run on a GPU.
+
+        Raises:
+            CollectError, ConfigError: the tool cannot run on this machine.
         """
 
     def output_files(self, made: Mapping[str, Path]) -> list[Path]:
-        """The files that it must have left once it ends well."""
+        """Return the files that the tool must have written if it succeeds."""
 
     def arrange_outputs(self, made: Mapping[str, Path]) -> None:
-        """Put in its place what it left elsewhere."""
+        """Move files that the tool wrote elsewhere to their places."""
+
+
+class Settings(Protocol):
+    """A tool's module `settings`."""
+
+    def resolve_settings(self, config: "Config") -> Mapping[str, Any]:
+        """Return the tool's part of the complete configuration; raise ConfigError if settings contradict each other."""
 
 
 class Files(Protocol):
-    """A tool's module `files`. Patterns are of one cell, from results/{model}/ on, with {phase} in them."""
+    """A tool's module `files`. Patterns are names of one cell's files in results/{model}/ and contain {phase}.
+
+    `own` in the methods is the tool's part of the configuration.
+    """
 
     def exported_files(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What `all` makes with the tool, by its part of the configuration."""
+        """Return patterns of the files that the rule `all` makes with the tool."""
 
     def table_inputs(self, own: Mapping[str, Any]) -> Mapping[str, str]:
-        """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it."""
+        """Return patterns of the files that tables are made of, by name: `{tool}`, `{tool}_sidecar`, and others.
+
+        A tool that counted something, but has no table here, names the sidecar of its counters `{tool}_counted`.
+        """
+
+    def provided_files(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return patterns of the files that other rules read, by names of PROVIDED, which say what a file holds.
+
+        The `table_inputs` under such names are provided as well. If several chosen tools provide one file, the tool
+        that the configuration names last counts; the baseline counts least.
+        """
 
     def required_files(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What of it tables take, and cannot be made of anything else that it leaves: all must be there, or none is."""
+        """Return patterns of the files that tables need together: if one is missing, the cell has none of them."""
 
     def name_parts(self, own: Mapping[str, Any]) -> Sequence[str]:
-        """What stands between the dots of the tool's file names, after the phase."""
+        """Return the parts of the tool's file names, between dots after the phase, by which they are recognised."""
 
 
 class Activity(Protocol):
     """A tool's module `activity`.
 
-    PLACE: among the tools whose numbers are held against each other, the one to go by first; None for one that sees
-    other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. TABLE: what
-    is declared of its CSV; FACTS: of its sidecar, beyond what all have. COLUMNS: of `summarise_cell`, for the page:
-    column and form, by heading.
+    Attributes:
+        PLACE: place among the tools whose numbers are compared, the most trusted first; None for a tool that measures
+            something else.
+        ALONE: whether each launch ran alone, by replay, so that the time per step means nothing.
+        TABLE: declaration of the tool's CSV.
+        FACTS: declaration of its sidecar, beyond the keys that all sidecars have.
+        COLUMNS: columns of `summarise_cell` to show on the page: by heading, the column and its format.
+
+    In the methods, `table` is the tool's CSV, and `facts` is its sidecar.
     """
 
     PLACE: int | None
@@ -114,18 +152,21 @@ class Activity(Protocol):
     FACTS: "Needs"
     COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
 
-    def summarise_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":
-        """Columns kind, name, range, count and ns of its kernels or operators, sums over its window; None for none."""
+    def summarise_kernels(self, table: "pd.DataFrame", facts: "Sidecar") -> "pd.DataFrame | None":
+        """Return kernels or operators with sums over the window, or None: columns kind, name, range, count, ns."""
 
-    def summarise_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-        """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
+    def summarise_ranges(self, table: "pd.DataFrame", facts: "Sidecar") -> tuple[str, Mapping[str, Any]] | None:
+        """Return the clock (gpu or cpu), and ns and launches by part of the step, as sums over the window; or None."""
 
-    def summarise_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float | str]:
-        """Columns that the table of cells gets from it: numbers, and `clocks`, why these were not steady."""
+    def summarise_cell(self, table: "pd.DataFrame", facts: "Sidecar") -> Mapping[str, float | str]:
+        """Return the tool's columns of the table of cells: numbers, and `clocks`, why clock rates were not steady."""
 
 
 class Failures(Protocol):
-    """A tool's module `failures`. CAUSES: pattern in its log, and the cause in words with what to do; first wins."""
+    """A tool's module `failures`.
+
+    CAUSES: pairs of a regular expression for the log, and the cause with advice; the first match counts.
+    """
 
     CAUSES: Sequence[tuple[str, str]]
 
@@ -134,9 +175,9 @@ class Losses(Protocol):
     """A tool's module `losses`."""
 
     def explain_losses(self, made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
-        """Why a job is to be repeated, nothing where it left all; and what its sidecar is to say of what it left.
+        """Return why a job has to be repeated, empty if nothing was lost; and facts about losses for its sidecar.
 
-        made: the job's files, by the names of its outputs.
+        made: paths of the job's files, by the names of the rule's outputs.
         """
 
 
@@ -144,19 +185,25 @@ class Doctor(Protocol):
     """A tool's module `doctor`."""
 
     def list_checks(self) -> "Sequence[Check]":
-        """What is looked at for it, in order."""
+        """Return the checks of the tool, in order."""
 
     def describe_use(self, lacking: frozenset[str]) -> str | None:
-        """How this machine can profile with it, where checks of these names lack something; None where it cannot."""
+        """Return how this machine can profile with the tool, None if it cannot; lacking: names of failed checks."""
+
+
+def settings_of(config: "Config", tool: str) -> Mapping[str, Any]:
+    """Return a tool's part of the configuration, also that of an extension's tool."""
+    parts: Mapping[str, Any] = config
+    return parts[tool]
 
 
 def names() -> list[str]:
-    """The tools, in their order."""
+    """Return the names of the tools, in their order."""
     return list(schema.tool_schemas())
 
 
 def that(does: str) -> list[str]:
-    """Names of the tools that do one of DOES, in their order.
+    """Return the names of the tools that do this, in their order; does: one of DOES.
 
     >>> that(TRACE), that(COUNT)
     (['torch', 'nsys'], ['ncu'])
@@ -164,39 +211,75 @@ def that(does: str) -> list[str]:
     return [name for name, part in schema.tool_schemas().items() if does in part.get("does", ())]
 
 
+def abilities_of(chosen: Collection[str]) -> set[str]:
+    """Names of these tools, and what they do, of DOES; what is also the name of a tool means the tool alone.
+
+    >>> sorted(abilities_of(["nsys", "sample"]))
+    ['nsys', 'sample', 'trace']
+    """
+    known = schema.tool_schemas()
+    return {*chosen} | {what for name in chosen for what in known[name].get("does", ()) if what not in known}
+
+
+def timed_tables() -> list[str]:
+    """Names of a cell's tables that may hold the steps without a profiler, as between phase and `.csv`; the first that
+    there is counts.
+
+    >>> timed_tables()[0], "torch-time" in timed_tables()
+    ('time', True)
+    """
+    # A profiler may time steps before it starts, in the process that it then profiles.
+    return [*that(TIME), *(f"{name}-{BASELINE}" for name in names() if name != BASELINE)]
+
+
+def with_setting(key: str) -> list[str]:
+    """Names of the tools whose part of the configuration has a setting, in their order.
+
+    >>> with_setting("sets"), with_setting("interval_ms")
+    (['ncu'], ['sample'])
+    """
+    return [name for name, part in schema.tool_schemas().items() if key in part["properties"]]
+
+
 def commands() -> dict[str, Command]:
-    """The modules `command` of all tools, by name."""
+    """Return the modules `command` of all tools, by name of the tool."""
     return cast(dict[str, Command], _filled("command", defaults.Command, names()))
 
 
+def settings() -> dict[str, Settings]:
+    """The modules `settings` of the tools that have one, by name."""
+    return cast(dict[str, Settings], _parts("settings"))
+
+
 def files() -> dict[str, Files]:
-    """The modules `files` of all tools, by name."""
+    """Return the modules `files` of all tools, by name of the tool."""
     return cast(dict[str, Files], _filled("files", defaults.Files, names()))
 
 
 def activities() -> dict[str, Activity]:
-    """The modules `activity` of the tools that have one, the tool to go by first."""
+    """Return the modules `activity` of the tools that have one, by name of the tool, the most trusted first."""
     found = cast(dict[str, Activity], _filled("activity", defaults.Activity, [*_parts("activity")]))
     return dict(sorted(found.items(), key=lambda item: math.inf if item[1].PLACE is None else item[1].PLACE))
 
 
 def compared_activities() -> dict[str, Activity]:
-    """Those of them whose numbers are held against each other."""
+    """Return the modules `activity` of the tools whose numbers are compared with each other."""
     return {name: activity for name, activity in activities().items() if activity.PLACE is not None}
 
 
 def failures() -> dict[str, Failures]:
-    """The modules `failures` of the tools that have one, by name."""
+    """Return the modules `failures` of the tools that have one, by name of the tool."""
     return cast(dict[str, Failures], _parts("failures"))
 
 
-def losses() -> dict[str, Losses]:
-    """The modules `losses` of the tools that have one, by name."""
-    return cast(dict[str, Losses], _parts("losses"))
+def losses(tool: str) -> Losses | None:
+    """Return the module `losses` of a tool, None if it has none; modules of other tools may take long to import."""
+    module = _modules("losses", extensions.folders()).get(tool)
+    return cast(Losses, importlib.import_module(module)) if module else None
 
 
 def doctors() -> dict[str, Doctor]:
-    """The modules `doctor` of the tools that have one, by name."""
+    """Return the modules `doctor` of the tools that have one, by name of the tool."""
     return cast(dict[str, Doctor], _parts("doctor"))
 
 
@@ -205,12 +288,11 @@ def _filled(part: str, default: Any, of: Sequence[str]) -> dict[str, defaults.Fi
 
 
 def _parts(part: str) -> dict[str, Any]:
-    return _imported(part, extensions.folders())
+    return {name: importlib.import_module(module) for name, module in _modules(part, extensions.folders()).items()}
 
 
 @functools.cache
-def _imported(part: str, extended: tuple[Path, ...]) -> dict[str, Any]:
+def _modules(part: str, extended: tuple[Path, ...]) -> dict[str, str]:
     shipped = {name: f"{__name__}.{name}.{part}" for name in names() if (HERE / name / f"{part}.py").exists()}
     own = {path.parent.name: extensions.module_name(path) for path in extensions.files(f"tools/*/{part}.py")}
-    found = {name: (shipped | own)[name] for name in names() if name in shipped | own}
-    return {name: importlib.import_module(module) for name, module in found.items()}
+    return {name: (shipped | own)[name] for name in names() if name in shipped | own}

@@ -1,12 +1,12 @@
-"""The one declaration of the kernels that exchange data with other GPUs, and wait for them: in tables and for ncu."""
+"""Declares which kernels exchange data with other GPUs and wait for them, for tables and for ncu."""
 
 import re
 from functools import cache
 
 from profzoo.tools.kernel_signature import MANGLED, function_path
 
-# Where one of these stands in a function's path or in its mangled name, the kernel communicates. They are held against
-# names by Python and by ncu: groups, flags, look-behind and colons are left out, which ncu's syntax may not have.
+# A kernel communicates if one of these occurs in its function's path or in its mangled name. Python and ncu both match
+# them, so they have no groups, flags, look-behind or colons, which ncu's syntax may not support.
 WORDS = {
     "nccl": "NCCL, RCCL and kernels that torch writes with NCCL's device functions",
     "mscclKernel": "MSCCL, within RCCL",
@@ -33,15 +33,16 @@ WORDS = {
     "put_signal": "the same",
     "wait_signal": "the same",
 }
-# Functions whose names tell it with their namespace only, as ncu matches where it knows the function's name alone.
+# Functions whose bare names do not show that they communicate; ncu matches these names if it knows no namespace.
 FUNCTIONS = (
     "dispatch", "combine", "notify_dispatch", "cached_notify", "cached_notify_dispatch", "cached_notify_combine",
     "barrier", "clean_low_latency_buffer", "dispatch_impl", "combine_impl", "hybrid_dispatch_impl",
     "hybrid_combine_impl", "executionKernel",
 )  # fmt: skip
-# What Inductor generates computes, whatever operators it is named after.
+# Kernels that Inductor generates compute, whatever operators they are named after.
 GENERATED = re.compile(r"triton_(?:poi|per|red|tem|for|mix)_")
-# ncu's expression of what it may replay: to replay a kernel that waits for its peers, which run once, is to hang.
+# ncu's expression for kernels that it may replay. A replayed communication kernel would wait forever for its peers,
+# which run only once.
 REPLAYED = "^" + "".join(f"(?!.*{word})" for word in WORDS) + "".join(f"(?!{name}$)" for name in FUNCTIONS)
 _AND, _END = "(?=.*(", "))"
 _ANY = re.compile("|".join(WORDS))
@@ -49,7 +50,7 @@ _ANY = re.compile("|".join(WORDS))
 
 @cache
 def communicates(kernel: str) -> bool:
-    """Whether a kernel exchanges data with other GPUs, by its name as nsys, ncu or torch.profiler gives it.
+    """Return whether a kernel exchanges data with other GPUs; kernel: its name from nsys, ncu or torch.profiler.
 
     >>> communicates("void deep_ep::intranode::combine<__nv_bfloat16, (int)8>(T1 *)"), communicates("reduce_kernel")
     (True, False)
@@ -60,7 +61,7 @@ def communicates(kernel: str) -> bool:
 
 
 def exclusion_expression(own: str | None) -> str:
-    """The expression for ncu that matches names of kernels which do not communicate, and which `own` matches.
+    """Return the regular expression for ncu that matches kernels that do not communicate and that `own` matches.
 
     >>> pairs = (("gemm", "sgemm_nn"), (None, "ncclDevKernel_AllReduce"))
     >>> tuple(bool(re.search(exclusion_expression(own), name)) for own, name in pairs)

@@ -1,4 +1,4 @@
-"""Takes a kernel's name apart: the function with its namespaces, and its template arguments, without parameters."""
+"""Splits a kernel's name into the function with its namespaces and its template arguments, without parameters."""
 
 import re
 from functools import cache
@@ -19,9 +19,9 @@ PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 def function_path(kernel: str) -> str:
-    """The function with its namespaces: no return type, template arguments or parameters.
+    """Return the function with its namespaces: no return type, template arguments or parameters.
 
-    Of a mangled name as well, whole or cut off.
+    The name may be mangled, and a mangled name may be cut off.
 
     >>> function_path("void at::native::<unnamed>::softmax_warp_forward<float, (int)5>(T1 *)")
     'at::native::softmax_warp_forward'
@@ -32,9 +32,9 @@ def function_path(kernel: str) -> str:
 
 
 def template_arguments(kernel: str) -> str:
-    """What stands between the angle brackets after the function, without what these hold in parentheses.
+    """Return the text between the angle brackets after the function, without parts in parentheses.
 
-    Of a mangled name, the names in all that follows the function.
+    For a mangled name, it is the names in everything after the function.
 
     >>> template_arguments("void at::add<4, at::copy(at::Tensor &)::[lambda() (instance 1)]>(int, T2)")
     '4, at::copy::lambda'
@@ -73,7 +73,7 @@ def _parts(kernel: str) -> tuple[str, str]:
 
 
 def _without_parameters(arguments: str) -> str:
-    """Template arguments without the parameters of functions within which a lambda stands."""
+    """Return template arguments without the parameters of functions that contain a lambda."""
     text = re.sub(r"[\[{]lambda.*?[\]}](?=::|,|>|\s|$)", "lambda", arguments)
     previous = ""
     while text != previous:
@@ -82,7 +82,10 @@ def _without_parameters(arguments: str) -> str:
 
 
 def _of_mangled(kernel: str) -> tuple[str, str]:
-    """Function and further names, by the lengths before each: this needs no demangler, nor the end of the name."""
+    """Return the function and all further names of a mangled name, found by the length before each name.
+
+    This needs neither a demangler nor the end of the name.
+    """
     begun = BEGINNING.match(kernel)
     place = begun.end() if begun else len(MANGLED)
     path, rest = [], []

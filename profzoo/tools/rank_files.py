@@ -1,4 +1,4 @@
-"""The files that the processes of a cell on several GPUs leave, each named by host and rank."""
+"""Finds the files of a cell's processes on several GPUs, each named by host and rank."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,16 +7,20 @@ from profzoo.errors import DataError
 
 
 def files_by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
-    """Host, rank and file of each of a cell's processes, by rank; files are named `{host}.{rank}{ending}`.
+    """Return (host, rank, path) of each process of a cell, by rank; files are named `{host}.{rank}{ending}`.
+
+    what: what the files are, for messages, such as `trace`.
 
     Raises:
-        DataError: a process has none, or several; the message calls it by what it is.
+        DataError: a process has no file, or several.
     """
     found = {}
     for path in paths:
         host, _, number = path.name.removesuffix(ending).rpartition(".")
         if not number.isascii() or not number.isdecimal() or int(number) in found:
-            raise DataError(f"{path} is no {what} of a process, named by host and rank, or one of several: delete it")
+            raise DataError(
+                f"{path} is not named as the {what} of a process (HOST.RANK), or it occurs twice: delete it"
+            )
         found[int(number)] = (host, int(number), path)
     missing = sorted(set(range(processes)) - set(found))
     if missing:

@@ -1,24 +1,27 @@
-"""Which versions of torch, of the driver and of a profiler a measurement was made with, by its sidecar."""
+"""Reads from sidecars which versions of torch, the driver and the profilers measurements were made with."""
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo import tools
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 TORCH, DRIVER = "torch", "driver"
 NUMBER = re.compile(r"\d+(\.\d+)+")
 
 
 def profilers() -> list[str]:
-    """The tools that are programs with versions of their own."""
+    """Return the names of the tools that are programs with versions of their own."""
     return [name for name, command in tools.commands().items() if command.PROGRAM]
 
 
-def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Versions by what they are of: torch, driver (of a GPU), and the tool where that is a program of its own.
+def versions_of(facts: "Sidecar") -> dict[str, str]:
+    """Return versions by name: `torch`, `driver` (with a GPU), and the tool if it is a program of its own.
 
-    facts: a sidecar; what it does not tell is left out.
+    facts: a sidecar; versions that it lacks are left out.
 
     >>> versions_of({"tool": "nsys", "torch": "2.9.0", "tool_version": "NVIDIA Nsight Systems version 2025.3.2.4-1v0"})
     {'torch': '2.9.0', 'nsys': '2025.3.2.4'}
@@ -30,7 +33,7 @@ def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def short(printed: str) -> str:
-    """The number in what a program prints as its version; all of that where there is none.
+    """Return the number in the text that a program prints as its version; the whole text without a number.
 
     >>> short("Version 2025.3.1.0 (build 36398880) (public-release)")
     '2025.3.1.0'
@@ -40,9 +43,9 @@ def short(printed: str) -> str:
 
 
 def merge_versions(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """One text for each thing that has a version, of all of a cell's tools; where they differ, with who had which.
+    """Return one text per versioned program for all tools of a cell; if versions differ, with the tool of each.
 
-    by_tool: versions, as `of` has them, by tool.
+    by_tool: results of versions_of, by tool.
 
     >>> merge_versions({"time": {"torch": "2.9.0"}, "nsys": {"torch": "2.10.0", "nsys": "2025.3"}})
     {'torch': '2.9.0 (time), 2.10.0 (nsys)', 'nsys': '2025.3'}

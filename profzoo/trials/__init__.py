@@ -1,1 +1,1 @@
-"""What settings are worth, measured: which to try, what was expected of them, and what came of it."""
+"""Trials of settings: which ones to try, their expected gains, and their measured gains."""

@@ -15,10 +15,10 @@ from profzoo.verdicts import advice_scores
 
 HALVES_FILE = Path(advice_scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
-# Measures of what was advised alone.
+# Measures that count only trials with advice.
 ADVICE_MEASURES = ("advised", "helped", "slowed_down", "undecided")
 COLUMNS = ["half", "verdict", *advice_scores.MEASURES, "tells", "hits"]
-# So many errors are below what is recorded of them; of errors that may make advice a slow-down, more.
+# Shares of future errors below the recorded bounds; the share is higher for errors that may make advice a slow-down.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
 
 
@@ -41,15 +41,15 @@ def find_half(model: str) -> str:
 def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
     """Return a row of scores per half and verdict, and one for all verdicts, from expected and measured gains.
 
-    trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
-    1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `over` by how much 19 of
-    20 were less than expected at most; `median_error` the middle of expected over measured, less 1. The others are
-    shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
-    `advised`, as the verdict holds, `slowed_down` and `helped` at all. What failed or was not tried does not count.
-
-    Beside what is covered stand the median `width` of intervals, and of how many 1 is no part (`tells`); beside errors
-    those of one gain for all cells, the median of the other half (`constant_error`); beside what advice came to, of how
-    much of it the trials do not tell whether it helped (`undecided`).
+    trials: the table of trials. Trials that failed or did not run are not counted. Columns:
+        `error`: bound of the relative error, in either direction, of nine in ten gains: 0.5 for a gain of 1.5 instead
+            of 1, or of 1 instead of 1.5. With too few trials, it is the largest error.
+        `over`: bound by which 19 of 20 gains were less than expected, relative.
+        `median_error`: median relative error.
+        `covered`: share of gains within their expected interval. `hits`: share of hits, as in `outcome`.
+        `advised`: number of trials with advice. `slowed_down`, `helped`, `undecided`: shares of these.
+        `width`: median ratio of an interval's ends. `tells`: share of intervals that exclude 1.
+        `constant_error`: median error of predicting for all cells the median gain of the other half.
     """
     known = trials[trials["outcome"] != ""]
     ratio = known["expected"] / known["gain"]
@@ -93,7 +93,7 @@ def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
 def _error_bound(errors: np.ndarray, share: float) -> float:
     """Return the bound that this share of future errors stays below (split conformal prediction, Vovk et al. 2005).
 
-    The quantile of the errors themselves holds fewer of the next ones: 72 % in place of 90 where there are three.
+    The quantile of the errors themselves would hold for fewer future errors: for three errors, 72 % instead of 90 %.
 
     >>> [round(_error_bound(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
     [0.1, 0.9, 1.8, 1.9]
@@ -110,7 +110,7 @@ def _mean_or_zero(those: pd.Series) -> float:
 def update_scores_text(scored: pd.DataFrame, text: str) -> str:
     """Return scores.yaml `text` with the scores of both halves replaced.
 
-    A verdict that abstains has not been advised since, so its advice keeps its score.
+    A verdict that abstains gives no advice, so the score of its advice is kept.
     """
     known = advice_scores.check_scores(yaml.safe_load(text))
     halves = {

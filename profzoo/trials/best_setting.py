@@ -8,9 +8,9 @@ from profzoo.statistics import speedup
 
 
 def best_row(rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the chosen, else the fastest trial of a cell that is clearly faster and never failed; None if none is.
+    """Return the chosen trial of a cell, else the fastest one that is clearly faster and never failed, else None.
 
-    rows: of the table of trials.
+    rows: the cell's rows of the table of trials.
     """
     sure = rows[(rows["verdict"] == speedup.FASTER) & (rows["why"].fillna("") == "")]
     found = sure.sort_values(["chosen", "gain"], ascending=False).to_dict("records")

@@ -1,7 +1,7 @@
 """List the settings to try on a cell: a panel of variants, and the settings that verdicts advise."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import pandas as pd
 
@@ -9,26 +9,33 @@ from profzoo import tools
 from profzoo.cell import settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.json_types import GivenSettings
 from profzoo.verdicts import cpu_verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.other_settings import SETTING_LEVEL
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL
+from profzoo.verdicts.rule_types import Advice, KnownSettings
+
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
 
 SettingWords = list[str]
 
 
 class ExpectedGain(TypedDict):
-    """A gain with the ends of its interval, None where it has none, the verdict that expects it, and whether that holds
-    for the cell, so that it advises it."""
+    """An expected gain with the ends of its interval (None without one), and the verdict that expects it.
 
-    gain: float
+    advised: whether the verdict applies to the cell, and so advises the settings.
+    """
+
+    gain: float | None
     low: float | None
     high: float | None
     verdict: str
     advised: bool
 
 
-# A name of the panel that is not a variant: it doubles the batch.
+# This name in the panel is not a variant; it doubles the batch.
 DOUBLE_BATCH = "double_batch"
 # The name of a candidate's settings as a temporary variant.
 TRIAL_VARIANT = "tried"
@@ -36,12 +43,10 @@ TRIAL_VARIANT = "tried"
 GPU = "cuda"
 
 
-def candidate_words(
-    cell_model: str, phase: str, config: Mapping[str, Any]
-) -> tuple[dict[str, SettingWords], dict[str, str]]:
+def candidate_words(cell_model: str, phase: str, config: "Config") -> tuple[dict[str, SettingWords], dict[str, str]]:
     """Return each candidate's setting words by name, and why other candidates cannot be tried, by name.
 
-    Candidates that change nothing of the cell are in neither.
+    Candidates that would not change the cell are in neither.
 
     Raises:
         ConfigError: the panel names an unknown variant.
@@ -67,12 +72,12 @@ def candidate_words(
     return found, refused
 
 
-def _name_candidates(config: Mapping[str, Any], cell: CellSettings) -> dict[str, Mapping[str, Any]]:
+def _name_candidates(config: "Config", cell: CellSettings) -> dict[str, GivenSettings]:
     """Return the settings of every candidate by name; advice that no variant follows is named by its words."""
     known = _panel_settings(config, cell["batch"])
     rules = verdict_rules.load_rules()["rules"]
     of_cpus = [rule for rule in rules if rule["of"] == cpu_verdicts.CPU]
-    # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
+    # The device of the cell need not be known here, so settings that are advised only on CPUs come last.
     rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
     advice = [_advice_words(one, cell) for rule in rules for one in rule["advice"]]
     own = {
@@ -81,7 +86,7 @@ def _name_candidates(config: Mapping[str, Any], cell: CellSettings) -> dict[str,
     return {**known, **own}
 
 
-def _panel_settings(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
+def _panel_settings(config: "Config", batch: int | None) -> dict[str, GivenSettings]:
     """Return the settings of each name of the panel; batch: items per batch, or None if unknown (then no DOUBLE)."""
     known = {**config["variants"], DOUBLE_BATCH: {"batch": 2 * batch} if batch else {}}
     for name in config["trials"]["panel"]:
@@ -93,38 +98,38 @@ def _panel_settings(config: Mapping[str, Any], batch: int | None) -> dict[str, M
     }
 
 
-def _advice_words(advice: Mapping[str, Any], cell: CellSettings) -> str:
+def _advice_words(advice: Advice, cell: CellSettings) -> str:
     """Return the setting words of an advice for a cell; empty if it has none."""
     if doubled := advice.get("doubled"):
-        own: Mapping[str, Any] = cell
+        own: KnownSettings = cell
         return f"{doubled}={2 * own[doubled]}"
     return str(advice.get("settings") or "")
 
 
-def name_candidate(words: str, config: Mapping[str, Any], batch: int | None = None) -> str:
+def name_candidate(words: str, config: "Config", batch: int | None = None) -> str:
     """Return the name of the panel's candidate with these settings, else the words themselves.
 
-    batch: samples in a batch of the cell, if that is known.
+    batch: data samples per batch of the cell, if known.
     """
     return _find_name(words, _panel_settings(config, batch))
 
 
-def _find_name(words: str, panel: Mapping[str, Mapping[str, Any]]) -> str:
+def _find_name(words: str, panel: Mapping[str, GivenSettings]) -> str:
     wanted = _as_texts(settings.parse_words(words.split()))
     return next((name for name, given in panel.items() if given and _as_texts(given) == wanted), words)
 
 
-def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
+def _as_texts(given: GivenSettings) -> dict[str, str]:
     """Return settings as texts, because words and YAML have different types."""
     return {key: str(value).lower() for key, value in settings.flatten(given).items()}
 
 
 def expected_gains(
-    verdicts: pd.DataFrame, config: Mapping[str, Any], batches: Mapping[str, int]
+    verdicts: pd.DataFrame, config: "Config", batches: Mapping[str, int]
 ) -> dict[str, dict[str, ExpectedGain]]:
     """Return the expected gain of each candidate, advised or not, by cell (`lstm train`) and name.
 
-    verdicts: the table of that name; batches: samples in a batch, by cell.
+    verdicts: the table of verdicts. batches: data samples per batch, by cell.
     """
     known = (
         verdicts["level"].isin([CELL_LEVEL, SETTING_LEVEL])

@@ -1,4 +1,4 @@
-"""Measures beside a score: widths of intervals, errors of a constant prediction, undecided trials."""
+"""Computes measures to compare a score with: widths of intervals, errors of a constant prediction, undecided trials."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) ->
     """Return for each trial of the other halves its settings' median gain on the half `fitted_to`; nan if unknown.
 
     This constant prediction knows nothing about the cell, so a useful prediction has to be better.
-    half: of each row, which it belongs to.
+
+    half: half of the zoo of each row.
     """
     alike = _order_free_names(trials)
     known = trials["gain"].where(half == fitted_to).groupby(alike).median()
@@ -30,20 +31,20 @@ def interval_widths(trials: pd.DataFrame) -> pd.Series:
 
 
 def excludes_no_gain(trials: pd.DataFrame) -> pd.Series:
-    """Whether each expected interval excludes 1, so that it predicts if the settings help at all."""
+    """Return whether each expected interval excludes 1, and so predicts whether the settings help."""
     return ~((trials["expected_low"] <= 1) & (trials["expected_high"] >= 1))
 
 
 def is_undecided(trials: pd.DataFrame) -> pd.Series:
-    """Whether each trial is undecided: too few processes, or too different ones."""
+    """Return whether each trial is undecided: too few processes, or too different ones."""
     return trials["verdict"].eq(speedup.UNDECIDED)
 
 
 def policy_gains(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the gain of ways to choose a cell's settings: `choice`, `gain` (geometric mean over cells), `cells`.
 
-    By the largest of what was expected, by the same settings in all cells, and by the best of what was measured; of the
-    settings that all cells tried.
+    The ways are: the largest expected gain, the same settings in all cells, and the largest measured gain. Only
+    settings that all cells tried are considered.
     """
     each = trials.assign(alike=_order_free_names(trials)).drop_duplicates([*CELL, "alike"]).set_index([*CELL, "alike"])
     gains, expected = each["gain"].unstack().dropna(axis=1), each["expected"].unstack()

@@ -1,11 +1,13 @@
 """Make the table of trials, a row per cell and settings: expected gain, measured gain, hit or miss."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import TOGETHER, change_words
 from profzoo.io import column_types
@@ -16,6 +18,10 @@ from profzoo.statistics import process_repeats, speedup
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
 from profzoo.trials import dictionary
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ProcessFacts, Sidecar
+    from profzoo.trials.candidate_settings import ExpectedGain
 
 NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
@@ -31,7 +37,7 @@ COLUMNS = {
 TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
-# An expectation is a hit this far from what was measured, or within the interval of that.
+# An expected gain is a hit within this relative distance of the measured gain, or within the interval of that.
 NEAR = 0.2
 NEEDS: fact.Needs = {
     "trials": {"candidates": {}, "refused": {}},
@@ -41,43 +47,85 @@ NEEDS: fact.Needs = {
     "chosen": fact.TEXT,
     "ended": fact.TEXT,
 }
-Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
+Cell = tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Settings that were tried on a cell, or not; times in ns per data sample; what was not measured is NaN.
+
+    verdict: FAILED, REFUSED or LEFT_OUT of settings that were not measured; ratio: the comparison, from two pairs on.
+    """
+
+    settings: str
+    words: str
+    why: str
+    processes: int = 0
+    chosen: bool = False
+    base_ns: float = np.nan
+    ns: float = np.nan
+    gain: float = np.nan
+    gain_low: float = np.nan
+    gain_high: float = np.nan
+    loss_difference: float = np.nan
+    output_difference: float = np.nan
+    verdict: str = speedup.UNDECIDED
+    ratio: speedup.Ratio | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A trial of a cell beside what was expected of it."""
+
+    cell: Mapping[str, str]
+    trial: _Trial
+    expected: "ExpectedGain"
+
+    def columns(self, outcomes: Iterator[str]) -> dict[str, Any]:
+        """Return the row of the table; outcomes: of the comparisons, in their order, of which this takes its own."""
+        own = {field.name: getattr(self.trial, field.name) for field in fields(self.trial)}
+        return {
+            **self.cell,
+            **own,
+            "expected": self.expected["gain"],
+            "expected_low": self.expected["low"],
+            "expected_high": self.expected["high"],
+            "advised": self.expected["advised"],
+            "advised_by": self.expected["verdict"],
+            "verdict": next(outcomes) if self.trial.ratio else self.trial.verdict,
+        }
 
 
 def tabulate_trials(
-    cells: Iterable[Cell], expected: Mapping[str, Mapping[str, Mapping[str, Any]]], margin: float
+    cells: Iterable[Cell], expected: "Mapping[str, Mapping[str, ExpectedGain]]", margin: float
 ) -> pd.DataFrame:
     """Return the table (COLUMNS): each cell's settings from the largest gain on, then failed and untried ones.
 
     Args:
-        cells: cell, steps of all processes, and their sidecar; expected: by cell and name; margin:
-            what counts as no difference.
+        cells: for each cell, the cell, steps of all processes, and their sidecar.
+        expected: expected gains by cell and name of the settings.
+        margin: largest relative difference that counts as equivalent.
 
-    `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
-    with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
-    against it, also where no verdict advises the settings (`advised`); `loss_difference` is that of the last loss,
-    `output_difference` the largest of the last outputs, after as many steps, relative to the cell's own.
+    `gain` is the time per data sample of the unchanged cell over the time with the settings, from pairs of processes of
+    the same round, with its 95 % confidence interval. `verdict` is the outcome as in a comparison. `outcome` compares
+    the gain with the expected one, even if no verdict advises the settings (`advised`). `loss_difference` and
+    `output_difference` are the differences of the last loss and of the last outputs, relative to the unchanged cell's.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     for cell, steps, facts in cells:
         own = _measured_rows(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_unmeasured_rows(facts, own)]:
-            nothing: dict[str, Any] = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
-            one = {**nothing, **_expected_of(row, known)}
-            sides = {"expected_low": one["low"], "expected_high": one["high"], "advised": one["advised"]}
-            rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
-    said = iter(speedup.decide_outcomes([row["_ratio"] for row in rows if row.get("_ratio")]))
-    for row in rows:
-        row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", speedup.UNDECIDED)
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+            rows.append(_Row(cell, row, _expected_of(row, known)))
+    said = iter(speedup.decide_outcomes([row.trial.ratio for row in rows if row.trial.ratio]))
+    frame = pd.DataFrame([row.columns(said) for row in rows], columns=list(COLUMNS))
     ends = ["expected", "expected_low", "expected_high"]
     frame[ends] = frame[ends].astype("float64")
     frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
     return frame
 
 
-def _measured_rows(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> list[dict[str, Any]]:
+def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list[_Trial]:
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
     batches = [own["batch"] for own in processes]
@@ -95,53 +143,52 @@ def _measured_rows(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float)
         ratio = speedup.estimate_ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
-            {
-                "settings": side,
-                "words": _words(side, facts),
-                "base_ns": float(np.median(before)) if pairs else np.nan,
-                "ns": float(np.median([medians[place] for place in mine])),
-                "gain": gain,
-                "gain_low": 1 / ratio.high if ratio else np.nan,
-                "gain_high": 1 / ratio.low if ratio else np.nan,
-                "processes": len(mine),
-                "chosen": side == facts["chosen"],
-                "loss_difference": _output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
-                "output_difference": _output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
-                "why": f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
-                "_ratio": ratio,
-            }
+            _Trial(
+                settings=side,
+                words=_words(side, facts),
+                base_ns=float(np.median(before)) if pairs else np.nan,
+                ns=float(np.median([medians[place] for place in mine])),
+                gain=gain,
+                gain_low=1 / ratio.high if ratio else np.nan,
+                gain_high=1 / ratio.low if ratio else np.nan,
+                processes=len(mine),
+                chosen=side == facts["chosen"],
+                loss_difference=_output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
+                output_difference=_output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
+                why=f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
+                ratio=ratio,
+            )
         )
-    return sorted(found, key=lambda row: -row["gain"])
+    return sorted(found, key=lambda row: -row.gain)
 
 
-def _unmeasured_rows(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Trial]:
     """Yield rows of settings that failed at once, cannot be tried, or were left out because trials ended."""
-    ran = {row["settings"] for row in measured}
+    ran = {row.settings for row in measured}
     done = ran | set(facts["failed"])
-    why = "the budget ended before: raise trials.budget"
+    why = "the budget had ended: raise trials.budget"
     if facts["ended"] == trial_runner.FAILED:
-        why = f"the cell as it is failed before: {facts['failed']['']}"
+        why = f"the unchanged cell had failed: {facts['failed']['']}"
     left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
     beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
     left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.max_settings")
     failed = {name: why for name, why in facts["failed"].items() if name not in ran}
     groups = ((FAILED, failed), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
-    nothing = {"processes": 0, "chosen": False}
     return [
-        {"settings": name, "words": _words(name, facts), "verdict": verdict, "why": why, **nothing}
+        _Trial(settings=name, words=_words(name, facts), why=why, verdict=verdict)
         for verdict, given in groups
         for name, why in given.items()
         if name
     ]
 
 
-def _words(side: str, facts: Mapping[str, Any]) -> str:
+def _words(side: str, facts: "Sidecar") -> str:
     known = facts["trials"]["candidates"]
     return " ".join(change_words([], [known.get(name, []) for name in side.split(TOGETHER)]))
 
 
-def _compare_losses(facts: Mapping[str, Any]) -> list[float]:
-    return [] if facts.get("loss") is None else [facts["loss"]]
+def _compare_losses(facts: "ProcessFacts") -> list[float]:
+    return [] if (loss := facts.get("loss")) is None else [loss]
 
 
 def _output_distance(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
@@ -152,29 +199,29 @@ def _output_distance(given: Sequence[float] | None, others: Sequence[float] | No
     return float(np.abs(other - one).max() / np.abs(one).max())
 
 
-def _expected_of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the expected gain of a row's settings, whatever order they were combined in."""
-    mine = {frozenset(row["settings"].split(TOGETHER)), frozenset(row["words"].split())}
+def _expected_of(row: _Trial, known: "Mapping[str, ExpectedGain]") -> "ExpectedGain":
+    """Return the expected gain of a trial's settings, whatever order they were combined in."""
+    mine = {frozenset(row.settings.split(TOGETHER)), frozenset(row.words.split())}
     found = (one for name, one in known.items() if mine & {frozenset(name.split(TOGETHER)), frozenset(name.split())})
-    return next(found, {})
+    nothing: ExpectedGain = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
+    return {**nothing, **next(found, nothing)}
 
 
-def _outcome(row: Mapping[str, Any]) -> str:
-    """Whether what was expected came, and whether advice slowed the cell down; nothing where nothing was expected or
-    measured."""
+def _outcome(row: reading.Row) -> str:
+    """Return whether a gain was as expected, or advice slowed the cell down; empty without both gains."""
     if not row["expected"] > 0 or not row["gain"] > 0:
         return ""
-    # Sure or not: what is slower is not repeated as often as it takes to be sure.
+    # Certain or not, because slower settings are not repeated often enough to be certain.
     if row["advised"] and row["gain"] < 1 - trial_search.WORTH:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
-    # For the same reason an interval of so few holds nearly everything.
+    # For the same reason, the interval of so few processes contains almost any gain.
     within = row["processes"] > trial_search.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
     return HIT if near or within else MISS
 
 
 def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:
-    """Read the cells' trials, and what was expected of them, write the table."""
+    """Read the cells' trials and the expected gains, and write the table."""
     known = read_json(expected, {"cells": {}})["cells"] if expected else {}
-    cells = [(cell_of(path), reading.read(path, REPEATED), read_json(f"{path}.json", NEEDS)) for path in paths]
+    cells = [(cell_of(path), reading.read(path, REPEATED), read_facts(f"{path}.json", NEEDS)) for path in paths]
     write_csv(tabulate_trials(cells, known, margin), csv)

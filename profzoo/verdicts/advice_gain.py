@@ -1,10 +1,11 @@
 """Give a verdict its expected gain, by what-if simulation or Amdahl's law, and withdraw advice that does not pay."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.verdicts import advice_scores, reduced_precision
 from profzoo.verdicts.gain_models import (
     AMDAHL,
@@ -15,10 +16,11 @@ from profzoo.verdicts.gain_models import (
     RequestedChange,
     error_interval,
 )
+from profzoo.verdicts.rule_types import KnownSettings, Rule
+from profzoo.verdicts.rules import ChosenAdvice
+from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
 
-# Keys of a verdict whose gain is still to be predicted: the change to simulate, and the beginning of its next step.
-CHANGE_KEY, LEAD_KEY = "asked", "lead"
 LAUNCH_LESS = "first reduce launches (a larger batch, CUDA graphs), as the CPU would otherwise limit the step; then "
 NO_GAIN = "the what-if simulation of the traced steps shows no gain from this: "
 # The CPU limits the step if shorter kernels gain less than this part of the gain by Amdahl's law.
@@ -30,13 +32,13 @@ UNSURE = "no setting is advised, as the expected gain is below the usual error o
 
 
 def ask_simulation(
-    rule: Mapping[str, Any],
-    advice: Mapping[str, Any],
+    rule: Rule,
+    advice: ChosenAdvice,
     traits: pd.DataFrame | None,
     cured: float | None,
     whole: bool,
     peaks: Mapping[str, float],
-    ran_with: Mapping[str, Any],
+    ran_with: KnownSettings,
 ) -> RequestedChange | None:
     """Choose the change to simulate for a rule that applies; None if the rule names none.
 
@@ -48,7 +50,7 @@ def ask_simulation(
         peaks: measured rates by name, in flop/s.
         ran_with: the cell's settings.
     """
-    change = advice["replay"]
+    change = advice.replay
     if change is None or change in STEP_CHANGES:
         return RequestedChange(change) if change else None
     if traits is None:
@@ -61,52 +63,49 @@ def ask_simulation(
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
     part = pd.Series(cured, rows.index, dtype="float64")
-    if change != FUSED and isinstance(advice["cured"], str) and saved in rows:
+    if change != FUSED and isinstance(advice.cured, str) and saved in rows:
         part = rows[saved] / rows[time]
     return RequestedChange(change, rows, part)
 
 
 def add_expected_gain(
-    row: dict[str, Any], replayed: CellSimulation | None, step: Mapping[str, Any], scored: advice_scores.Scores
-) -> dict[str, Any]:
+    row: Verdict, replayed: CellSimulation | None, step: Row, scored: advice_scores.Scores
+) -> Verdict:
     """Return the verdict with its expected gain, interval and score.
 
     The gain is by what-if simulation where possible, else by Amdahl's law. The verdict loses its settings if it gains
     nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
     made at most half of the cells in trials faster.
     """
-    known: RequestedChange | None = row.pop(CHANGE_KEY, None)
-    lead = row.pop(LEAD_KEY, "")
-    error = scored.error(row["verdict"])
-    found = replayed.gain(known, step, error) if replayed and known else None
+    error = scored.error(row.verdict)
+    found = replayed.gain(row.change, step, error) if replayed and row.change else None
     if found is None:
-        if row.get("limit"):
-            row["next_step"] = LAUNCH_LESS + row["next_step"]
-        low, high = error_interval(row["gain"], error)
-        row |= {"gain_low": low, "gain_high": high, "method": AMDAHL}
+        next_step = LAUNCH_LESS + row.next_step if row.limit else row.next_step
+        low, high = error_interval(row.gain, error) if row.gain is not None else (None, None)
+        row = replace(row, next_step=next_step, gain_low=low, gain_high=high, method=AMDAHL)
     else:
-        row |= _adjust_texts(row, found.gain, known)
-        row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": SIMULATED}
-    if row.get("settings") and scored.doubts(row["verdict"], row["gain"]):
-        row |= {"settings": None, "next_step": UNSURE + row["next_step"]}
-    row |= scored.columns(row["verdict"])
-    if scored.abstains(row["verdict"]):
-        row |= {"gain": None, "gain_low": None, "gain_high": None, "limit": None}
-    return row | {"next_step": lead + row["next_step"]}
+        row = _adjust_texts(row, found.gain, row.change)
+        row = replace(row, gain=found.gain, gain_low=found.low, gain_high=found.high, method=SIMULATED)
+    if row.settings and scored.doubts(row.verdict, row.gain):
+        row = replace(row, settings=None, next_step=UNSURE + row.next_step)
+    row = replace(row, **scored.columns(row.verdict))
+    if scored.abstains(row.verdict):
+        row = replace(row, gain=None, gain_low=None, gain_high=None, limit=None)
+    return replace(row, next_step=row.lead + row.next_step, lead="", change=None)
 
 
-def _adjust_texts(row: Mapping[str, Any], gain: float, known: RequestedChange | None) -> dict[str, Any]:
-    """Return the changes to a verdict's texts if the simulated gain differs from the one by Amdahl's law."""
-    told: dict[str, Any] = {"limit": None}
+def _adjust_texts(row: Verdict, gain: float, known: RequestedChange | None) -> Verdict:
+    """Return the verdict with other texts and limit if the simulated gain differs from the one by Amdahl's law."""
+    told = replace(row, limit=None)
     of_launches = known is not None and known.change not in STEP_CHANGES
     if (
         of_launches
-        and row["cured"]
-        and gain - 1 < CPU_LIMITED_PART * (1 / (1 - min(row["share"] * row["cured"], 0.999)) - 1)
+        and row.cured
+        and gain - 1 < CPU_LIMITED_PART * (1 / (1 - min((row.share or 0.0) * row.cured, 0.999)) - 1)
     ):
-        told = {"limit": gain, "next_step": LAUNCH_LESS + row["next_step"]}
+        told = replace(row, limit=gain, next_step=LAUNCH_LESS + row.next_step)
     if gain < 1:
-        told |= {"settings": None, "next_step": NO_GAIN + row["next_step"]}
+        told = replace(told, settings=None, next_step=NO_GAIN + row.next_step)
     return told
 
 

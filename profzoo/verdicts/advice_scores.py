@@ -4,11 +4,12 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import yaml
 
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.json_types import JsonObject
 
 FILES = ("scores.yaml",)
 FILE = Path(__file__).with_name(FILES[0])
@@ -17,19 +18,17 @@ ALL_VERDICTS = "all"
 HALVES = ("fitted", "held_out")
 NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
 UNSCORED = "not scored"
-# Of fewer errors, what nine of ten are below is not known.
+# With fewer errors, the bound of nine in ten errors is unknown.
 FEWEST_TRIALS = 9
 
 
 @dataclass(frozen=True)
 class Score:
-    """What trials said of a verdict's expected gains: how many, how many of them advised, and shares: those that helped
-    or slowed down of these, covered of all; error (either way), over (of gains that were less) and median_error are
-    relative.
+    """How well a verdict's expected gains matched trials; verdicts/scores.yaml describes the values.
 
-    Beside these, without which they say little: width, how many times the upper end of an interval is its lower one, in
-    the middle; constant_error, the median error of expecting of each cell the median gain of the other half; undecided,
-    the share of the advised of which trials do not tell whether it helped.
+    trials, advised: numbers of trials, and of trials with advice. helped, slowed_down, undecided: shares of the advice.
+    covered: share of all gains within their interval. error, over, median_error, constant_error: relative errors.
+    width: median ratio of an interval's ends.
     """
 
     trials: int
@@ -49,10 +48,22 @@ MEASURES = tuple(field.name for field in fields(Score))
 COUNTS = ("trials", "advised")
 
 
+class ScoreColumns(TypedDict):
+    """The columns of a verdict about its score; numbers are those of `Score`."""
+
+    trials: int
+    score: str
+    median_error: NotRequired[float]
+    slowed_down: NotRequired[float]
+    covered: NotRequired[float]
+
+
 @dataclass(frozen=True)
 class Scores:
-    """The scores of both halves by verdict, and what to do without; unrepeated: by how much the step of a cell may be
-    another one in other processes where one alone was timed, as Program.apart."""
+    """The scores of both halves by verdict, and values to use without a score; verdicts/scores.yaml describes them.
+
+    unrepeated: half width of the 90 % interval of the logarithm of another process's step, as in Program.apart.
+    """
 
     enough: int
     coin: float
@@ -88,7 +99,7 @@ class Scores:
         known = self.held_out.get(verdict)
         return bool(known and known.advised >= self.enough and known.helped <= self.coin)
 
-    def columns(self, verdict: str) -> dict[str, Any]:
+    def columns(self, verdict: str) -> ScoreColumns:
         """Return the columns about a verdict's score."""
         known = self.held_out.get(verdict)
         if not known or not known.trials:
@@ -115,7 +126,7 @@ def load_scores() -> Scores:
     return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
-def check_scores(content: Mapping[str, Any]) -> Scores:
+def check_scores(content: JsonObject) -> Scores:
     """Check the content of a file of scores and return the scores.
 
     Raises:

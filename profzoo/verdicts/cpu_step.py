@@ -1,25 +1,26 @@
-"""Takes a step on a CPU apart, as torch.profiler saw it: its input, operators, and what each call costs by itself."""
+"""Splits a step on a CPU, as torch.profiler saw it, into input, operators and the overhead of calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.range_names import PARTS
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import QUARTILES
+from profzoo.verdicts.rule_types import CallOverhead
 
 DATA = PARTS[0]
 OUTSIDE = "(outside)"
-# Of operators; `needed_ns` is the time of those of which it is known how many operations they need.
+# Sums over operators; `needed_ns` is the time of operators with a cost formula.
 SUM_COLUMNS = ("total_ns", "launches", "needed_flop", "needed_ns")
 
 
 @dataclass(frozen=True)
 class StepPart:
-    """What there is of a traced step: its time in ns, and the calls of operators in it."""
+    """A part of a traced step: its time in ns, and the number of operator calls in it."""
 
     ns: float
     calls: float
@@ -27,7 +28,7 @@ class StepPart:
 
 @dataclass(frozen=True)
 class ShareInterval:
-    """A share of the unprofiled step, with the least and the most that it may be."""
+    """A share of the unprofiled step, 0 to 1, with its least and its largest possible value."""
 
     value: float
     least: float
@@ -35,24 +36,25 @@ class ShareInterval:
 
 
 class CpuStep:
-    """A cell's step under torch.profiler, beside the one without."""
+    """A cell's step under torch.profiler, compared with its unprofiled step."""
 
     def __init__(
         self,
-        cell: Mapping[str, Any],
+        cell: Row,
         ranges: Mapping[str, float],
         operators: pd.DataFrame,
-        floor: Mapping[str, Any],
+        floor: CallOverhead,
         stretch: float = np.inf,
     ) -> None:
-        """Take it apart.
+        """Split the step.
 
         Args:
-            cell: its row of the table of cells; ranges: ns of each part of the traced step, which add up to it;
-                operators: rows of its operators.csv, with the operators' own time a step; floor: the trait
-                `at_the_floor` of rules.yaml.
-            stretch: up to so many times as long, steps with and without the profiler differ by a machine that makes
-                all of them slower alike; beyond, by something else, which may be in any part of them.
+            cell: the cell's row of the table of cells.
+            ranges: ns of each part of the traced step; they add up to the step.
+            operators: rows of the cell's operators.csv, with own times per step.
+            floor: the trait `at_the_floor` of rules.yaml.
+            stretch: largest ratio of the steps with and without the profiler that a slower machine explains, which
+                slows all parts alike. Beyond it, the additional time may lie in any single part.
         """
         known = operators.assign(needed_ns=operators["total_ns"] * operators["needed_share"].fillna(0.0))
         inside = known[known["module"].ne(OUTSIDE) & known["launches"].gt(0)]
@@ -74,8 +76,8 @@ class CpuStep:
     def _overhead(self, own: pd.DataFrame, brief: pd.Series) -> StepPart:
         """Return the time of calls hardly longer than one that does nothing, and of equally short gaps between calls.
 
-        What is between calls is Python, dispatch and autograd, a little before each; where it is more than that, it is
-        something else that a larger batch may not spread.
+        The time between calls is Python, dispatch and autograd, a little before each call. A longer gap is something
+        else, which a larger batch may not reduce per sample.
         """
         chosen, calls = own[brief], float(own["launches"].sum())
         between = max(self.ns - self.input.ns - float(own["total_ns"].sum()), 0.0)
@@ -109,13 +111,13 @@ class CpuStep:
     def share(self, part: StepPart) -> ShareInterval:
         """Return a part's share of the unprofiled step, with its interval.
 
-        A profiler takes time at each call, no more than a call that does nothing takes under it: by what it slows the
-        step down calls get shorter, each alike. What else the step takes longer is the machine's, and all is slower
-        alike. The interval holds the share with and without the former, and that either the part or all else makes the
-        unprofiled steps' spread; and that what other programs took, or what steps are longer by beyond `stretch`, was
-        taken of this part alone, or of all else.
+        The profiler takes time at each call, at most as much as a call that does nothing takes under it. Each call is
+        shortened by the same part of the slowdown. A remaining slowdown is the machine's, and affects all parts alike.
+        The interval covers these cases: the share with and without the profiler's overhead; the spread of the
+        unprofiled steps caused by this part alone, or by all others; and time of other programs, or time beyond
+        `stretch`, taken from this part alone, or from all others.
 
-        A step of 3 ms, and of 4 ms traced with 500 calls; 499 of them take 1 ms, and one of them 3:
+        A step takes 3 ms, and 4 ms when traced with 500 calls. 499 of them take 1 ms together, and one takes 3 ms:
 
         >>> step = object.__new__(CpuStep)
         >>> step.ns, step.step_ns, step.calls, step.spread, step.floor_ns = 4e6, 3e6, 500.0, 1.0, 1e3
@@ -134,7 +136,7 @@ class CpuStep:
     def _disturbed(self, least: float, most: float) -> tuple[float, float]:
         """Widen the interval of a share by the time that other programs may have added to the steps.
 
-        Of a step of 10 ms others may have taken 4; a part of 7 ms then has 3 of 6 ms, or 7 of 6, which is all of it:
+        Other programs may have taken 4 of 10 ms. A part of 7 ms is then 3 of 6 ms, or 7 of 6 ms, which counts as all:
 
         >>> step = object.__new__(CpuStep)
         >>> step.taken, step.stretch, step.ns, step.calls, step.step_ns, step.floor_ns = 0.4, 2.0, 1e7, 0.0, 1e7, 1.0

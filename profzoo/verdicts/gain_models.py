@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
 from profzoo.what_if import changes, predicted_gains, simulator
 from profzoo.what_if.kernel_matching import Operations
@@ -43,14 +43,14 @@ def _remove_copies(program: Program, crossing: bool) -> Program:
     return changes.fuse(program, chosen)
 
 
-def _remove_waiting(program: Program, step: Mapping[str, Any]) -> Program:
+def _remove_waiting(program: Program, step: Row) -> Program:
     """Shorten communication by the time in which it waits for other processes."""
     rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
     return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 
 
 # Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.
-STEP_CHANGES: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
+STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
     GRAPH: lambda program, _: changes.capture_as_graph(program),
@@ -79,9 +79,7 @@ class CellSimulation:
         self.apart = program.apart or unrepeated
         self.before = simulator.step_times(program, simulator.simulate(program))
 
-    def gain(
-        self, asked: RequestedChange, step: Mapping[str, Any], error: float, graph: bool = False
-    ) -> predicted_gains.Gain | None:
+    def gain(self, asked: RequestedChange, step: Row, error: float, graph: bool = False) -> predicted_gains.Gain | None:
         """Return the gain of a change; None if the trace lacks the launches that it is about.
 
         Args:
@@ -103,7 +101,7 @@ class CellSimulation:
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
 
-    def _changed(self, asked: RequestedChange, step: Mapping[str, Any]) -> Program | None:
+    def _changed(self, asked: RequestedChange, step: Row) -> Program | None:
         if asked.change in STEP_CHANGES:
             return STEP_CHANGES[asked.change](self.program, step)
         assert asked.rows is not None and asked.saved is not None

@@ -3,12 +3,12 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from profzoo.tools.ncu.derived_metrics import QUANTITIES, SECTOR
+from profzoo.verdicts.rule_types import Cause
 
 MEMORY_WAYS = ("load", "store")
 
@@ -66,7 +66,7 @@ SHARE_FORMULAS: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
 CONDITIONS = (*SHARE_FORMULAS, *QUANTITIES)
 
 
-def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
+def mark_causes(table: pd.DataFrame, causes: Mapping[str, Cause]) -> pd.DataFrame:
     """Add, per cause, the GPU time of matching launches and the time that removing the cause would save, in ns.
 
     Columns added: `{cause}_ns`, `_least_ns` and `_most_ns`, which are the same, `_launches`, and `_saved_ns` where the

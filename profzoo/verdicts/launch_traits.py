@@ -1,21 +1,19 @@
 """Add the traits of a cell's launches: too short, too small a grid, close to a roof, far from every roof."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
 from profzoo.verdicts import launch_causes, reduced_precision
+from profzoo.verdicts.rule_types import Traits
 
 COMMUNICATION = "communication"
 ENDS = ("efficiency_low", "efficiency_high")
-# Of the traits of rules.yaml, those that its rules define by themselves.
-CAUSES = "causes"
 ROOFLINE_COLUMNS = ("bound", "efficiency", *reduced_precision.ROOFS)
 
 
 def mark_traits(
-    kernels: pd.DataFrame, roofline: pd.DataFrame | None, traits: Mapping[str, Any], peaks: Mapping[str, float]
+    kernels: pd.DataFrame, roofline: pd.DataFrame | None, traits: Traits, peaks: Mapping[str, float]
 ) -> pd.DataFrame:
     """Return a cell's kernel table with the time that has each trait and the time that its cure would save, in ns.
 
@@ -63,7 +61,7 @@ def mark_traits(
     if {"fp32", "tf32"} <= set(peaks):
         table["simt_saved_ns"] = table["simt_ns"] * max(1 - peaks["fp32"] / peaks["tf32"], 0.0)
     table["counted_ns"] = total.where(efficiency.notna(), 0.0)
-    return launch_causes.mark_causes(table, traits.get(CAUSES, {}))
+    return launch_causes.mark_causes(table, traits["causes"])
 
 
 def _blocks_per_multiprocessor(table: pd.DataFrame) -> pd.Series:
@@ -73,7 +71,7 @@ def _blocks_per_multiprocessor(table: pd.DataFrame) -> pd.Series:
 
 
 def _add_interval_traits(
-    table: pd.DataFrame, blocks: pd.Series, bound: pd.Series, efficiency: pd.Series, traits: Mapping[str, Any]
+    table: pd.DataFrame, blocks: pd.Series, bound: pd.Series, efficiency: pd.Series, traits: Traits
 ) -> dict[str, pd.Series]:
     """Return by trait which launches have it, as booleans; no launch has two traits.
 

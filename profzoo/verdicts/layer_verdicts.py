@@ -1,14 +1,15 @@
 """Judge the layers of a cell by their own kernels and by the operations that their shapes call for."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 
 from profzoo.tables.layers import NODE
-from profzoo.verdicts import advice_gain
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.rule_evaluation import LAYER_LEVEL, CellRules
+from profzoo.verdicts.rule_types import Rule
+from profzoo.verdicts.verdict import Verdict
 
 # So many layers are named, those first from which most is to be had.
 TOP = 10
@@ -19,7 +20,7 @@ TILED = ("convolution", "gemm")
 
 def judge_top_layers(
     judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]
-) -> list[dict[str, Any]]:
+) -> list[Verdict]:
     """Return one verdict for each of the TOP layers of a cell, forward and backward separately, largest gain first.
 
     Args:
@@ -33,10 +34,10 @@ def judge_top_layers(
     summed = judged.summed(layers)
     most = judged.most(summed, total).sort_values(ascending=False, kind="stable")
     sums = summed.to_dict("index")
-    found: list[tuple[tuple[str, str], dict[str, Any], Mapping[str, Any]]] = []
+    found: list[tuple[tuple[str, str], Verdict, Rule]] = []
     for node, gain in most.items():
         # The rest gains less than what was found, whatever holds it.
-        if len(found) >= TOP and gain <= sorted(_gain(row) for _, row, _ in found)[-TOP]:
+        if len(found) >= TOP and gain <= sorted(row.sorting_gain for _, row, _ in found)[-TOP]:
             break
         own = layers.get_group(node)
         rows = [
@@ -44,16 +45,12 @@ def judge_top_layers(
             *_padded_share(judged, own, total, work.get(node, 1.0)),
         ]
         if rows:
-            rule, best = max(rows, key=lambda one: _gain(one[1]))
+            rule, best = max(rows, key=lambda one: one[1].sorting_gain)
             found.append((node, best, rule))
     # Running a step again takes longer than Amdahl's law, by which the layers are chosen.
-    chosen = sorted(found, key=lambda one: -_gain(one[1]))[:TOP]
+    chosen = sorted(found, key=lambda one: -one[1].sorting_gain)[:TOP]
     told = [_describe_layer(rule, row, node, layers.get_group(node)) for node, row, rule in chosen]
-    return sorted(map(judged.expect, told), key=lambda row: -_gain(row))
-
-
-def _gain(row: Mapping[str, Any]) -> float:
-    return row["gain"] or 0.0
+    return sorted(map(judged.expect, told), key=lambda row: -row.sorting_gain)
 
 
 def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -63,36 +60,38 @@ def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
     return ((own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"]).to_dict()
 
 
-def _padded_share(
-    judged: CellRules, own: pd.DataFrame, total: float, ratio: float
-) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+def _padded_share(judged: CellRules, own: pd.DataFrame, total: float, ratio: float) -> list[tuple[Rule, Verdict]]:
     """Return the verdict that a layer computes more than its shapes call for; empty if that is not its problem."""
-    least = judged.given["traits"][PADDED]["flop_at_least"]
+    least = judged.given["traits"]["padded"]["flop_at_least"]
     if ratio < least or (tiled := _is_tiled(own)).empty:
         return []
     (rule,) = (one for one in judged.given["rules"] if one["of"] == "layers" and one["share"] == PADDED)
     row = judged.row(
         {**rule, "cured": 1 - 1 / ratio}, judged.share_of(tiled, total), tiled, LAYER_LEVEL, "layers.csv: flop"
     )
-    return [(rule, row | {"value": ratio, "threshold": least, "metric": "operations counted / needed"})]
+    return [(rule, replace(row, value=ratio, threshold=least, metric="operations counted / needed"))]
 
 
 def _is_tiled(own: pd.DataFrame) -> pd.DataFrame:
     return own[own["class"].isin(TILED) & own["bound"].isin(("simt", "tensor"))]
 
 
-def _describe_layer(
-    rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame
-) -> dict[str, Any]:
+def _describe_layer(rule: Rule, row: Verdict, node: tuple[str, str], own: pd.DataFrame) -> Verdict:
     """Add the layer's name and a description of it to its verdict."""
     largest = own.iloc[own["total_ns"].argmax()]
-    where = {"module": node[0], "direction": node[1], "class": largest["class"], "function": largest["function"]}
-    return where | row | {advice_gain.LEAD_KEY: f"{_counted_rows(rule, row, own)}: "}
+    return replace(
+        row,
+        module=node[0],
+        direction=node[1],
+        kernel_class=largest["class"],
+        function=largest["function"],
+        lead=f"{_counted_rows(rule, row, own)}: ",
+    )
 
 
-def _counted_rows(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataFrame) -> str:
+def _counted_rows(rule: Rule, row: Verdict, own: pd.DataFrame) -> str:
     if rule["of"] == "layers":
-        return f"{row['value']:.1f} times the operations that it needs, with inputs {_shapes(_is_tiled(own))}"
+        return f"{row.value:.1f} times the operations that it needs, with inputs {_shapes(_is_tiled(own))}"
     chosen = own[own[f"{rule['share']}_ns"] > 0]
     first = chosen.iloc[chosen["total_ns"].argmax()]
     efficiency = f"{(chosen['efficiency'] * chosen['total_ns']).sum() / chosen['total_ns'].sum():.0%}"

@@ -1,25 +1,24 @@
 """Select the advice of ncu's own rules on a cell's kernels, by its value for the whole step."""
 
-from typing import Any
-
 import pandas as pd
 
 from profzoo.kernels.kernel_classes import classify
 from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tables.step_shares import amdahl
+from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.tools.ncu.raw_page import function_name
+from profzoo.verdicts.verdict import Verdict
 
 # Rows per cell.
 MAX_ROWS = 5
-NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
 WHOLE = "global"
 
 
 def tabulate_ncu_advice(
     details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame, share: float
-) -> list[dict[str, Any]]:
+) -> list[Verdict]:
     """Return verdicts, the largest saving first, at most MOST, one per function and rule.
 
     Args:
@@ -42,12 +41,19 @@ def tabulate_ncu_advice(
     said["saved"] = said["share"] * said["percent"] / 100
     said = said.sort_values(["saved", "percent"], ascending=False, kind="stable", na_position="last")
     return [
-        {
-            "level": "kernel", "class": classify(row["Kernel Name"]), "function": row["function"],
-            "verdict": f"ncu: {row['Rule Name']}", "metric": f"estimated speed-up, {row['Estimated Speedup Type']}, %",
-            "value": row["percent"], "share": row["share"], "evidence": f"ncu-details.csv: launch {row['ID']}",
-            "gain": amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
-            "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
-        }
+        Verdict(
+            level="kernel",
+            kernel_class=classify(row["Kernel Name"]),
+            function=row["function"],
+            verdict=f"ncu: {row['Rule Name']}",
+            metric=f"estimated speed-up, {row['Estimated Speedup Type']}, %",
+            value=row["percent"],
+            share=row["share"],
+            evidence=f"ncu-details.csv: launch {row['ID']}",
+            gain=amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
+            next_step=row["Rule Description"],
+            by=TOOL,
+            source=f"ncu, section {row['Section Name']}",
+        )
         for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MAX_ROWS).iterrows()
-    ]  # fmt: skip
+    ]

@@ -1,8 +1,7 @@
 """Predict the gains of settings that no verdict advises, by what-if simulation: alone, and within a CUDA graph."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -10,6 +9,7 @@ from profzoo.verdicts import advice_gain, reduced_precision
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import GRAPH, SIMULATED, RequestedChange
 from profzoo.verdicts.rule_evaluation import CellRules
+from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
 
 SETTING_LEVEL, UNCOUNTED, AND = "setting", ", without counters", " + "
@@ -26,9 +26,7 @@ class AdvisableSetting:
     source: str
 
 
-def other_setting_rows(
-    judged: CellRules, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def other_setting_rows(judged: CellRules, traits: pd.DataFrame, verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Return rows of settings that no verdict advises, and of reduced precision in a CUDA graph; largest gain first.
 
     The gain of both together does not follow from their single gains: if the CPU limits the step, reduced precision
@@ -42,8 +40,8 @@ def other_setting_rows(
     if not judged.replayed:
         return []
     here = list(verdicts)
-    advised = {row["settings"] for row in here if row.get("settings") and row["gain"]}
-    abstaining = {row["verdict"] for row in here if row.get("settings") and not row["gain"]}
+    advised = {row.settings for row in here if row.settings and row.gain}
+    abstaining = {row.verdict for row in here if row.settings and not row.gain}
     total = traits["total_ns"].sum()
     counted = bool(total) and traits["counted_ns"].sum() >= judged.floors["counted"] * total
     known = list(_list_settings(judged, traits))
@@ -68,7 +66,7 @@ def other_setting_rows(
                     both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source
                 )
                 found.append(_row(judged, joined, gain, advice_gain.TOGETHER, counted))
-    return sorted(found, key=lambda row: -row["gain"])
+    return sorted(found, key=lambda row: -row.sorting_gain)
 
 
 def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[AdvisableSetting]:
@@ -79,23 +77,31 @@ def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[Advisabl
         if not of_kernels and rule["of"] != "step":
             continue
         advice = verdict_rules.choose_advice(rule, judged.step, judged.ran_with)
-        words, cured = advice["settings"], advice["cured"]
+        words, launches = advice.settings, traits if of_kernels else None
         if not words or words in seen:
             continue
-        cured, launches = None if isinstance(cured, str) else cured, traits if of_kernels else None
+        cured = None if isinstance(advice.cured, str) else advice.cured
         asked = advice_gain.ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
         if asked:
             seen.add(words)
-            yield AdvisableSetting(rule["verdict"], words, advice["replay"], asked, rule["source"])
+            yield AdvisableSetting(rule["verdict"], words, asked.change, asked, rule["source"])
 
 
-def _row(judged: CellRules, one: AdvisableSetting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
+def _row(judged: CellRules, one: AdvisableSetting, gain: Gain, why: str, counted: bool) -> Verdict:
     """Return the row of a setting; why: the reason why it is not advised, if it is not the gain."""
     guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TARGET_PRECISIONS)
-    return {
-        "level": SETTING_LEVEL, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
-        "value": gain.gain, "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
-        "gain_high": gain.high, "method": SIMULATED, "settings": one.words, "source": one.source,
-        "next_step": advice_gain.why_not_advised(one.verdict, gain, judged.scored, why),
+    return Verdict(
+        level=SETTING_LEVEL,
+        verdict=one.verdict,
+        metric=f"replay: {one.change}{UNCOUNTED if guessed else ''}",
+        value=gain.gain,
+        evidence="program.npz: run again",
+        next_step=advice_gain.why_not_advised(one.verdict, gain, judged.scored, why),
+        gain=gain.gain,
+        gain_low=gain.low,
+        gain_high=gain.high,
+        method=SIMULATED,
+        settings=one.words,
+        source=one.source,
         **judged.scored.columns(one.verdict),
-    }  # fmt: skip
+    )

@@ -8,25 +8,25 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-# What tensor cores compute, and what autocast leaves in fp32 or does not reach.
+# Classes of kernels that tensor cores compute; classes that autocast leaves in fp32 or does not reach.
 PRODUCTS = ("gemm", "convolution", "recurrent", "attention")
 UNTOUCHED = ("optimizer", "communication")
 PASSES = ("forward", "backward")
-# Kernels beside products that go with them: transforms (FFT, Winograd), and sums of what was split.
+# Kernels that accompany matrix products: transforms (FFT, Winograd), and sums of partial results.
 PIECES = r"fft2d_|winograd\w*(?:Data|Delta|Output|Filter)|splitKreduce|reduce_wgrad|init_device_workspace"
-# Products of complex numbers, that is of FFTs: other kernels read none of their bytes.
+# Products of complex numbers belong to FFTs; no other kernel reads their bytes.
 COMPLEX = "cf32cf32"
-# cuDNN normalises a batch in one kernel in fp32; PyTorch, which does it in bf16, in three, no faster.
+# In fp32, cuDNN normalises a batch in one kernel. In bf16, PyTorch does it in three kernels, and no faster.
 BATCH_NORM, FORWARD_NORM, NORM_MORE = "bn_(?:fw|bw)_", "bn_fw_", 2.0
-# A launch takes as long, however little it does: the shortest tenth of the zoo's elementwise kernels on an H200.
+# Least time of any launch in ns: the shortest tenth of the zoo's elementwise kernels on an H200.
 SHORTEST_NS = 2_000.0
 # All below is fitted to kernels and launches of training steps of bert, deeplab, inceptionv3, mobilenetv2, resnetv2_50,
 # unet and vgg19 on an H200, by nsys (docs/replay.md). A kernel that autocast or another layout adds:
 ADDED_NS = 3_000.0
-# What a kernel on tensor cores takes beside its operations, and what of their peak rate these reach.
+# Time of a tensor-core kernel besides its operations, and the share of the peak rate that these reach.
 BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
-# What the change of layout to channels last and back takes in addition to a convolution.
+# Time that the change of layout to channels last and back adds to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
 # An operator casts its weights, and in training their gradients; in inference it takes the CPU as much longer, by
 # trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products.
@@ -47,15 +47,18 @@ TARGET_PRECISIONS = ("tf32", "bf16")
 def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
     """Return the share of each row's time that reduced precision saves.
 
-    Of a product, what is beyond its operations or bytes at the rates that such kernels reach. Anything else gets
-    shorter by as much as its nearest roof is lowered, and what keeps it from that roof stays.
+    The new time of a matrix product follows from its operations and bytes, at the rates that tensor-core kernels reach.
+    Any other launch gets shorter in proportion to its nearest roof; its distance from that roof stays.
 
     Args:
-        rows: launches with class, mean_ns, bound, efficiency and, where known, kernel, range and ROOFS; those without
-            counters go by UNCOUNTED; peaks: rates by name, flop/s, RATES where they are not known; to: of TO; now: the
-            cell's precision; nchw: whether its tensors have channels first.
+        rows: one row per launch, with `class`, `mean_ns`, `bound`, `efficiency` and, if known, `kernel`, `range` and
+            ROOFS. For launches without counters, UNCOUNTED is used.
+        peaks: measured rates by name, in flop/s; unknown ones follow from RATES.
+        to: precision to predict, a key of TO.
+        now: precision of the cell.
+        nchw: whether its tensors have channels first.
 
-    A product that takes 1 ms, 0.6 of which fp32 would at its peak, on tensor cores ten times as fast:
+    A product takes 1 ms, of which fp32 at its peak needs 0.6; tensor cores are ten times as fast:
 
     >>> rows = pd.DataFrame({"class": ["gemm"], "mean_ns": 1e6, "bound": "simt", "efficiency": 0.6})
     >>> saved_share(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
@@ -84,7 +87,7 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
 
 
 def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
-    """How many launches come with each of the rows': by operators of their own, and within the row's own call.
+    """Return the numbers of launches that are added per launch: by operators of their own, and within its operator.
 
     >>> rows = pd.DataFrame({"class": ["gemm", "convolution", "gemm"], "range": ["forward", "forward", "backward"]})
     >>> [more.tolist() for more in added_launches(rows, "bf16", "fp32")]
@@ -101,24 +104,26 @@ def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> 
 
 
 def _in_passes(rows: pd.DataFrame) -> pd.Series:
-    """Whether each row is of forward or backward pass, or of both in a graph; where that is not known, it is."""
+    """Return whether each row belongs to the forward or backward pass, or to a graph of both; true if unknown."""
     return rows["range"].isin((*PASSES, "graph")) if "range" in rows else pd.Series(True, rows.index)
 
 
 def _relayout_counts(rows: pd.DataFrame, now: str, nchw: bool) -> pd.Series:
-    """Whether each row's operands are laid out otherwise for tensor cores, and were not."""
+    """Return 1 for rows whose operands need another layout for tensor cores and do not have it yet, else 0."""
     return rows["class"].eq("convolution") & nchw & (now == "fp32")
 
 
 def _name_matches(rows: pd.DataFrame, pattern: str) -> pd.Series:
-    """Whether the name of each row's kernel has that in it; none where names are not known."""
+    """Return whether the name of each row's kernel matches a regular expression; false if names are unknown."""
     names = next((rows[name] for name in ("kernel", "function") if name in rows), pd.Series("", rows.index))
     return names.fillna("").str.contains(pattern)
 
 
 def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
-    """Ns that each launch takes at least by each roof; by its bound and efficiency where no more is known, and by its
-    class without these."""
+    """Return the least ns of each launch by each roof, one column per roof.
+
+    If only bound and efficiency are known, they follow from these; without counters, from the class of the kernel.
+    """
     known = rows.reindex(columns=list(ROOFS)).astype("float64")
     lacking = known.isna().all(axis=1)
     uncounted = lacking & rows["efficiency"].isna()

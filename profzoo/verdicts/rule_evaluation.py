@@ -1,6 +1,7 @@
 """Apply the rules of rules.yaml to one cell on a GPU: to its step, to its kernels together, and to each kernel."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,9 @@ from profzoo.tables import step_shares
 from profzoo.verdicts import advice_gain, advice_scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
+from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
+from profzoo.verdicts.verdict import Verdict
 
 UNDECIDED = "undecided"
 KERNEL_KEYS = ["class", "function"]
@@ -26,8 +29,8 @@ class CellRules:
     def __init__(
         self,
         step: pd.Series,
-        ran_with: Mapping[str, Any],
-        given: Mapping[str, Any],
+        ran_with: KnownSettings,
+        given: Rules,
         peaks: Mapping[str, float] | None = None,
         replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
@@ -49,7 +52,7 @@ class CellRules:
             verdict_rules.LAUNCH_IDLE_SHARE: float(step_shares.launch_wait_share(table).iloc[0]),
         }
 
-    def of_step(self) -> Iterator[dict[str, Any]]:
+    def of_step(self) -> Iterator[Verdict]:
         """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
         evidence = f"steps.csv: process {self.step['process']:.0f}"
         untold = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
@@ -58,17 +61,22 @@ class CellRules:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
                 row = self.row(rule, share, None, CELL_LEVEL, evidence)
-                yield row if sure else row | {"metric": f"{row['metric']}, at least"}
+                yield row if sure else replace(row, metric=f"{row.metric}, at least")
                 untold -= share
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
-            measured, why, advice = self.doubt
-            yield {
-                "level": CELL_LEVEL, "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
-                "potential": step_shares.amdahl(untold, 1),
-                "next_step": f"the GPU is idle for {untold:.0%} of the step; the cause is unknown, as {why}: {advice}",
-            }  # fmt: skip
+            why = f"the cause is unknown, as {self.doubt.why}: {self.doubt.advice}"
+            yield Verdict(
+                level=CELL_LEVEL,
+                verdict=UNDECIDED,
+                metric=self.doubt.metric,
+                value=self.doubt.value,
+                threshold=self.doubt.threshold,
+                evidence=evidence,
+                next_step=f"the GPU is idle for {untold:.0%} of the step; {why}",
+                potential=step_shares.amdahl(untold, 1),
+            )
 
-    def of_trace(self) -> Iterator[dict[str, Any]]:
+    def of_trace(self) -> Iterator[Verdict]:
         """Yield verdicts by what-if simulation: the share of the step that each rule's change saves."""
         if not self.replayed:
             return
@@ -86,14 +94,14 @@ class CellRules:
         if not self.doubt or name in step_shares.WORK:
             return self.shares[name], True
         share = self.shares[name]
-        if self.doubt[0]["metric"] == STRETCH:
+        if self.doubt.metric == STRETCH:
             names = step_shares.LAUNCHING if name == verdict_rules.LAUNCH_IDLE_SHARE else (name,)
             share = step_shares.least(self.step, self.shares, names)
         if self.disturbed:
             share = max(1 - (1 - share) / (1 - self.disturbed), 0.0) if self.disturbed < 1 else 0.0
         return share, False
 
-    def of_kernels(self, traits: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    def of_kernels(self, traits: pd.DataFrame) -> Iterator[Verdict]:
         """Yield verdicts on the cell by rules about kernels: the launches with a trait take enough of the step.
 
         Example: kernels run for 80 % of the step, and short launches take 30 of their 100 ms. The trait then takes 24 %
@@ -103,25 +111,25 @@ class CellRules:
             if least >= rule["at_least"]:
                 yield self.row(rule, share, traits, CELL_LEVEL, _name_evidence(rule))
             elif most >= rule["at_least"]:
-                yield _undecided_row(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
+                yield _undecided_row(rule, share, least, most, self._potential(rule, most, traits))
 
-    def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
+    def of_each(self, traits: pd.DataFrame) -> list[Verdict]:
         """Return verdicts on each kernel that takes long enough, the largest gain first.
 
         A kernel has a trait if half of its time has it. In the example of `of_kernels`, a kernel of 20 ms takes 16 % of
         the step, and it is short if its short launches take 8 % or more.
         """
         total = traits["total_ns"].sum()
-        found: list[dict[str, Any]] = []
+        found: list[Verdict] = []
         for (kind, function), own in traits.groupby(KERNEL_KEYS, sort=False):
             if total and self.share_of(own, total) >= self.floors["kernel"]:
                 rows = self.of_some(own, total, "kernel")
-                found += [{"class": kind, "function": function, **row} for _, row in rows]
-        return sorted(found, key=lambda row: -(row["gain"] or 0))
+                found += [replace(row, kernel_class=kind, function=function) for _, row in rows]
+        return sorted(found, key=lambda row: -row.sorting_gain)
 
     def of_some(
         self, own: pd.DataFrame, total: float, level: str, summed: Mapping[str, float] | None = None
-    ) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+    ) -> Iterator[tuple[Rule, Verdict]]:
         """Yield each rule whose trait half of some launches' time has, with its verdict on these launches.
 
         own: rows of the launches, with traits; total: GPU time of the cell's kernels, in ns; summed: sums of `own`, if
@@ -130,7 +138,7 @@ class CellRules:
         half = KERNEL_TRAIT_SHARE * self.share_of(own, total)
         for rule, share, least, _ in self._shared(self.summed(own) if summed is None else summed, total):
             if least >= half:
-                yield rule, self.row(rule, share, own, level, _name_evidence(rule)) | {"threshold": half}
+                yield rule, replace(self.row(rule, share, own, level, _name_evidence(rule)), threshold=half)
 
     def most(self, launches: pd.DataFrame, total: float) -> pd.Series:
         """Return per row the largest gain, by Amdahl's law, if its launches took neither GPU time nor launch time.
@@ -156,9 +164,7 @@ class CellRules:
             ["total_ns", "launches", *(f"{name}{of}_ns" for name in names for of in ("", *INTERVAL_SUFFIXES))]
         ].sum()
 
-    def _shared(
-        self, summed: Mapping[str, float], total: float
-    ) -> Iterator[tuple[Mapping[str, Any], float, float, float]]:
+    def _shared(self, summed: Mapping[str, float], total: float) -> Iterator[tuple[Rule, float, float, float]]:
         """Yield rules about kernels, each with its share of the step: estimate, least, and most by counters' intervals.
 
         Rules whose share is surely zero are left out.
@@ -172,13 +178,13 @@ class CellRules:
                 if most:
                     yield rule, share, least, most
 
-    def _potential(self, rule: Mapping[str, Any], most: float, traits: pd.DataFrame) -> float:
+    def _potential(self, rule: Rule, most: float, traits: pd.DataFrame) -> float:
         """Return the largest gain if an undecided rule applies.
 
         It saves the part `cured` of the launches' time, or all of it where that is given per launch. most: the largest
         share of the step that the launches may take; traits: rows of all launches of the cell.
         """
-        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with)["cured"]
+        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with).cured
         part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
         gone = RequestedChange(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
@@ -191,61 +197,72 @@ class CellRules:
         """Return the share of the unprofiled step per ns of GPU time; total: GPU time of the cell's kernels, in ns."""
         return self.shares["kernels"] / total if total else 0.0
 
-    def row(
-        self, rule: Mapping[str, Any], share: float, traits: pd.DataFrame | None, level: str, evidence: str
-    ) -> dict[str, Any]:
+    def row(self, rule: Rule, share: float, traits: pd.DataFrame | None, level: str, evidence: str) -> Verdict:
         """Return the verdict of a rule that applies; traits: rows of its launches, None for a rule about the step."""
         advice = verdict_rules.choose_advice(rule, self.step, self.ran_with)
-        cured = advice["cured"]
-        if isinstance(cured, str) and traits is not None:
-            saved = f"{rule['share']}_saved_ns"
-            # Unknown without measured peaks.
-            cured = traits[saved].sum() / traits[f"{rule['share']}_ns"].sum() if saved in traits else None
-        row: dict[str, Any] = {
-            "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
-            "value": share, "threshold": rule["at_least"], "share": share, "evidence": evidence, "cured": cured,
-            "gain": step_shares.amdahl(share, cured or 0), "next_step": advice["next"], "settings": advice["settings"],
-            "source": rule["source"],
-        }  # fmt: skip
-        if traits is not None and rule["launches"] != "changed":
-            row |= self._limited(rule, row, traits)
-        asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
-        return (
-            row | {advice_gain.CHANGE_KEY: asked}
-            if level == LAYER_LEVEL
-            else self.expect(row | {advice_gain.CHANGE_KEY: asked})
+        cured = _cured_share(rule, advice.cured, traits)
+        row = Verdict(
+            level=level,
+            verdict=rule["verdict"],
+            metric=f"share of the step: {rule['share']}",
+            value=share,
+            threshold=rule["at_least"],
+            share=share,
+            evidence=evidence,
+            cured=cured,
+            gain=step_shares.amdahl(share, cured or 0),
+            next_step=advice.next_step,
+            settings=advice.settings,
+            source=rule["source"],
         )
+        if traits is not None and rule["launches"] != "changed":
+            row = self._limited(rule, row, share, traits)
+        asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
+        row = replace(row, change=asked)
+        return row if level == LAYER_LEVEL else self.expect(row)
 
-    def expect(self, row: dict[str, Any]) -> dict[str, Any]:
+    def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
         return advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
 
-    def _limited(self, rule: Mapping[str, Any], row: Mapping[str, Any], traits: pd.DataFrame) -> dict[str, Any]:
-        """Return the changes to a verdict's gain by the CPU's limit: it needs time for the launches that remain."""
-        share, cured, found = row["share"], row["cured"] or 0, {}
-        removed = 0.0
+    def _limited(self, rule: Rule, row: Verdict, share: float, traits: pd.DataFrame) -> Verdict:
+        """Return a verdict whose gain is limited by the CPU, which needs time for the launches that remain."""
+        cured, gain, removed = row.cured or 0, row.sorting_gain, 0.0
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
             # The GPU no longer waits for these launches either, as far as that share is known.
             waits, _ = self._told(verdict_rules.LAUNCH_IDLE_SHARE)
-            found["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
+            gain = step_shares.amdahl(share * cured + waits * removed, 1)
         limit = cpu_limited_gain(self.step, self.floors["stretch"], removed)
-        if limit < found.get("gain", row["gain"]):
-            found |= {"gain": limit, "limit": limit}
-        return found
+        return replace(row, gain=limit, limit=limit) if limit < gain else replace(row, gain=gain)
 
 
-def _undecided_row(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
+def _cured_share(rule: Rule, cured: float | str, traits: pd.DataFrame | None) -> float | None:
+    """Return the share of the launches' time that advice saves; None where it is not known, as without peaks."""
+    if not isinstance(cured, str):
+        return cured
+    saved = f"{rule['share']}_saved_ns"
+    if traits is None or saved not in traits:
+        return None
+    return traits[saved].sum() / traits[f"{rule['share']}_ns"].sum()
+
+
+def _undecided_row(rule: Rule, share: float, least: float, most: float, potential: float) -> Verdict:
     """Return an undecided verdict: by the intervals of counters the rule may apply or not."""
-    return {
-        "level": CELL_LEVEL, "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
-        "threshold": rule["at_least"], "evidence": _name_evidence(rule), "gain": None,
-        "next_step": f"{rule['verdict']}: between {least:.0%} and {most:.0%} of the step, because counters are "
+    return Verdict(
+        level=CELL_LEVEL,
+        verdict=UNDECIDED,
+        metric=f"share of the step: {rule['share']}",
+        value=share,
+        threshold=rule["at_least"],
+        evidence=_name_evidence(rule),
+        next_step=f"{rule['verdict']}: between {least:.0%} and {most:.0%} of the step, because counters are "
         "estimated from a sample of launches: lower ncu.error, or set ncu.launches to all",
-    }  # fmt: skip
+        potential=potential,
+    )
 
 
-def _name_evidence(rule: Mapping[str, Any]) -> str:
+def _name_evidence(rule: Rule) -> str:
     """Name the table and columns that a rule about kernels uses."""
     columns = {"short": "kernels.csv: mean_ns, class", "small_grid": "kernels.csv: grid, multiprocessors"}
     ours = rule["share"] in verdict_rules.SHARES["kernels"]

@@ -2,19 +2,21 @@
 
 import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from profzoo import extensions, schema
 from profzoo.cell import settings
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
+from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes
 from profzoo.tables.step_shares import PARTS
 from profzoo.tools.nsys.steps import COLUMNS
 from profzoo.verdicts import launch_causes
-from profzoo.verdicts.launch_traits import CAUSES
+from profzoo.verdicts.rule_types import Advice, Bounds, Cause, ExtensionRules, KnownSettings, Rule, Rules
 
 FILES = ("rules.yaml", "rules.schema.yaml")
 # Of extensions.
@@ -46,7 +48,7 @@ SIMULATED_CHANGES = {
 OF_LAUNCHES = ("kernels", "layers")
 
 
-def load_rules() -> Mapping[str, Any]:
+def load_rules() -> Rules:
     """The checked rules with their floors and traits: profzoo's own, and behind them those of extensions.
 
     Raises:
@@ -55,26 +57,36 @@ def load_rules() -> Mapping[str, Any]:
     return _loaded(extensions.folders())
 
 
+@dataclass(frozen=True)
+class ChosenAdvice:
+    """The advice of a rule for a cell; cured and replay as in `Rule`; settings: words of `python -m models.run`."""
+
+    next_step: str
+    settings: str | None
+    cured: float | str
+    replay: str | None
+
+
 @functools.cache
-def _loaded(extended: tuple[Path, ...]) -> Mapping[str, Any]:
+def _loaded(extended: tuple[Path, ...]) -> Rules:
     content = check_rules(strict_yaml.load_yaml(RULES_FILE))
-    files = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
+    files: dict[Path, ExtensionRules] = {path: strict_yaml.load_yaml(path) for path in extensions.files(*EXTENDED)}
     for path, own in files.items():
         schema.check_value(own, _schema()["extension"], str(path))
     traits, rules = content["traits"], content["rules"]
     causes = [(name, path) for path, own in files.items() for name in own.get("causes", {})]
-    extensions.refuse_clashes("cause", causes, {*traits[CAUSES], *SHARES["kernels"]})
+    extensions.refuse_clashes("cause", causes, {*traits["causes"], *SHARES["kernels"]})
     # A file's own rules may share a verdict.
     named = [(name, path) for path, own in files.items() for name in dict.fromkeys(_verdicts(own["rules"], str(path)))]
     extensions.refuse_clashes("verdict", named, dict.fromkeys(_verdicts(rules, RULES_FILE.name)))
     for path, own in files.items():
-        traits = {**traits, CAUSES: {**traits[CAUSES], **own.get("causes", {})}}
-        _check_parts(own.get("causes", {}), own["rules"], traits[CAUSES], f"{path}: ")
+        traits = {**traits, "causes": {**traits["causes"], **own.get("causes", {})}}
+        _check_parts(own.get("causes", {}), own["rules"], traits["causes"], f"{path}: ")
         rules = [*rules, *own["rules"]]
     return {**content, "traits": traits, "rules": rules}
 
 
-def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_rules(content: JsonObject) -> Rules:
     """The content of a file of rules, as it is.
 
     Raises:
@@ -82,38 +94,36 @@ def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
             exist; advice fits no cell that the advice before it leaves.
     """
     schema.check_value(content, _schema()["file"], RULES_FILE.name)
-    _check_parts(content["traits"][CAUSES], content["rules"], content["traits"][CAUSES])
-    return content
+    checked = cast(Rules, content)
+    _check_parts(checked["traits"]["causes"], checked["rules"], checked["traits"]["causes"])
+    return checked
 
 
-def _verdicts(rules: list[Mapping[str, Any]], where: str) -> Iterator[str]:
+def _verdicts(rules: Sequence[Rule], where: str) -> Iterator[str]:
     for rule in rules:
         schema.check_value(rule.get("verdict"), {"type": "string"}, f"{where}: the verdict of a rule")
         yield rule["verdict"]
 
 
-def choose_advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `next`, `settings`, `cured` and `replay` of a rule's first advice that fits the cell.
+def choose_advice(rule: Rule, step: Mapping[str, float], cell: KnownSettings) -> ChosenAdvice:
+    """Return a rule's first advice that fits the cell.
 
     Args:
         step: columns of the table of steps; cell: the settings that the cell ran with. Advice whose settings the cell
             has already does not fit.
     """
-    given = {"settings": None, "cured": rule["cured"], "replay": rule.get("replay")}
+    cured, replay = rule["cured"], rule.get("replay")
     for one in rule["advice"]:
         if _fits(one.get("when", {}), step, cell) and not _is_followed(one.get("settings"), cell):
-            own = (
-                {"settings": f"{name}={2 * cell[name]}"}
-                if isinstance(cell.get(name := one.get("doubled")), int)
-                else {}
-            )
-            return {**given, **one, **own}
-    return {**rule["advice"][-1], **given}
+            name = one.get("doubled", "")
+            words = f"{name}={2 * cell[name]}" if isinstance(cell.get(name), int) else one.get("settings")
+            return ChosenAdvice(one["next"], words, one.get("cured", cured), one.get("replay", replay))
+    return ChosenAdvice(rule["advice"][-1]["next"], None, cured, replay)
 
 
-def _fits(when: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
+def _fits(when: Mapping[str, Sequence[Any] | Bounds], step: Mapping[str, float], cell: KnownSettings) -> bool:
     for name, wanted in when.items():
-        if isinstance(wanted, Mapping):
+        if isinstance(wanted, dict):
             value = step[name]
             if not (value < wanted["below"] if "below" in wanted else value >= wanted["at_least"]):
                 return False
@@ -123,7 +133,7 @@ def _fits(when: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, A
     return True
 
 
-def _is_followed(words: str | None, cell: Mapping[str, Any]) -> bool:
+def _is_followed(words: str | None, cell: KnownSettings) -> bool:
     return bool(words) and all(cell.get(key) == value for key, value in _parse_settings(words or "").items())
 
 
@@ -161,13 +171,11 @@ def _schema_of_rule(of: str, own: Collection[str]) -> dict[str, Any]:
     return {**rule, "properties": {**known, "of": {"enum": list(SHARES)}}}
 
 
-def _check_parts(
-    own: Mapping[str, Any], rules: list[Mapping[str, Any]], known: Collection[str], where: str = ""
-) -> None:
+def _check_parts(own: Mapping[str, Cause], rules: Sequence[Rule], known: Collection[str], where: str = "") -> None:
     """Check causes, and rules that may be about these and others; where: what lines about them begin with."""
     for name, cause in own.items():
         if not set(cause) & {"when", "match"}:
-            raise ConfigError(f"{where}causes.{name} would hold of every launch: give it a `when` or a `match`")
+            raise ConfigError(f"{where}causes.{name} would apply to every launch: give it a `when` or a `match`")
         try:
             re.compile(cause.get("match", ""))
         except re.error as error:
@@ -181,12 +189,12 @@ def _check_parts(
         _check_advice(f"{place}.advice", rule["advice"])
 
 
-def _check_advice(where: str, advice: list[Mapping[str, Any]]) -> None:
+def _check_advice(where: str, advice: Sequence[Advice]) -> None:
     """Check what no schema tells: settings in words, and whether each advice can be reached."""
     known = {"type": "object", "additionalProperties": False, "properties": schema.cell_properties()}
     for index, one in enumerate(advice):
         schema.check_value(_parse_settings(one.get("settings", "")), known, f"{where}.{index}.settings")
         if not one.get("when") and index < len(advice) - 1 and "settings" not in one:
-            raise ConfigError(f"{where}: what follows '{one['next']}' is never reached: give it a `when`")
+            raise ConfigError(f"{where}: advice after '{one['next']}' is never reached: give it a `when`")
     if advice[-1].get("when"):
-        raise ConfigError(f"{where}: the last one has a `when`, so that none may fit: add one without")
+        raise ConfigError(f"{where}: the last advice has a `when`, so none may apply: add one without")

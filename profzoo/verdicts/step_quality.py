@@ -1,17 +1,29 @@
 """Judge whether a step's times may be relied on, and how far the CPU limits its gain."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 
+from profzoo.io.csv_tables import Row
 from profzoo.statistics.process_repeats import TAKEN
+from profzoo.verdicts.rule_types import Floors
 
 STRETCH = "step under nsys / unprofiled"
 QUIETER = "raise nsys.window, or stop other programs"
 
 
-def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
+@dataclass(frozen=True)
+class Doubt:
+    """A reason why a step's times may not be relied on: what was measured against its threshold, and what to do."""
+
+    metric: str
+    value: float
+    threshold: float
+    why: str
+    advice: str
+
+
+def cpu_limited_gain(step: Row, most: float, removed: float = 0.0) -> float:
     """Return the largest gain by shorter kernels, at which the step waits for the CPU all the time; at least 1.
 
     Args:
@@ -27,18 +39,18 @@ def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0)
     return float(max(step["wall_ns"] / (step["host_ns"] * (1 - removed)), 1.0))
 
 
-def _stretch(step: Mapping[str, Any]) -> float:
+def _stretch(step: Row) -> float:
     """Return the time of a step under nsys over the unprofiled time."""
     return float(step["wall_ns"] / step["step_ns"])
 
 
-def _cpu_taken_share(step: Mapping[str, Any]) -> float:
+def _cpu_taken_share(step: Row) -> float:
     """Return the share of the unprofiled time in which other programs used the CPU; 0 where it is unknown."""
     taken = step.get("cpu_taken_share")
     return float(taken) if taken is not None and taken > 0 else 0.0
 
 
-def disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
+def disturbed_share(step: Row, floors: Floors) -> float:
     """Return the share of the mean unprofiled step that other programs, or a few long steps, may have added.
 
     >>> round(disturbed_share({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
@@ -49,18 +61,17 @@ def disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> flo
     return float(1 - left)
 
 
-def find_doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
-    """Return why a step's idle time may have an outside cause: measured columns, the reason, advice; None if not."""
+def find_doubt(step: pd.Series, floors: Floors) -> Doubt | None:
+    """Return why a step's idle time may have an outside cause; None if it has none."""
     stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _cpu_taken_share(step)
     if stretch > floors["stretch"]:
-        measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
-        return measured, f"the step takes {stretch:.1f} times as long under nsys", QUIETER
+        why = f"the step takes {stretch:.1f} times as long under nsys"
+        return Doubt(STRETCH, stretch, floors["stretch"], why, QUIETER)
     if taken > TAKEN:
-        measured = {"metric": "CPU time that others took", "value": taken, "threshold": TAKEN}
-        said = f"other programs used the CPU for up to {taken:.0%} of the time of the unprofiled run"
-        return measured, said, "stop other programs and measure again"
+        why = f"other programs used the CPU for up to {taken:.0%} of the time of the unprofiled run"
+        return Doubt("CPU time that others took", taken, TAKEN, why, "stop other programs and measure again")
     if unsteady > floors["steady"]:
-        measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}
+        why = f"the mean of the unprofiled steps is {unsteady:.1f} times their median"
         advice = "stop other programs and measure again; data that arrives in bursts looks the same"
-        return measured, f"the mean of the unprofiled steps is {unsteady:.1f} times their median", advice
+        return Doubt("unprofiled step, mean / median", unsteady, floors["steady"], why, advice)
     return None

@@ -1,7 +1,6 @@
 """Make tables/verdicts.csv: verdicts on every cell, its top kernels and layers, from the tables of all cells."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -16,6 +15,7 @@ from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
 from profzoo.verdicts import cpu_verdicts, verdicts
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.what_if import storage
 
 
@@ -58,7 +58,7 @@ def main(
 
 
 def _judge_cpu_cells(
-    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, Mapping[str, Any]]
+    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, KnownSettings]
 ) -> pd.DataFrame:
     """Return the verdicts on cells that ran on a CPU; only their operators are read."""
     timed, parts = schemas.read_table("cells", cells), select_parts(schemas.read_table("ranges", ranges))

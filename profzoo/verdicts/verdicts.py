@@ -1,7 +1,6 @@
 """Judge each cell, its top kernels and its layers by the rules of rules.yaml, with the evidence."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -12,11 +11,12 @@ from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
+from profzoo.verdicts.rule_types import KnownSettings, Rules
 from profzoo.verdicts.table_columns import COLUMNS
+from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
 
 NOTHING = "nothing stands out"
-BY_PROFZOO = "profzoo"
 CellKey = tuple[str, str]
 
 
@@ -26,8 +26,8 @@ def tabulate_verdicts(
     roofline: pd.DataFrame | None,
     peaks: Mapping[str, float],
     advice: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]],
-    ran_with: Mapping[CellKey, Mapping[str, Any]],
-    given: Mapping[str, Any],
+    ran_with: Mapping[CellKey, KnownSettings],
+    given: Rules,
     layers: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
@@ -57,7 +57,7 @@ def tabulate_verdicts(
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         # An undecided verdict is sorted by the largest gain that it may have.
-        everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
+        everything = sorted(found, key=lambda row: -(row.gain or row.potential))
         everything = everything or [_nothing_row(where, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
@@ -66,27 +66,38 @@ def tabulate_verdicts(
         others = other_setting_rows(judged, traits, everything)
         for group in (everything, judged.of_each(traits), of_layers, others, said):
             rows += [
-                {"by": BY_PROFZOO, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
+                {**dict(zip(CELL, cell, strict=True)), **row.columns(), "rank": rank}
                 for rank, row in enumerate(group, 1)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[dict[str, Any]]:
+def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:
     """Yield an undecided verdict if some launches have counters, but too few for verdicts that need them."""
     total = traits["total_ns"].sum()
     share = traits["counted_ns"].sum() / total if total else 1.0
     if 0 < share < floor:
-        yield {
-            "level": "cell", "verdict": UNDECIDED, "metric": "share of GPU time with counters", "value": share,
-            "threshold": floor, "evidence": "roofline.csv: counted_share", "gain": None,
-            "next_step": f"counters cover {share:.0%} of GPU time: raise ncu.budget, or measure the section set "
+        yield Verdict(
+            level="cell",
+            verdict=UNDECIDED,
+            metric="share of GPU time with counters",
+            value=share,
+            threshold=floor,
+            evidence="roofline.csv: counted_share",
+            next_step=f"counters cover {share:.0%} of GPU time: raise ncu.budget, or measure the section set "
             "roofline for all configurations",
-        }  # fmt: skip
+        )
 
 
-def _nothing_row(step: pd.Series, counted: bool) -> dict[str, Any]:
+def _nothing_row(step: pd.Series, counted: bool) -> Verdict:
     more = "" if counted else ": measure the section set roofline (ncu.set) to find what limits its kernels"
-    return {"level": "cell", "verdict": NOTHING, "metric": "share of the step: busy", "value": step["busy_share"],
-            "share": step["busy_share"], "evidence": "steps.csv: busy_share", "gain": 1.0,
-            "next_step": f"the GPU is busy {step['busy_share']:.0%} of the step{more}"}  # fmt: skip
+    return Verdict(
+        level="cell",
+        verdict=NOTHING,
+        metric="share of the step: busy",
+        value=step["busy_share"],
+        share=step["busy_share"],
+        evidence="steps.csv: busy_share",
+        gain=1.0,
+        next_step=f"the GPU is busy {step['busy_share']:.0%} of the step{more}",
+    )

@@ -1,7 +1,7 @@
 """Simulates the steps of an nsys trace with one change, and so predicts what the change would gain.
 
-As Daydream does (Zhu et al., USENIX ATC 2020): what the CPU called and what the GPU ran for it become a program of
-durations and of what waits for what; a change is made to the program, and the program is run again.
+The method follows Daydream (Zhu et al., USENIX ATC 2020). The calls of the CPU and the operations of the GPU become a
+program: durations, and which of them waits for which. A change is made to the program, and the program is simulated.
 
   trace_events     reads a trace: calls, GPU operations, CUDA events and synchronisations, by process
   program          makes a program from events

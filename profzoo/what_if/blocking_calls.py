@@ -7,23 +7,27 @@ from profzoo.tools.nsys.steps import WAITS_NS
 from profzoo.what_if import cuda_events
 from profzoo.what_if.trace_events import CONTEXT_SYNC, EVENT_SYNC, NONE, STREAM_SYNC, Events
 
-# What a call waits for: nothing; all that was launched before; what was launched before on a stream; an operation;
-# an operation, before it gives the GPU its own.
+# What a call waits for: nothing; every earlier operation; every earlier operation on a stream; one operation; one
+# operation that must end before the call issues its own.
 NOTHING, ALL, STREAM, OPERATION, BEFORE = range(5)
-# A stream's queue takes so many launches, unless the trace shows another number.
+# Number of launches that a stream's queue holds, unless the trace shows another number.
 ROOM = 1024
-# A call that waited for room leaves a queue at least this deep, and took so many times as long as others of its name; a
-# queue where such calls take less than this part of three steps in four is not full.
+# A call waited for room if it left a queue of at least DEEP launches, and took more than LONGER times as long as other
+# calls of its name. The queue is full only if, in one step of four, such calls exceed the share SELDOM of the step.
 DEEP, LONGER, SELDOM = 64, 2, 0.02
-# The time of a call that waits, beside its wait, where none of its name was seen that did not.
+# Time of a waiting call without its wait, if the trace has no call of this name that did not wait.
 CALL_NS = 5_000.0
 
 
 def add_waits(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return both tables of a program with the waits of its calls.
 
-    The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `room`, and
-    `issued`, when each operation's call had found room for it.
+    Args:
+        host, gpu: tables of a program before waits are known (see program.Program).
+        events: the traced events of the same process.
+
+    Returns: `host` with the columns `wait`, `target`, `tail`, `own` and `waited`, the ns that the call spent waiting.
+    `gpu` with the columns `room` and `issued`, the time in ns when the call had found room for the operation.
     """
     room, issued, waited_for_room = _queue(host, gpu)
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
@@ -49,9 +53,9 @@ def add_waits(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd
 def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return per operation the queue length of its stream and when it found room, and the calls that waited for room.
 
-    A queue has room for so many bytes, of which launches with many arguments take more, and room comes back for several
-    at a time. So where a call waited the queue took as many as were there then, elsewhere as many as the next place
-    where one waited, but more than there were.
+    A queue holds a number of bytes, not of launches: launches with many arguments take more, and room is freed for
+    several launches at a time. At a call that waited, the queue length is the number of launches in the queue at that
+    moment. Elsewhere it is the length at the nearest following call that waited, and more than the queue held.
     """
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
     calls = gpu["host"].to_numpy()
@@ -64,7 +68,7 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     at = heads.groupby("stream").indices
     for rows in at.values():
         depth[rows] = np.arange(len(rows)) + 1 - np.searchsorted(np.sort(begins[rows]), ends[launching[rows]])
-    # What copies wait for is another buffer.
+    # Copies wait for another buffer, not for room in this queue.
     deep = (depth >= DEEP) & ~host["copies"].to_numpy()[launching]
     usual = _typical(host.iloc[launching], took, deep)
     step = host["step"].to_numpy()[launching]
@@ -72,7 +76,7 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     for rows in at.values():
         freed = begins[rows[np.maximum(np.arange(len(rows)) - depth[rows], 0)]]
         long = deep[rows] & (took[rows] > LONGER * usual[rows]) & (freed > issued[rows])
-        # What the machine does to a call now and then looks the same, where the queue is far from full.
+        # Now and then the machine delays a call although the queue is far from full, which looks the same.
         excess = np.bincount(step[rows], np.where(long, took[rows] - usual[rows], 0.0))
         full[rows] = long & (np.quantile(excess, 0.75) > SELDOM * each_step)
         if (waits := np.flatnonzero(full[rows])).size:
@@ -89,9 +93,11 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
 def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.ndarray, target: np.ndarray) -> None:
     """Find copies from pageable memory whose calls waited for the staging buffer; set when they were issued.
 
-    Such a call returns before its copy is done, and that is on the GPU behind what was launched before (CUDA driver
-    API, "API synchronization behavior", memcpy). So the next one waits until the one before has left the buffer; and
-    one that does not fit goes through it part by part, from when the GPU comes to it.
+    Such a call returns before its copy is done; the copy runs after all earlier operations of its stream (CUDA driver
+    API, "API synchronization behavior", memcpy). Therefore the next such call waits until the previous copy has left
+    the buffer. A copy that is larger than the buffer passes it part by part once the GPU reaches the copy.
+
+    The arrays `issued`, `wait` and `target` are changed in place.
     """
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
     launched = gpu["host"].to_numpy()
@@ -109,14 +115,14 @@ def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.
 
 
 def _copies(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> None:
-    """Return copies that had ended when their call returned, as copies to and from pageable memory may have."""
+    """Mark calls whose copy had ended when they returned, in `wait` and `target`: some copies of pageable memory."""
     calls = gpu["host"].to_numpy()
     done = host["copies"].to_numpy()[calls] & (gpu["end"].to_numpy() <= host["end"].to_numpy()[calls])
     wait[calls[done]], target[calls[done]] = OPERATION, np.flatnonzero(done)
 
 
 def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: np.ndarray, target: np.ndarray) -> None:
-    """Return calls that synchronise, as the trace says, else by what ended last before they returned."""
+    """Fill in `wait` and `target` of synchronising calls: from the trace, else from the last operation to end."""
     if gpu.empty:
         return
     columns = [events.waits[name] for name in ("kind", "stream", "event", "record")]
@@ -138,7 +144,7 @@ def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: 
             continue
         operation = records.meant(event, record, int(row)) if kind == EVENT_SYNC else -1
         if operation < 0:
-            # Launches are a queue at most, and what ended long before was no longer waited for.
+            # A queue limits how many launches can be pending; an operation that ended long before was not awaited.
             recent = np.arange(max(before - 4 * ROOM, 0), before)
             over = recent[ends[recent] <= finished[row]]
             if not len(over):
@@ -153,7 +159,7 @@ def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: 
 
 
 def _until(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return the end of each call's wait; -inf for calls that wait for nothing."""
+    """Return the time in ns at which each call's wait ended; -inf for calls that wait for nothing."""
     ends, launched = gpu["end"].to_numpy(dtype=float), gpu["host"].to_numpy()
     before = np.searchsorted(launched, np.arange(len(host)))
     until = np.full(len(host), -np.inf)
@@ -164,11 +170,11 @@ def _until(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.n
         rows = np.flatnonzero((wait == STREAM) & (target == stream))
         mine = np.where(gpu["stream"].to_numpy() == stream, ends, -np.inf)
         until[rows] = np.concatenate(([-np.inf], np.maximum.accumulate(mine)))[before[rows]]
-    # What was still running when the call returned is not what it waited for.
+    # The call did not wait for an operation that was still running when the call returned.
     return np.where(until <= host["end"].to_numpy(), until, -np.inf)
 
 
 def _typical(host: pd.DataFrame, own: np.ndarray, waits: np.ndarray) -> np.ndarray:
-    """Return the median time of calls of the same name that waited for nothing; CALL_NS where there are none."""
+    """Return for each call the median ns of calls with its name that waited for nothing; CALL_NS without any."""
     free = pd.Series(own[~waits]).groupby(host["name"].to_numpy()[~waits]).median()
     return host["name"].map(free).fillna(CALL_NS).to_numpy(dtype=float)

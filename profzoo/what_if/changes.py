@@ -11,25 +11,30 @@ from profzoo.what_if import blocking_calls
 from profzoo.what_if.program import BEGIN, CALL, Program, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
-# The launch of a graph: 2.5 us and 1 ns a node, where the nodes follow one another (NVIDIA's technical blog, "Constant
-# Time Launch for Straight-Line CUDA Graphs", 2024, of CUDA 12.6).
+# Launching a graph of consecutive nodes takes 2.5 us plus 1 ns per node (NVIDIA's technical blog, "Constant Time Launch
+# for Straight-Line CUDA Graphs", 2024, for CUDA 12.6).
 GRAPH_CALL_NS, GRAPH_CALL_NODE_NS = 2_500.0, 1.0
-# From node to node of a graph, where the trace has no graphs: a kernel of 2.9 us takes 3.4 us as a node ("Getting
-# Started with CUDA Graphs", 2019), and begins no sooner after another than kernels in a queue do, 1 us in traces.
+# Gap between two nodes of a graph, if the trace has no graphs. A kernel of 2.9 us takes 3.4 us as a node ("Getting
+# Started with CUDA Graphs", 2019). Kernels in a queue begin no sooner after one another: 1 us in traces.
 NODE_GAP_NS = 1_000.0
-# What an operator may take the CPU: 5 to 60 us in nine of ten launches of the zoo under nsys on virtual machines, 150
-# in 99 of 100.
+# Longest CPU time that counts as one operator's. Under nsys on virtual machines, nine of ten launches of the zoo took
+# 5 to 60 us, and 99 of 100 took up to 150 us.
 OPERATOR_NS = 100_000.0
-# The stream of communication that is to overlap.
+# Number of the simulated stream that runs overlapped communication.
 APART = -2
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
 
 
 def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
-    """Make operations so many times as fast, each or all; chosen: a flag for each, of program.choose_operations."""
+    """Make the chosen operations faster.
+
+    Args:
+        chosen: one flag per operation, for example from program.choose_operations.
+        times: speedup of all operations, or an array with one speedup per operation.
+    """
     ns, dep = program.gpu["ns"].to_numpy(dtype=float), program.gpu["dep"].to_numpy()
     dep_gap = program.gpu["dep_gap"].to_numpy(dtype=float)
-    # What begins as another runs out does so sooner.
+    # If an operation begins before the one that it depends on has ended, the overlap shrinks with that one.
     overlaps = (dep >= 0) & (dep_gap < 0) & chosen[dep]
     sooner = times if isinstance(times, float | int) else times[dep]
     return replace_tables(
@@ -39,19 +44,22 @@ def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.nda
 
 
 def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
-    """Fuse operations into those before them: their calls go, with the CPU's time since the call before.
+    """Fuse each chosen operation into the operation before it on its stream.
 
-    Of that what is longer than an operator takes stays, as it is other work.
+    The launching call of a fused operation is removed, and with it the CPU time since the previous call. If this time
+    is longer than one operator takes, the excess stays, because it is other work. A call that launches further
+    operations, such as a CUDA graph, stays too.
 
-    share: of the operation's own time that goes as well; the rest is added to the operation before it on its stream.
-    Where all launches of a call do not go, as those of a graph, it stays.
+    Args:
+        chosen: one flag per operation.
+        share: share of the operation's GPU time that fusing saves, 0 to 1; the rest is added to the operation before.
     """
     gpu = program.gpu
     gone = chosen & ~gpu["gone"].to_numpy()
     ns = gpu["ns"].to_numpy(dtype=float)
     left = np.where(gone, ns * (1 - share), 0.0)
     kept = np.where(gone, 0.0, ns)
-    # Of each stream, in order: what is left goes to the last operation that stays.
+    # On each stream, the remaining time is added to the last operation before that stays.
     for rows in gpu.groupby("stream").indices.values():
         stays = ~gone[rows]
         last = np.maximum.accumulate(np.where(stays, np.arange(len(rows)), -1))
@@ -75,9 +83,11 @@ def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
 def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Program:
     """Replay everything that each step launches, except for its input, as one CUDA graph.
 
-    One call a step launches it, in the place of the first launch after the input, and the CPU's time for all others
-    goes, with its own between them; waits stay. Nodes follow each other as on their streams, `node_gap_ns` apart: by
-    default as those of the graphs that the trace has, else NODE_GAP_NS, and never more than was measured.
+    One call per step launches the graph, in the place of the first launch after the input. The other launching calls
+    are removed, and so is the CPU time between them; waits stay. Nodes keep the order of their streams.
+
+    Args:
+        node_gap_ns: gap between two nodes in ns, and never more than was measured. By default node_gap() of the trace.
     """
     host, gpu = program.host, program.gpu
     inside = (host["kind"] == CALL).to_numpy() & ~host["part"].isin(IN_INPUT).to_numpy()
@@ -85,7 +95,7 @@ def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Prog
     nodes = inside[calls] & ~gpu["gone"].to_numpy()
     steps = host["step"].to_numpy()[calls]
     first = np.full(program.steps + 1, -1)
-    # Of each step the first; assigned backwards, as the last assignment counts.
+    # The first launching call of each step. Assigned in reverse order, because the last assignment counts.
     first[steps[nodes][::-1]] = calls[nodes][::-1]
     graphs = first[first >= 0]
     goes = inside | ((host["kind"] != BEGIN).to_numpy() & (host["kind"] != CALL).to_numpy())
@@ -102,13 +112,13 @@ def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Prog
 
 
 def _first_of(moved: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Return the first operation of each call among these."""
+    """Return the index of the first operation of each call, among the flagged operations; moved: call of each one."""
     rows = np.flatnonzero(nodes)
     return rows[np.unique(moved[rows], return_index=True)[1]]
 
 
 def node_gap(program: Program) -> float:
-    """Return the ns from node to node: the median of the graphs in the trace; NODE_GAP_NS where it has none."""
+    """Return the median gap in ns between two nodes of the graphs in the trace; NODE_GAP_NS without graphs."""
     gpu = program.gpu
     follows = gpu["node"] & (gpu["dep"] >= 0) & np.isneginf(gpu["gap"])
     gaps = gpu.loc[follows & (gpu["dep_gap"] >= 0), "dep_gap"]
@@ -116,7 +126,7 @@ def node_gap(program: Program) -> float:
 
 
 def prefetch_input(program: Program) -> Program:
-    """Have the input on the GPU when a step begins: the work of the ranges data and transfer goes."""
+    """Have the input on the GPU when a step begins: remove the work of the ranges `data` and `transfer`."""
     host, gpu = program.host, program.gpu
     calls = host["part"].isin(IN_INPUT).to_numpy() & (host["kind"] == CALL).to_numpy()
     gone = gpu["gone"].to_numpy() | calls[gpu["host"].to_numpy()]
@@ -136,10 +146,15 @@ def remove_waits(program: Program) -> Program:
 
 
 def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
-    """Add so many launches before each operation, each of `ns` on the GPU.
+    """Add launches before each operation.
 
-    Each takes the CPU as long as those that are there do in the mean. By the median an operator more would be too
-    cheap: many launches are the second of theirs. Within an operator it takes what the call alone does, by the median.
+    Each added launch takes the mean CPU time of the traced launches. The median would be too low for another operator,
+    because many launches are not the first of their operator.
+
+    Args:
+        more: number of launches to add, one value per operation; operations of CUDA graphs get none.
+        ns: GPU time in ns of each added launch.
+        within: the added launches belong to the operator that is there, so each takes the median time of a call alone.
     """
     host, gpu = program.host, program.gpu
     launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == blocking_calls.NOTHING)).to_numpy()
@@ -148,14 +163,14 @@ def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = F
     usual = 0.0
     if alone.any():
         usual = float(np.median(own[alone]) if within else (gap + own)[alone].mean())
-    # A graph launches others with it.
+    # Added launches of a graph would be part of the same call.
     asked = np.where(gpu["node"].to_numpy(), 0.0, more)
     longer = np.bincount(gpu["host"], weights=asked, minlength=len(host)) * usual
     return replace_tables(program, host={"gap": gap + longer}, gpu={"ns": gpu["ns"].to_numpy(dtype=float) + more * ns})
 
 
 def remove_allocations(program: Program) -> Program:
-    """Remove all calls that take memory from the driver or give it back, with their waits."""
+    """Remove all calls that allocate memory from the driver or free it, with their waits."""
     host = program.host
     going = host["allocates"].to_numpy(dtype=bool)
     return replace_tables(
@@ -169,9 +184,9 @@ def remove_allocations(program: Program) -> Program:
 
 
 def find_unrepeated(program: Program) -> np.ndarray:
-    """Return which operations are kernels of a configuration that fewer than half of the steps have.
+    """Return one flag per operation: it is a kernel whose configuration occurs in fewer than half of the steps.
 
-    None of a program of fewer than four steps.
+    In a program of fewer than four steps no operation is flagged.
     """
     gpu = program.gpu
     steps = program.host["step"].to_numpy()[gpu["host"]]
@@ -183,12 +198,12 @@ def find_unrepeated(program: Program) -> np.ndarray:
 def overlap_communication(program: Program) -> Program:
     """Run kernels that communicate beside all others.
 
-    Nothing waits for them, and they wait for what they did and each other.
+    No other operation waits for them any longer. They still wait for each other and for what they waited for before.
     """
     gpu = program.gpu
     talking = gpu["talking"].to_numpy(dtype=bool)
     dep = gpu["dep"].to_numpy()
-    # What was before a communication on its stream is what it waits for, unless it is one as well.
+    # A communication waits for the last operation before it on its stream that is not a communication itself.
     previous = np.full(len(gpu), -1)
     for rows in gpu.groupby("stream").indices.values():
         at = np.where(~talking[rows], np.arange(len(rows)), -1)
@@ -202,7 +217,7 @@ def overlap_communication(program: Program) -> Program:
 
 
 def speed_up_host(program: Program, times: float) -> Program:
-    """Make the CPU so many times as fast, in Python and in CUDA calls; the latency to the GPU stays."""
+    """Make the CPU `times` as fast, in Python and in CUDA calls; the latency from a call's end to the GPU stays."""
     host, gpu = program.host, program.gpu
     own = host["own"].to_numpy(dtype=float)
     latency = gpu["latency"].to_numpy(dtype=float)
@@ -215,7 +230,7 @@ def speed_up_host(program: Program, times: float) -> Program:
 
 
 def _following(program: Program) -> np.ndarray:
-    """Return for each row the next launch or edge of a step, itself included; the number of rows where none follows."""
+    """Return for each host row the index of the next launch or step edge, or its own; the row count without any."""
     host = program.host
     marks = host["launches"].to_numpy() | (host["kind"] != CALL).to_numpy()
     upcoming = np.where(marks, np.arange(len(host)), len(host))
@@ -223,18 +238,18 @@ def _following(program: Program) -> np.ndarray:
 
 
 def _belonging(program: Program, going: np.ndarray) -> np.ndarray:
-    """Return the rows of removed calls, with the calls before them that launch nothing, since the last launch."""
+    """Return flags of removed calls and of the calls since the launch before that neither launch nor wait."""
     host = program.host
     found = np.append(going, False)[_following(program)]
     return found & (going | ((host["wait"] == blocking_calls.NOTHING) & (host["kind"] == CALL)).to_numpy())
 
 
 def _of_operators(program: Program) -> np.ndarray:
-    """Return the share of the CPU's time before each row that the operator takes whose launch follows, 0 to 1.
+    """Return per host row the share of the CPU time before it that belongs to the next launching operator, 0 to 1.
 
-    The time from one launch to the next is an operator's, up to where it is far out among all of these (Tukey,
-    Exploratory Data Analysis, 1977: three times the middle half beyond it); and up to OPERATOR_NS in any case, as most
-    launches may be further ones of theirs.
+    The time from one launch to the next belongs to an operator unless it is far out (Tukey, Exploratory Data Analysis,
+    1977). Far out means beyond the upper quartile by more than three interquartile ranges. Times up to OPERATOR_NS
+    always belong to the operator, because most launches may not be the first of their operator.
     """
     host, following = program.host, _following(program)
     taken = np.bincount(
@@ -249,9 +264,9 @@ def _of_operators(program: Program) -> np.ndarray:
 
 
 def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0) -> Program:
-    """Remove the CPU's time in these rows, and that share of the time before them.
+    """Remove the CPU time of the flagged host rows and `share` of the time before them; share: 0 to 1.
 
-    What of it prepares the input stays, and so do waits.
+    Time that prepares the input stays, and so do waits.
     """
     host = program.host
     kept = np.minimum(host["input"], host["gap"])
@@ -265,7 +280,7 @@ def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0
 
 
 def _reordered(program: Program) -> Program:
-    """Sort operations by their calls again; dependencies on later ones are dropped."""
+    """Sort operations by their calls again, and renumber the operations that others depend on or wait for."""
     gpu = program.gpu
     order = np.argsort(gpu["host"].to_numpy(), kind="stable")
     if (np.diff(order) == 1).all():

@@ -10,10 +10,16 @@ from profzoo.what_if.trace_events import NONE, Events
 
 
 class Records:
-    """The recorded events of a program's calls, by event and, where a trace tells them apart, one by one."""
+    """The recordings of CUDA events by a program's calls: by event and, if the trace numbers them, by recording."""
 
     def __init__(self, events: Events, host: pd.DataFrame, gpu: pd.DataFrame):
-        """host, gpu: of a program, of which correlations, streams and the rows of calls are needed."""
+        """Find the operation that each recording stands for.
+
+        Args:
+            events: the traced events of one process.
+            host: the host's table of the program; `correlation` is read.
+            gpu: the GPU's table of the program; `stream` and `host` are read.
+        """
         rows = pd.Series(host.index, index=host["correlation"])
         made = events.records["correlation"].map(rows[~rows.index.duplicated()])
         known = events.records[made.notna()].assign(made=made.dropna().astype(np.int64)).sort_values("made")
@@ -26,14 +32,19 @@ class Records:
                 self._operation[key].append(int(operation))
 
     def meant(self, event: int, record: int, row: int) -> int:
-        """Return the operation that a call waits for by an event or a record; -1 if unknown."""
+        """Return the index of the operation that a call waits for; -1 if unknown.
+
+        Args:
+            event, record: numbers of the event and of its recording; a record of 0 or NONE means unknown.
+            row: row of the waiting call in the host's table.
+        """
         key = ("event", event) if record in (0, NONE) else ("record", record)
         place = bisect.bisect_left(self._made.get(key, []), row)
         return self._operation[key][place - 1] if place else -1
 
 
 def last_before(gpu: pd.DataFrame, streams: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return for each stream the last operation that was launched on it before that row of the host, or -1."""
+    """Return for each pair of stream and host row the last operation launched on the stream before the row, or -1."""
     last, launched = np.full(len(streams), -1), gpu["host"].to_numpy()
     for stream, at in gpu.groupby("stream").indices.items():
         mine = streams == stream

@@ -8,26 +8,27 @@ import pandas as pd
 from profzoo.what_if import cuda_events
 from profzoo.what_if.trace_events import STREAM_WAIT, Events
 
-# An operation that begins later than its call and its own stream explain, by more than this, waited for another stream
+# An operation waited for another stream if it began more than EXPLAINED_NS later than its call and its own stream
+# explain, and if an operation on the other stream ended at most DEPENDS_NS before.
 EXPLAINED_NS = 3_000.0
-# if something ended there so shortly before.
 DEPENDS_NS = 10_000.0
-# As many operations are looked at, of those that ended around that time.
+# Most operations to search among those that ended around that time.
 MOST = 64
-# From the end of a launching call until the GPU begins, and from operation to operation, where none of a trace tells:
-# the medians of a training step of MobileNetV2 on an H200 (tests/data/nsys/train.sqlite.gz).
+# Time from the end of a launching call to the start on the GPU, and gap between two operations, if the trace shows
+# neither. These are the medians of a training step of MobileNetV2 on an H200 (tests/data/nsys/train.sqlite.gz).
 AFTER_NS, GAP_NS = 1_800.0, 1_100.0
-# From the end of what another stream waits for until that goes on: two such gaps, as an event lies between.
+# Time from the end of an operation until a waiting stream continues: two gaps, because an event lies between.
 LAG_NS = 2_200.0
-# As many have to tell, for a median.
+# Fewest observations for a median.
 FEW = 5
 
 
 def add_dependencies(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, float]:
     """Return the GPU table with `latency`, `gap`, `dep` and `dep_gap`, and the median `after` of launches.
 
-    Each is what was measured where that bound held, so that the program begins each operation when it began. Where
-    another held it is the median of its kind, or what was measured if that is less.
+    All values are in ns (see program.Program). One bound decided when each operation began: its call, its stream or a
+    dependency. For this bound the value is the measured one, so that a simulation reproduces the measured start. For
+    the other bounds it is the median of operations of the same kind, or the measured value if that is less.
     """
     begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
     issued = gpu["issued"].to_numpy()
@@ -51,7 +52,7 @@ def add_dependencies(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> t
     streams = ~held & (by_stream >= by_call)
     latency = np.where(~held & ~streams, begins - issued, latency)
     gap = np.where(streams, begins - before, gap)
-    # Nodes of a graph wait for each other alone.
+    # Nodes of a graph wait only for each other.
     latency, gap = np.where(node, 0.0, latency), np.where(node, -np.inf, np.where(np.isfinite(gap), gap, gaps))
     found = gpu.assign(latency=latency, gap=gap, dep=dep, dep_gap=dep_gap)
     return found, float(np.median(after[kinds == 0])) if (kinds == 0).any() else AFTER_NS
@@ -66,7 +67,7 @@ def _after(
     kinds: np.ndarray,
     node: np.ndarray,
 ) -> np.ndarray:
-    """Return the median time from a call's end to the GPU's start, by kind, of operations that found the GPU idle."""
+    """Return per operation its kind's median ns from the call's end to the start on the GPU, if the GPU was idle."""
     busy = np.concatenate(([-np.inf], np.maximum.accumulate(ends)[:-1]))
     idle = ~node & (before <= issued)
     alone = idle & (busy <= issued)
@@ -76,9 +77,9 @@ def _after(
 def _gaps(
     begins: np.ndarray, before: np.ndarray, by_call: np.ndarray, kinds: np.ndarray, node: np.ndarray
 ) -> np.ndarray:
-    """Return the median gap behind the operation before on the stream, by kind, of operations that were queued."""
+    """Return per operation its kind's median gap in ns after the operation before on the stream, if it was queued."""
     gaps = begins - np.where(np.isfinite(before), before, 0)
-    # A longer one is a wait for something else.
+    # A longer gap is a wait for something else.
     queued = ~node & np.isfinite(before) & (before > by_call + EXPLAINED_NS) & (gaps <= DEPENDS_NS)
     return _medians(gaps, kinds, queued, queued, GAP_NS)
 
@@ -86,7 +87,10 @@ def _gaps(
 def _medians(
     values: np.ndarray, kinds: np.ndarray, surely: np.ndarray, perhaps: np.ndarray, otherwise: float
 ) -> np.ndarray:
-    """Return a typical value per kind: the median of certain observations, else a low quantile of possible ones."""
+    """Return per operation a typical value of its kind, or `otherwise` with fewer than FEW observations.
+
+    It is the median of the certain observations (`surely`), else the 10th percentile of the possible ones (`perhaps`).
+    """
     result = np.full(len(values), otherwise)
     for kind in np.unique(kinds):
         mine = kinds == kind
@@ -98,7 +102,7 @@ def _medians(
 
 
 def _lag(dep_gap: np.ndarray, late: np.ndarray) -> float:
-    """Return the median time behind the end of an operation of another stream that nothing else explains."""
+    """Return the median ns from the end of an operation to the operations on other streams that waited for it."""
     tells = late & (dep_gap >= 0) & (dep_gap <= DEPENDS_NS)
     return float(np.median(dep_gap[tells])) if tells.sum() >= FEW else LAG_NS
 
@@ -106,7 +110,7 @@ def _lag(dep_gap: np.ndarray, late: np.ndarray) -> float:
 def _elsewhere(
     gpu: pd.DataFrame, events: Events, host: pd.DataFrame, node: np.ndarray, expected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the operation on another stream that each waits for, -1 for none, and whether the trace says so."""
+    """Return per operation the one on another stream that it waits for, -1 for none, and whether the trace says so."""
     begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
     dep = _by_events(gpu, events, host)
     certain = dep >= 0
@@ -120,10 +124,11 @@ def _elsewhere(
 
 
 def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarray:
-    """Return what these operations waited for, -1 if unknown: in a graph, what ended last before they began.
+    """Return per operation the index of the one that it waited for; -1 if unknown or not flagged as late.
 
-    Of others it is what ended last on another stream, if shortly before; else what ran there and was next to end, as
-    it left no room on the GPU until it ran out.
+    A node of a graph waited for the node that ended last before it began. Any other operation waited for the operation
+    on another stream that ended last, if that was shortly before. Otherwise it waited for the running operation that
+    was next to end there, because this one left no room on the GPU.
     """
     begins, ends = gpu["start"].to_list(), gpu["end"].to_list()
     streams, calls = gpu["stream"].to_list(), gpu["host"].to_list()
@@ -134,7 +139,7 @@ def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarr
     for index in np.flatnonzero(late).tolist():
         at = bisect.bisect_right(sorted_ends, begins[index])
         if node[index]:
-            # One that begins before all others have ended begins with the first.
+            # A node that begins before any other has ended begins together with the first node.
             found[index] = bisect.bisect_left(calls, calls[index])
             for other in reversed(order[max(at - MOST, 0) : at]):
                 if calls[other] == calls[index] and other < index:
@@ -149,7 +154,7 @@ def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarr
 
 
 def _by_events(gpu: pd.DataFrame, events: Events, host: pd.DataFrame) -> np.ndarray:
-    """Return what each operation waits for by calls that make its stream wait for an event."""
+    """Return per operation the one that its stream was told to wait for by an event (cudaStreamWaitEvent), or -1."""
     dep = np.full(len(gpu), -1)
     waits = events.waits[events.waits["kind"] == STREAM_WAIT]
     if waits.empty or events.records.empty:

@@ -9,23 +9,30 @@ from profzoo.tools.nsys.steps import WAITS_NS
 from profzoo.what_if.predicted_gains import OF_HOST
 from profzoo.what_if.program import BEGIN, END, Program
 
-# What the CPU's time is, in this order.
+# The parts of the CPU's time, in this order.
 PARTS = ("framework", "input", "library", "launch", "waiting")
-# A gain below this is not worth a change.
+# Least speedup for which a change is worth its effort.
 WORTH = 1.05
 NOTHING_HELPS = "none"
 
 
 def host_time_parts(program: Program) -> dict[str, float]:
-    """Return the ns per step of each part of the CPU's time, as measured, and of the GPU's work.
+    """Return the CPU time per step by part, as measured, and the GPU's work per step.
 
-    `framework_ns` is Python and the framework, between calls; of the same `input_ns` in the ranges data and transfer,
-    and `library_ns` in cuDNN or cuBLAS, where the trace has these, with the calls that give the GPU nothing to do.
-    `launch_ns` is that of calls that do, without their waiting, which is in `waiting_ns`. Together they are `cpu_ns`,
-    from when the CPU began these steps to when it was done with them. `busy_ns` is that of the GPU; `balance` the
-    CPU's time without its waiting over that: above 1 it is the CPU that a step waits for. `launch_call_ns` is a
-    launching call's median, `latency_ns` that from the call's start to the GPU's of those that found it idle, nan where
-    none did.
+    The first step is left out if there are several. Times are in ns. Keys:
+        `steps`: number of steps.
+        `cpu_ns`: CPU time from the begin of the first of these steps to the end of the last, per step; the sum of the
+            five parts that follow.
+        `framework_ns`: time in Python and the framework, between CUDA calls.
+        `input_ns`: time between CUDA calls in the ranges `data` and `transfer`.
+        `library_ns`: time between CUDA calls in cuDNN or cuBLAS, if the trace has these, and calls that launch nothing.
+        `launch_ns`: time in launching calls, without their waiting.
+        `waiting_ns`: time that calls wait.
+        `busy_ns`: time in which the GPU did anything.
+        `balance`: CPU time without waiting over `busy_ns`; above 1 the step waits for the CPU.
+        `launches`: launching calls per step; a CUDA graph is one.
+        `launch_call_ns`: median duration of a launching call.
+        `latency_ns`: median time from a launching call's start to its operation's start on an idle GPU, or NaN.
     """
     host = program.host
     begins, ends = np.flatnonzero(host["kind"] == BEGIN), np.flatnonzero(host["kind"] == END)
@@ -43,10 +50,10 @@ def host_time_parts(program: Program) -> dict[str, float]:
 
 
 def _split(program: Program, first: int) -> Mapping[str, np.ndarray]:
-    """Return the ns of each row of the host by part; every moment from the first row on is in one part."""
+    """Return per part the ns of each host row; every moment from the row `first` on belongs to one part."""
     host = program.host
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
-    # What began before these steps and lasts is none of theirs.
+    # A call that began before these steps and lasts into them is not counted.
     free = np.full(len(host), starts[first])
     free[first + 1 :] = np.maximum(np.maximum.accumulate(ends[first:])[:-1], starts[first])
     between = np.maximum(starts - free, 0)
@@ -74,7 +81,7 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
     calls = mine["host"].to_numpy()
     start = host["start"].to_numpy()[calls]
     idle = (begun <= start) & ~mine["node"].to_numpy()
-    # A graph's call launches many operations, and is one call.
+    # A graph's call launches many operations, but counts once.
     took = (host["end"] - host["start"]).to_numpy()[np.unique(calls)]
     launching = took[took <= WAITS_NS]
     return {
@@ -87,7 +94,9 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
 
 
 def best_host_change(gains: Mapping[str, float]) -> str:
-    """Return the change to the CPU's work that gains most; NOTHING_HELPS where none is WORTH it.
+    """Return the name of the change to the CPU's work that gains most; NOTHING_HELPS if all gains are below WORTH.
+
+    gains: predicted speedup by name of a change in predicted_gains.PANEL.
 
     >>> best_host_change({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})
     'graph'

@@ -20,7 +20,7 @@ class Operations:
 
     @cached_property
     def keys(self) -> pd.DataFrame:
-        """Return launch configuration and range of each operation."""
+        """Return one row per operation with `range` and CONFIGURATION."""
         gpu = self.program.gpu
         columns = unpack_configurations(gpu)
         names = pd.Series(columns["mangled"]).map(self.program.kernels).fillna("")
@@ -29,15 +29,17 @@ class Operations:
 
     @cached_property
     def kernels(self) -> np.ndarray:
-        """Return which operations are kernels that do not communicate."""
+        """Return one flag per operation: it is a kernel, and does not communicate."""
         gpu = self.program.gpu
         return (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
 
     def of(self, rows: pd.DataFrame) -> np.ndarray:
-        """Return the index of each operation's row, -1 where no row matches.
+        """Return for each operation the index of its row in `rows`, -1 if no row matches.
 
-        rows: of a table of kernels, with CONFIGURATION, `launches` a step and, where the table has it, `range`. Of a
-        configuration that was launched more often than the rows say, as many are taken, spread evenly.
+        If a configuration was launched more often than the rows say, only so many operations match, evenly spread.
+
+        Args:
+            rows: rows of a table of kernels: CONFIGURATION, `launches` per step and, if the table has it, `range`.
         """
         by = ["range", *CONFIGURATION] if "range" in rows and self._have(rows) else CONFIGURATION
         mine = self.keys[by].astype({"mangled": object})
@@ -46,18 +48,18 @@ class Operations:
         found = first.reindex(pd.MultiIndex.from_frame(mine)).fillna(-1).to_numpy(dtype=np.int64)
         found = np.where(self.kernels, found, -1)
         wanted = rows["launches"].to_numpy(dtype=float)
-        # Rows alike, such as those of a layer's operators, are one.
+        # Rows with equal keys, such as several operators of a layer, share the first of them.
         alike = first.reindex(places.index).to_numpy(dtype=np.int64)
         wanted = np.bincount(alike, weights=wanted, minlength=len(rows)) * self.program.steps
         return np.where(_spread(found, wanted), found, -1)
 
     def _have(self, rows: pd.DataFrame) -> bool:
-        """Return whether the trace has ranges as the rows do; within a graph it has none."""
+        """Return whether the trace has all ranges of the rows; operations of a CUDA graph have no range."""
         return bool(rows["range"].isin(self.keys["range"][self.kernels].unique()).all())
 
 
 def _spread(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Select so many of each row's operations, evenly spread.
+    """Select `wanted` operations of each row, evenly spread; found: per operation the index of its row, or -1.
 
     >>> _spread(np.array([0, 0, 1, 0, 0]), np.array([2.0, 9.0]))
     array([False,  True,  True, False,  True])
@@ -66,5 +68,5 @@ def _spread(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     counts = np.bincount(found[there], minlength=len(wanted))
     part = np.minimum(wanted / np.maximum(counts, 1), 1.0)[found]
     rank = pd.Series(found).groupby(found).cumcount().to_numpy()
-    # So that a third three times is one.
+    # The small term makes three times one third reach 1 in spite of rounding.
     return there & (np.floor((rank + 1) * part + 1e-9) > np.floor(rank * part + 1e-9))

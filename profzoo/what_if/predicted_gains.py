@@ -10,11 +10,12 @@ from profzoo.what_if.program import Program
 from profzoo.what_if.simulator import simulate, step_times
 from profzoo.what_if.trace_events import COPY, KERNEL, SET
 
-# Under a tracer the CPU is slower than without: this much is thinkable.
+# Largest slowdown of the CPU that tracing is assumed to cause.
 SLOWEST = 5.0
-# As near to what no CPU would make faster counts as there; a step replayed is as near to a measured one.
+# A step within AS_FAST of the fastest possible counts as the fastest. A simulated step comes within CLOSE of the
+# measured one. Both are relative.
 AS_FAST, CLOSE = 0.01, 0.03
-# Kernels as short as this take about as long as their launch alone; fusing one with its neighbour leaves little of it.
+# Kernels up to this length take about as long as their launch alone; fusing one with its neighbour saves nearly all.
 SHORT_NS = 5_000
 
 
@@ -32,17 +33,21 @@ class Gain:
 def predict_gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
     """Return how many times as fast the steps are after a change.
 
-    The interval is that of a ratio of sums over steps (Cochran, Sampling Techniques, 1977, 6.3) by Student's t.
+    The interval is the one of a ratio of sums over steps (Cochran, Sampling Techniques, 1977, 6.3), with Student's t.
 
     Args:
-        error: how far off gains of this kind have been, relative, with the same confidence: widens the interval.
-        confidence: of the interval.
+        error: relative error of past predictions of this kind, at the same confidence; it widens the interval.
+        confidence: confidence of the interval, 0 to 1.
     """
     return gain_of_steps(step_times(before, simulate(before)), step_times(after, simulate(after)), error, confidence)
 
 
 def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
-    """Return the gain from the steps' times in ns.
+    """Return the gain from the steps' times before and after the change.
+
+    Args:
+        before, after: times in ns, shape (steps,), of the same steps.
+        error, confidence: as for predict_gain.
 
     >>> found = gain_of_steps(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
     >>> found.gain, round(found.low, 2), round(found.high, 2)
@@ -51,7 +56,7 @@ def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, con
     count, ratio = len(before), float(before.sum() / after.sum())
     low = high = np.nan
     if count > 1:
-        # Here, as it takes half a second, and most who import this know gains from tables.
+        # Imported here, because it takes half a second and most importers read gains from tables.
         from scipy import stats  # type: ignore[import-untyped]
 
         rest = before - ratio * after
@@ -63,12 +68,16 @@ def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, con
 
 
 def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
-    """Return the program without the tracer's overhead, by the unprofiled step, and the CPU's slowdown under it.
+    """Return the program without the tracer's overhead, and how many times slower the tracer made the CPU.
 
-    A tracer makes calls take longer, and what runs on the GPU hardly. So the CPU is made as much faster as it takes
-    to come to that step; as little as leaves the step within AS_FAST of the fastest, where the GPU alone is slower.
+    A tracer lengthens calls, but hardly the GPU's operations. Therefore the CPU is made faster until the simulated step
+    is as long as the unprofiled one. If the GPU alone takes longer than that, the CPU is made faster only until the
+    step is within AS_FAST of the fastest possible.
 
-    slowdown: what is known of it besides, which counts where a step is no shorter by it, as the GPU is the limit.
+    Args:
+        step_ns: the unprofiled step in ns.
+        slowdown: slowdown of the CPU as known from another source. It is used if it is larger and the simulated step
+            stays as long as the unprofiled one, because the GPU is the limit.
     """
 
     def step(times: float) -> float:
@@ -83,7 +92,7 @@ def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> t
             low, high = (middle, high) if step(middle) > wanted else (low, middle)
         times = float(np.sqrt(low * high))
     slowdown = min(slowdown, SLOWEST)
-    # Where the CPU is the limit, what is known beyond that step would make it shorter.
+    # If the CPU is the limit, the known slowdown would make the step shorter than the unprofiled one.
     if slowdown > times * (1 + CLOSE) and step(slowdown) >= (1 - CLOSE) * step_ns:
         times = slowdown
     return (changes.speed_up_host(program, times) if times > 1 else program), times
@@ -98,12 +107,12 @@ def _short(program: Program) -> np.ndarray:
 
 
 def _second(program: Program) -> np.ndarray:
-    """Return every second launch of those that are launched one by one."""
+    """Return flags of every second operation that has a launching call of its own."""
     single = program.gpu["kind"].isin([KERNEL, COPY, SET]).to_numpy() & ~program.gpu["node"].to_numpy()
     return single & (np.cumsum(single) % 2 == 0) & ~program.gpu["talking"].to_numpy(dtype=bool)
 
 
-# What is asked of every program, by name.
+# The changes that are simulated for every program, by name.
 PANEL: Mapping[str, Callable[[Program], Program]] = {
     "kernels_2x": lambda program: changes.speed_up_kernels(program, _kernels(program), 2),
     "host_2x": lambda program: changes.speed_up_host(program, 2),
@@ -114,5 +123,5 @@ PANEL: Mapping[str, Callable[[Program], Program]] = {
     "waits_removed": changes.remove_waits,
     "communication_overlapped": changes.overlap_communication,
 }
-# Those that make the CPU less of a limit, of which host_time.py names the one that helps.
+# Changes that relieve the CPU; host_time.py names the one that gains most.
 OF_HOST = ("host_2x", "half_the_operators", "short_kernels_fused", "graph")

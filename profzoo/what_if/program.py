@@ -15,10 +15,10 @@ from profzoo.tools.nsys.timeline import COPYING, LAUNCHING, WAITING
 from profzoo.what_if import blocking_calls, dependencies
 from profzoo.what_if.trace_events import Events
 
-# Rows of the host that are no calls: where steps begin and end.
+# Kinds of host rows: a call, the begin of a step, the end of a step.
 CALL, BEGIN, END = range(3)
 GRAPHS = ("cudaGraphLaunch", "cuGraphLaunch")
-# Waits until the memory is no longer used, as their synchronising sisters do.
+# These calls wait until the memory is no longer used, like calls that synchronise.
 FREEING = ("cudaFree_v", "cuMemFree_v")
 ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFree")
 
@@ -27,21 +27,31 @@ ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFre
 class Program:
     """The steps of one process as a program for a CPU and a GPU; times in ns.
 
-    host: one row per call, and one where each step begins and ends, in order of their starts, whatever the thread,
-    because PyTorch's main thread waits while autograd's thread runs. `gap` is the CPU's own time before the call, since
-    the row before it ended or, where the call `overlaps` that row, began. `input` is the part of the gap in the ranges
-    data and transfer, and `library` the part in cuDNN or cuBLAS. `own` is the call's own time. `wait` says what the
-    call waits for (a name of blocking_calls.py) with `target`, a stream or an operation, after whose end it takes
-    `tail`. `part` is 1 + the index in PARTS, and 0 for none. `launches` says whether the call gives the GPU work.
+    host: one row per call, and one for the begin and the end of each step, in the order of their starts. Threads are
+    merged, because PyTorch's main thread waits while autograd's thread runs. Columns:
+        `start`, `end`: as measured.
+        `gap`: the CPU's own time before the call since the previous row's end, or since its start if they overlap.
+        `overlaps`: the call began before the previous row had ended.
+        `input`, `library`: part of `gap` in the ranges `data` and `transfer`; part of `gap` in cuDNN or cuBLAS.
+        `own`: the call's own time, without waiting.
+        `wait`, `target`, `tail`: what the call waits for (a constant of blocking_calls.py); the number of that stream
+            or operation; the time from that end to the call's end.
+        `part`: 1 + the index in PARTS, or 0 for none.
+        `launches`: whether the call gives the GPU work.
 
-    gpu: a row an operation, in the order of their calls: `host`, the row of its call; `stream`; `ns`, how long it
-    takes; `latency`, from its call's start (or from when it found room) until it may begin; `gap` from the end of
-    what is before it on its stream; `dep`, an earlier operation that it waits for as well, -1 for none, and `dep_gap`
-    from that one's end; `room`, how many launches its stream's queue takes. `gone`: it is no longer there.
+    gpu: one row per operation, in the order of their calls. Columns:
+        `start`, `end`: as measured.
+        `host`: row of the launching call.
+        `stream`, `ns`: number of the stream; duration.
+        `latency`: least time from the call's start, or from when the call found room, to the operation's start.
+        `gap`: least time from the end of the previous operation on the stream.
+        `dep`, `dep_gap`: an earlier operation that this one also waits for, -1 for none; time from its end.
+        `room`: number of launches that the stream's queue holds.
+        `gone`: a change removed the operation.
 
-    Of both `start` and `end` are those measured. kernels: mangled names by their numbers in PACKS. after: from the end
-    of a launch until the GPU begins, the median. apart: by how much the step may be another one in other processes
-    (half of the interval of nine in ten of its logarithm), 0 where that is not known.
+    kernels: mangled names by their numbers in PACKS.
+    after: median time from the end of a launching call to the start on the GPU.
+    apart: half width of the 90 % interval of the logarithm of another process's step; 0 if unknown.
     """
 
     process: int
@@ -58,7 +68,7 @@ class Program:
 
 
 def build_program(events: Events) -> Program | None:
-    """Return the program of a process; None where none of its calls gave the GPU work."""
+    """Return the program of a process; None if none of its calls gave the GPU work."""
     calls, owner = _outermost(events)
     operations = _launched(events.operations, calls, owner)
     if operations.empty:
@@ -104,7 +114,7 @@ def _ordered(calls: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         for column, kind in (("start", BEGIN), ("end", END))
     ]
     frame = pd.concat([calls.assign(kind=CALL, row=calls.index, name=calls["name"].astype(object)), *marks])
-    # Where a step ends another may begin, and a call be made.
+    # At one moment a step may end, the next begin, and a call start, in this order.
     rank = frame["kind"].map({END: 0, BEGIN: 1, CALL: 2})
     frame = frame.assign(rank=rank, name=frame["name"].fillna(""))
     return frame.sort_values(["start", "rank"], kind="stable", ignore_index=True).drop(columns="rank")
@@ -138,7 +148,13 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
 
 
 def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the ns of each interval that spans cover; the spans may overlap and have any order.
+    """Return how many ns of each interval the spans cover.
+
+    Args:
+        spans: start and end in ns, shape (spans, 2); they may overlap and have any order.
+        starts, ends: start and end of each interval in ns, shape (intervals,).
+
+    Returns: ns, shape (intervals,); 0 for an interval that ends before it starts.
 
     >>> covered_ns(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
     array([2, 5])
@@ -153,14 +169,19 @@ def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.nd
 
 
 def _in_one_stream(gpu: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
-    """Put what a graph launches on one stream, that of its first node: what follows waits for all of it."""
+    """Put all nodes of a graph on the stream of its first node, so that later operations wait for the whole graph."""
     of_graph = host["graphs"].to_numpy()[gpu["host"]]
     first = gpu.groupby("host")["stream"].transform("first")
     return gpu.assign(stream=np.where(of_graph, first, gpu["stream"]), node=of_graph)
 
 
 def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = None) -> np.ndarray:
-    """Return which operations are kernels of these configurations (PACKS), launched in one part if given."""
+    """Return one flag per operation: it is a kernel of one of these configurations.
+
+    Args:
+        packs: frame with the columns PACKS, one row per configuration.
+        part: name of the part of the step in which the kernel was launched; empty for outside all parts, None for any.
+    """
     wanted = pd.MultiIndex.from_frame(packs[PACKS])
     found = pd.MultiIndex.from_frame(program.gpu[PACKS]).isin(wanted) & (program.gpu["kind"] == 0).to_numpy()
     if part is None:
@@ -170,5 +191,5 @@ def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = 
 
 
 def replace_tables(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
-    """Return the program with other tables."""
+    """Return the program with some columns of its tables replaced; host, gpu: new values by column."""
     return replace(program, host=program.host.assign(**host or {}), gpu=program.gpu.assign(**gpu or {}))

@@ -19,7 +19,7 @@ class Ran:
     gpu_ends: np.ndarray
 
 
-# What a run takes of an operation, in this order.
+# Columns of an operation that a simulation needs, in this order.
 OPERATION = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "gone")
 DEP = OPERATION.index("dep")
 NEVER = float("-inf")
@@ -35,7 +35,7 @@ class _Gpu:
         self.ends: list[float | None] = [None] * len(gpu)
         self.busy: dict[int, float] = {}
         self.latest = 0.0
-        # What was issued and waits, by stream, and which stream waits for an operation that has not been issued.
+        # Issued operations that wait, by stream; streams that wait for an operation that has not been issued yet.
         self.held: dict[int, list[tuple[int, float]]] = {}
         self.awaited: dict[int, list[int]] = {}
 
@@ -52,7 +52,7 @@ class _Gpu:
     def place(self, index: int, issued: float) -> None:
         stream, ns, latency, gap, dep, dep_gap, gone = self.operations[index]
         done = self.busy.get(stream, NEVER)
-        # What follows on the stream waits for what one that is gone waited for.
+        # Later operations on the stream still wait for whatever a removed operation waited for.
         begin = max(done, 0.0) if gone else max(issued + latency, done + gap)
         if dep >= 0 and (other := self.ends[dep]) is not None:
             begin = max(begin, other + (0.0 if gone else dep_gap))
@@ -65,7 +65,7 @@ class _Gpu:
                 self.release(other_stream)
 
     def release(self, stream: int, at_all: bool = False) -> None:
-        """Run a stream's operations until one depends on something not issued; at_all: those as well."""
+        """Run a stream's operations up to one that depends on an unissued operation; at_all: run this one too."""
         held = self.held.get(stream, [])
         while held:
             index, issued = held[0]
@@ -77,7 +77,7 @@ class _Gpu:
             self.place(index, issued)
 
     def settle(self) -> None:
-        """Run everything that was issued, as the CPU waits for it and launches nothing meanwhile."""
+        """Run all issued operations: the CPU waits for them and launches nothing meanwhile."""
         for stream in [stream for stream, held in self.held.items() if held]:
             self.release(stream, at_all=True)
 
@@ -88,7 +88,7 @@ class _Gpu:
 
 
 def simulate(program: Program) -> Ran:
-    """Simulate once, row by row as the CPU reaches them."""
+    """Simulate the program once, host row by host row in the order in which the CPU reaches them."""
     host, device = program.host, _Gpu(program)
     rooms = program.gpu["room"].to_list()
     bounds = np.searchsorted(program.gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
@@ -120,7 +120,7 @@ def simulate(program: Program) -> Ran:
 
 
 def _until(device: _Gpu, wait: int, target: int) -> float:
-    """Return the end of a call's wait."""
+    """Return the simulated time in ns at which a call's wait ends."""
     if wait == blocking_calls.OPERATION:
         return device.end(target)
     device.settle()
@@ -128,17 +128,17 @@ def _until(device: _Gpu, wait: int, target: int) -> float:
 
 
 def measured_times(program: Program) -> Ran:
-    """Return the times in the trace, in the form of a simulation."""
+    """Return the measured times of the trace in the same form as simulated ones."""
     origin = int(program.host["start"].iloc[0])
     tables = (program.host["start"], program.host["end"], program.gpu["start"], program.gpu["end"])
     return Ran(*((table.to_numpy() - origin).astype(float) for table in tables))
 
 
 def step_times(program: Program, ran: Ran) -> np.ndarray:
-    """Return the ns of each counted step: all but the first, where there are more.
+    """Return the ns of each counted step, shape (steps,); the first step is left out if there are several.
 
-    A step lasts from when CPU and GPU were done with what came before, to when they are done with it, as in
-    profzoo.tools.nsys.steps.where_time_goes.
+    A step begins when CPU and GPU have finished everything before it, and ends when they have finished the step. The
+    definition is the one of profzoo.tools.nsys.steps.where_time_goes.
     """
     begins = np.flatnonzero(program.host["kind"] == BEGIN)
     launched = program.gpu["host"].to_numpy()
@@ -151,7 +151,7 @@ def step_times(program: Program, ran: Ran) -> np.ndarray:
 
 
 def simulation_error(program: Program) -> tuple[float, float]:
-    """Return how far a simulation is from the trace: relative step time, and median ns of operations' starts."""
+    """Return the simulation's error: relative error of the step, and median error in ns of the operations' starts."""
     true, again = measured_times(program), simulate(program)
     step, replayed = step_times(program, true).sum(), step_times(program, again).sum()
     return float(replayed / step - 1), float(np.median(np.abs(again.gpu_starts - true.gpu_starts)))

@@ -12,8 +12,8 @@ from profzoo.errors import DataError
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.what_if.program import END, Program
 
-# So many steps are kept, of which the first does not count: enough that one which something held up counts little, and
-# few enough to be run often.
+# Number of steps to store; the first of them is not counted. A single delayed step then matters little, and a program
+# is still simulated quickly.
 KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
@@ -23,17 +23,17 @@ FACTS = "facts"
 
 
 def shorten(program: Program) -> Program:
-    """Return the first steps of a program, as many as are stored."""
+    """Return the first steps of a program, at most KEPT."""
     ends = np.flatnonzero(program.host["kind"] == END)
     rows = int(ends[min(KEPT, len(ends)) - 1]) + 1
     gpu = program.gpu[program.gpu["host"] < rows]
-    # What was launched later is not waited for.
+    # Operations of the removed steps can no longer be waited for.
     dep = np.where(gpu["dep"] < len(gpu), gpu["dep"], -1)
     return replace(program, host=program.host.iloc[:rows], gpu=gpu.assign(dep=dep))
 
 
 def write(programs: Sequence[Program], path: str | Path) -> None:
-    """Write what a simulation needs, shortened, as arrays."""
+    """Write the first steps of each program to a compressed NumPy archive, with the columns that a simulation needs."""
     arrays: dict[str, np.ndarray] = {}
     facts = []
     for place, one in enumerate(map(shorten, programs)):
@@ -41,29 +41,29 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
         arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
         kernels = {str(number): name for number, name in one.kernels.items()}
         facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
-    # By a file, as numpy would add an ending to another name.
+    # An open file, because numpy appends an ending to a name.
     with Path(path).open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **(arrays | {FACTS: np.array(json.dumps(facts))}))
 
 
 def read(path: str | Path) -> dict[int, Program]:
-    """Read the programs by process number, as the tables of changes number processes.
+    """Read the programs of a file, by process ID as in the tables of changes.
 
     Raises:
-        DataError: the file holds none, or is damaged.
+        DataError: the file holds no programs, or is damaged.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
             facts = json.loads(str(archive[FACTS]))
             return {process_number(known["process"]): _one(archive, place, known) for place, known in enumerate(facts)}
     except Exception as error:
-        # Damaged archives, and arrays in them, raise errors of many kinds.
+        # numpy raises many kinds of errors for damaged archives and arrays.
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: no programs of steps ({why}): delete it, and the next run makes it again") from None
 
 
 def process_number(process: int) -> int:
-    """Return a process's number from nsys's global one.
+    """Return the process ID from nsys's global process ID.
 
     >>> process_number(1082 << 24)
     1082

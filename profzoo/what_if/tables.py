@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -18,13 +19,16 @@ from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 from profzoo.what_if import dictionary, host_time, predicted_gains, program, simulator, storage, trace_events
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 MAYBE = column_types.or_missing(column_types.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
 REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
 PARTS = [f"{name}_ns" for name in host_time.PARTS]
 OF_GPU = ["busy_ns", "balance", "launches", "launch_call_ns", "latency_ns"]
 HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, "ahead_ns", *OF_GPU, "helps"]
-# Sums may be off by as much, which rounding makes of them.
+# Relative error of sums that rounding may cause.
 ROUNDING = 1e-6
 
 
@@ -38,7 +42,7 @@ def _closes(table: pd.DataFrame) -> str | None:
 
 
 GAINS = Table(
-    # One step alone has no spread.
+    # A single step has no interval.
     columns={"process": column_types.COUNT, "change": column_types.TEXT}
     | dict.fromkeys(["step_ns", "predicted_ns", "gain"], column_types.AMOUNT)
     | dict.fromkeys(["low", "high"], MAYBE),
@@ -58,9 +62,11 @@ TAX = Table(
 
 
 def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
-    """Return the programs of a trace's processes; none where nothing was launched, as on a CPU.
+    """Yield the program of each process in a trace; none if nothing was launched, for example on a CPU.
 
-    whole_run: whether more was traced than the window.
+    Args:
+        path: nsys export (SQLite).
+        whole_run: the trace holds more than the window.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -76,12 +82,17 @@ def make_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
     """Return gains (a row per process and change) and host time (a row per process), per step.
 
-    Beside these the programs as they are without a tracer.
+    The third value holds the programs without the tracer's overhead.
 
-    step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
-    host_ns: what of it the CPU takes, as far as that is known.
-    `slowdown` is how much slower the tracer made the CPU. With `ahead_ns`, by how much it was done before the GPU
-    was at the end, the parts are the traced step; it is below 0 where it was further ahead at the beginning.
+    Gains refer to the unprofiled step; the parts of the CPU's time are the traced ones. `slowdown` is how many times
+    slower the tracer made the CPU. `ahead_ns` is how long before the GPU the CPU finished. The parts and `ahead_ns` add
+    up to the traced step. `ahead_ns` is negative if the CPU was further ahead at the begin of the step.
+
+    Args:
+        path: nsys export (SQLite).
+        step_ns: unprofiled step in ns.
+        whole_run: the trace holds more than the window.
+        host_ns: CPU time in ns per unprofiled step, without waiting; None if unknown.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -116,10 +127,12 @@ def make_tables(
 
 
 def host_step_ns(steps: pd.DataFrame) -> float | None:
-    """Return the CPU's ns per step, by the step that waited least; median of processes. None for too few steps.
+    """Return the CPU time in ns of the step that waited least, as the median of processes; None for too few steps.
 
-    Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
-    waited for. The last step holds the wait for the window's end.
+    At the begin of a window the GPU has no work left. The CPU then runs ahead of the GPU until the queue is full or a
+    call waits. The last step is left out, because it contains the wait for the window's end.
+
+    steps: frame with `wall_ns`, one row per step, and `process` if there are several.
 
     >>> host_step_ns(pd.DataFrame({"wall_ns": [8, 19, 25, 60]}))
     8.0
@@ -129,8 +142,8 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
     return float(np.median(least)) if least else None
 
 
-def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
-    """Return the unprofiled step in ns, the median of several processes; timed: the baseline's sidecar.
+def unprofiled_step_ns(timed: "Sidecar") -> float:
+    """Return the unprofiled step in ns, as the median of its processes; timed: the baseline's sidecar.
 
     >>> unprofiled_step_ns({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
     6.0
@@ -138,8 +151,10 @@ def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
     return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
 
 
-def process_spread(timed: Mapping[str, Any]) -> float:
-    """Return how far the mean of as many other processes may differ, relative; timed: the baseline's sidecar.
+def process_spread(timed: "Sidecar") -> float:
+    """Return by how much the mean of as many other processes may differ, relative and with 90 % confidence.
+
+    timed: the baseline's sidecar. The result is 0 if the baseline ran in a single process.
 
     >>> several = {"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}
     >>> round(process_spread(several), 2), process_spread({"step_ns": 9.0})
@@ -148,22 +163,22 @@ def process_spread(timed: Mapping[str, Any]) -> float:
     steps = np.log([own["step_ns"] for own in timed.get("processes", [timed])])
     if len(steps) < 2:
         return 0.0
-    # Here, as it takes half a second, and most who import this read tables.
+    # Imported here, because it takes half a second and most importers read tables.
     from scipy import stats  # type: ignore[import-untyped]
 
     return float(stats.t.ppf(0.95, len(steps) - 1) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
 
 
 def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
-    """Read the trace and its sidecar, the baseline's steps and sidecar; write the tables and the programs.
+    """Read the trace, the baseline's steps and both sidecars; write the two tables and the programs.
 
-    outputs: where to write the tables `changes` and `host`, and the `program`.
+    outputs: paths by name: the tables `changes` and `host`, and the `program`.
     """
     whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
     if lacking := explain_no_steps(sqlite, whole_run):
-        # Into the log: the export of the same trace says it to the user.
+        # This goes to the log only; the export of the same trace tells the user.
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
-    timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
+    timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
     found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
     write_csv(found, outputs["changes"])

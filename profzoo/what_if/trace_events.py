@@ -18,7 +18,7 @@ from profzoo.tools.nsys.timeline import CROSSING
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, read_integers, read_ranges, read_window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
-# CUPTI's numbers of kinds of synchronisation, and what stands for none in a column of them.
+# CUPTI's numbers for kinds of synchronisation; NONE is the number that means no stream, event or record.
 EVENT_SYNC, STREAM_WAIT, STREAM_SYNC, CONTEXT_SYNC = 1, 2, 3, 4
 NONE = 4294967295
 LIBRARIES = ("CUDNN_EVENTS", "CUBLAS_EVENTS")
@@ -29,12 +29,18 @@ SYNCHRONISATIONS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVI
 class Events:
     """The traced events of one process that ran steps; times in ns.
 
-    steps: start, end, in order. parts: name, start, end of the step's parts on the CPU. calls: CUDA calls of all
-    threads, by start: start, end, correlation, thread, name. operations: what the GPU did: start, end, correlation,
-    stream, kind, whether it communicates (talking) or copies between host and device (crossing), PACKS of a kernel's
-    launch configuration. kernels: mangled names of kernels by their numbers in PACKS. waits: synchronisations
-    by correlation, with kind, stream, event and record; records: of events, with correlation, stream, event, record;
-    a record is what a wait refers to, 0 where the trace does not say. library: when the CPU was in cuDNN or cuBLAS.
+    Attributes:
+        process: nsys's global process ID.
+        steps: `start` and `end`, one row per step, in order.
+        parts: `name`, `start` and `end` of the step's parts on the CPU, one row per range.
+        calls: `start`, `end`, `correlation`, `thread` and `name`, one row per CUDA call of any thread, by start.
+        operations: one row per GPU operation: `start`, `end`, `correlation`, `stream`, `kind`; `talking`, whether it
+            communicates; `crossing`, whether it copies between host and device; PACKS, a kernel's launch configuration.
+        waits: one row per synchronisation: `correlation`, `kind`, `stream`, `event` and `record`.
+        records: one row per recording of an event: `correlation`, `stream`, `event` and `record`. A record is the
+            number by which a wait refers to a recording; 0 if the trace does not say.
+        library: start and end of intervals in which the CPU was in cuDNN or cuBLAS, shape (intervals, 2).
+        kernels: mangled names of kernels by their numbers in PACKS.
     """
 
     process: int
@@ -49,9 +55,11 @@ class Events:
 
 
 def read(path: str | Path, whole_run: bool = False) -> list[Events]:
-    """Return the events of each process that ran steps; none where the trace has no calls, such as on a CPU.
+    """Return the events of each process that ran steps; none if the trace has no CUDA calls, for example on a CPU.
 
-    whole_run: whether more was traced than the window, of which only whole steps count.
+    Args:
+        path: nsys export (SQLite).
+        whole_run: the trace holds more than the window; only whole steps count.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -133,7 +141,7 @@ def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Read whole numbers of a table, by its declared columns; none where there is no such table."""
+    """Read integer columns of a table by name, one row per entry; an empty frame if the export lacks the table."""
     rows: Sequence[tuple] | sqlite3.Cursor = ()
     if table in tables:
         taken = nsys_columns.sql_for_numbers(database, table, columns)

@@ -1,9 +1,10 @@
 """Holds the command lines that several rules share, and names files in their words."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from profzoo.cell.config_types import Config
 from profzoo.compare.sides import Side
 from profzoo.workflow.selection import Wildcards
 
@@ -38,7 +39,7 @@ def name_parts(input: Any) -> list[str]:
     return ["--parts", input.parts] if input.parts else []
 
 
-def name_failing(config: Mapping[str, Any]) -> list[str]:
+def name_failing(config: Config) -> list[str]:
     """The words that say by which verdicts a comparison fails, where any is configured."""
     return ["--fail-on", config["fail_on"]] if config["fail_on"] else []
 

@@ -25,9 +25,9 @@ def match_several_gpus(models: Collection[str]) -> dict[str, str]:
     return {"model": match_any(models) or "no_cell", "phase": "train"}
 
 
-def match_timed_by_torch(config: Mapping[str, Any]) -> dict[str, str]:
-    """The cells whose baseline is timed in the process that torch.profiler then looks at."""
-    return {} if config["torch"]["baseline"] else {"model": "no_cell"}
+def match_timed_inside(own: Mapping[str, Any]) -> dict[str, str]:
+    """The cells whose baseline is timed in the process that a profiler then looks at; own: the profiler's settings."""
+    return {} if own["baseline"] else {"model": "no_cell"}
 
 
 def match_sampled_sets(names: Collection[str]) -> dict[str, str]:

@@ -1,19 +1,18 @@
 """Writes the texts that collecting jobs go by: each is all that a job is collected again for, as JSON."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from profzoo.cell import data_files, settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.process_count import process_count
+from profzoo.cell.config_types import Config
 from profzoo.collect import environment
 from profzoo.compare import sides
 from profzoo.machine import job_limits
-from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools import BASELINE
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.user_errors import run_checked
 
@@ -25,7 +24,7 @@ class Jobs:
     selection: Selection
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Config:
         """The configuration."""
         return self.selection.config
 
@@ -40,15 +39,12 @@ class Jobs:
     @property
     def repeats(self) -> dict[str, int]:
         """Processes of each cell without a profiler, in a job's text where there are several."""
-        return {"repeats": self.config["repeats"]} if (self.config["repeats"] or 1) > 1 else {}
+        repeats = self.config["repeats"] or 1
+        return {"repeats": repeats} if repeats > 1 else {}
 
     def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> CellSettings:
         """The settings of a job's cell under a tool; the phase is that of the wildcards unless it is given."""
         return run_checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, self.config)
-
-    def window(self, wildcards: Wildcards) -> int:
-        """Steps of the window that profilers look at."""
-        return self.cell_settings(wildcards, "ncu")["window"]
 
     def job_text(self, tool: str, cell: CellSettings, **more: Any) -> str:
         """All that a collecting job goes by, as one JSON text with sorted keys."""
@@ -70,22 +66,29 @@ class Jobs:
             }
             for part in ("settings", "variants")
         }
-        shortest = {**self.config, **alone, **one, "time": self.config["time"] | {"window": 1}}
-        return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", "time", shortest))
+        shortest: Config = {
+            **self.config,
+            "settings": alone["settings"],
+            "variants": alone["variants"],
+            "gpus": 1,
+            "nodes": 1,
+            BASELINE: {**self.config[BASELINE], "window": 1},
+        }
+        return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
 
     def describe_turns(self, wildcards: Wildcards) -> str:
         """The text of a cell of which all sides of a comparison run in turn."""
         known = self.selection.sides
         cells = {
             side.name: run_checked(
-                settings.resolve_cell, side.of(wildcards.model), wildcards.phase, "time", self.config
+                settings.resolve_cell, side.of(wildcards.model), wildcards.phase, BASELINE, self.config
             )
             for side in known
         }
         baseline = cells[known[0].name]
         seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.name_sides(known)}"
         order = sides.interleave(list(cells), self.config["repeats"] or sides.REPEATS, seed)
-        return self.job_text("time", baseline, sides=cells, order=order, order_seed=seed)
+        return self.job_text(BASELINE, baseline, sides=cells, order=order, order_seed=seed)
 
     def describe_trials(self, wildcards: Wildcards) -> str:
         """The text of a cell on which settings are tried; it names no inputs, for Snakemake to see when it changes."""
@@ -104,53 +107,22 @@ class Jobs:
             "repeats": self.config["trials"]["repeats"],
             "most": self.config["trials"]["max_settings"],
         }
-        return self.job_text("time", self.cell_settings(wildcards, "time"), trials=job)
-
-    def describe_section_set(self, wildcards: Wildcards) -> str:
-        """The text that a section set is collected by."""
-        options = run_checked(ncu.options, self.section_set_config(wildcards), wildcards.set)
-        cell = self.cell_settings(wildcards, "ncu")
-        planned = self.plan_options(wildcards)
-        return self.job_text("ncu", cell, set=wildcards.set, options=options, planned=planned)
-
-    def describe_probe(self, wildcards: Wildcards) -> str:
-        """The text that a section set's probe goes by."""
-        cell = {"device": self.config["device"]}
-        job = {"tool": "probe", "cell": cell, **self.surroundings, "set": wildcards.set}
-        return json.dumps(job | {"options": ncu_costs.probe_options(self.config["ncu"], wildcards.set)}, sort_keys=True)
+        return self.job_text(BASELINE, self.cell_settings(wildcards, BASELINE), trials=job)
 
     def describe_peaks(self) -> str:
         """The text of the measurement of what the GPU can do at most."""
         return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
 
-    def plan_options(self, wildcards: Wildcards) -> dict[str, Any]:
-        """What of the configuration a plan goes by; nothing for a section set that has none."""
-        own, name = self.config["ncu"], wildcards.set
-        if not ncu.needs_plan(own, name):
-            return {}
-        given = self.section_set_config(wildcards)
-        # The words as well, so that another choice of launches by the same settings is collected again.
-        words = run_checked(ncu.selection_options, given, name)
-        found = {key: given[key] for key in ("kernel_name", "launches", "replay", "budget")}
-        found |= {"sets": {name: own["sets"][name]}, "selection": words}
-        if ncu.samples_launches(own, name):
-            # Processes that talk to each other are started once.
-            one_run = process_count(self.cell_settings(wildcards, "ncu")) > 1
-            found |= {"error": given["error"], "one_run": one_run}
-        return found
-
-    def section_set_config(self, wildcards: Wildcards) -> Mapping[str, Any]:
-        """The configuration's `ncu` for one section set of a cell."""
-        return run_checked(ncu.adapt_to_cell, self.config["ncu"], wildcards.set, self.cell_settings(wildcards, "ncu"))
-
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples in a batch of each cell: advice names twice of them."""
-        known = {cell: run_checked(settings.resolve_cell, *cell, "time", self.config) for cell in self.selection.cells}
+        known = {
+            cell: run_checked(settings.resolve_cell, *cell, BASELINE, self.config) for cell in self.selection.cells
+        }
         return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
     def expected_gains(self) -> str | list[str]:
         """What the advice of verdicts is expected to gain, where there is a trace to judge by, or was elsewhere."""
-        known = self.selection.has("nsys") or self.config["trials"]["verdicts"]
+        known = self.selection.provides("program") or self.config["trials"]["verdicts"]
         return "<results>/tables/trials.expected.json" if known else []
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:

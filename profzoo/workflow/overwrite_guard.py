@@ -34,13 +34,13 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
     if foreign:
         one = len(foreign) == 1
         raise ConfigError(
-            f"{_listed(list(map(str, foreign)))} {'was' if one else 'were'} not made in this folder, as far as its "
-            f"records tell, and this run would replace {'it' if one else 'them'}: move {'it' if one else 'them'} away; "
-            f"of results from elsewhere, {KEEP}"
+            f"{_listed(list(map(str, foreign)))} {'was' if one else 'were'} not made in this folder, according to "
+            f"its records, and this run would replace {'it' if one else 'them'}: move {'it' if one else 'them'} away; "
+            f"for results from elsewhere, {KEEP}"
         )
     if measured:
         raise ConfigError(
-            f"{_listed(measured)}, and would be replaced by what this machine's CPU takes, as no GPU is here: {KEEP}, "
+            f"{_listed(measured)}, and would be replaced by times of the CPU, because this machine has no GPU: {KEEP}, "
             "and `device=cpu` measures on the CPU all the same"
         )
 

@@ -1,12 +1,12 @@
 """Names the inputs of figures and of the report, and what the report's page says of the run."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import figures
+from profzoo import figures, tools
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.tables import Tables
@@ -22,10 +22,11 @@ class Pages:
 
     def figure_files(self) -> list[str]:
         """The figures that the chosen tools and the comparison have data for."""
-        have = {*self.selection.tools, *({"roofline"} & {*self.tables.verdict_inputs()}), *self.comparison.tables()}
-        have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
-        # Parts of the step, which a waterfall is made of, are nsys' to tell.
-        have -= set() if self.selection.has("nsys") else {"compare_parts"}
+        have = tools.abilities_of(self.selection.tools) | {*self.selection.provided}
+        have |= {"roofline"} & {*self.tables.verdict_inputs()} | {*self.comparison.tables()}
+        have |= {"layer_counters"} if have >= {"layers", "roofline"} else set()
+        # A waterfall is made of parts of the step.
+        have -= set() if self.selection.provides("steps") else {figures.PARTS}
         names = [
             name for name in figures.list_drawable(have) if self.selection.can_make_tables(*tables_of_figure(name))
         ]
@@ -44,13 +45,14 @@ class Pages:
 
     def figure_options(self, wildcards: Wildcards) -> dict[str, Any]:
         """What of the configuration a figure is drawn by."""
-        return {key: self.selection.config["figures"][key] for key in figures.all_figures()[wildcards.figure].options}
+        own: Mapping[str, Any] = self.selection.config["figures"]
+        return {key: own[key] for key in figures.all_figures()[wildcards.figure].options}
 
     def kernel_inputs(self) -> dict[str, str | list[str]]:
-        """What the page draws of cells by nsys: kernels, and a typical step."""
-        if not self.selection.has("nsys"):
+        """What the page draws of traced cells: kernels, and a typical step."""
+        if not self.selection.provides("kernels"):
             return {}
-        return {"kernels": "<results>/tables/kernels.csv", "timelines": self.tables.traced_files("timeline.json")}
+        return {"kernels": "<results>/tables/kernels.csv", "timelines": self.tables.traced_files("timeline")}
 
     def counter_inputs(self) -> dict[str, str | list[str]]:
         """What the page draws of cells by their counters and owners: rooflines, and trees of modules."""

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+from profzoo.tools import BASELINE, settings_of
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.selection import Wildcards
 
@@ -17,7 +18,16 @@ CORES_OF_CPU, MEM_MB_OF_CPU = 2, 8000
 # Minutes of one, and of one under ncu that has no plan, such as the census.
 MINUTES, MINUTES_OF_NCU = 30, 120
 
-CellOf = Callable[[Wildcards], Mapping[str, Any]]
+
+class Placement(TypedDict):
+    """What of a cell's settings says where it runs."""
+
+    gpus: int
+    nodes: int
+    device: Literal["auto", "cuda", "cpu"]
+
+
+CellOf = Callable[[Wildcards], Placement]
 Minutes = int | Callable[..., int]
 
 
@@ -46,20 +56,20 @@ class JobResources:
 
     def on_gpus(self, phase: str | None = None, minutes: Minutes = MINUTES) -> dict[str, Any]:
         """The resources of a collecting job: as many GPUs and nodes as its cell takes, and what goes with these."""
-        return self._resources_of(lambda wildcards: self.jobs.cell_settings(wildcards, "time", phase), minutes)
+        return self._resources_of(lambda wildcards: self.jobs.cell_settings(wildcards, BASELINE, phase), minutes)
 
     def on_one_gpu(self, minutes: Minutes = MINUTES) -> dict[str, Any]:
         """The resources of a job that takes one GPU, whatever its cell does."""
-        one = {"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]}
+        one: Placement = {"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]}
         return self._resources_of(lambda wildcards: one, minutes)
 
     def cores(self, phase: str | None = None) -> Callable[[Wildcards], int]:
         """A threads function: the cores of a collecting job on each of its nodes."""
-        return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, "time", phase))
+        return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, BASELINE, phase))
 
     def cores_of_one(self, wildcards: Wildcards) -> int:
         """The cores of a job that takes one GPU, whatever its cell does."""
-        return self._cores_of({"gpus": 1, "device": self.jobs.config["device"]})
+        return self._cores_of({"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]})
 
     def planned_minutes(self, wildcards: Wildcards, input: Any, attempt: int) -> int:
         """A resource function: ten minutes and twice what ncu's plan says, or so that a set without one is safe.
@@ -75,24 +85,25 @@ class JobResources:
 
     def modules(self, *tools: str) -> list[str]:
         """What a site loads for these tools. Named only to be loaded, as names count as software that has changed."""
-        return [name for tool in tools for name in self.jobs.config[tool]["envmodules"]] if self.loads_modules else []
+        own = [settings_of(self.jobs.config, tool) for tool in tools]
+        return [name for part in own for name in part["envmodules"]] if self.loads_modules else []
 
-    def _runs_on_cpu(self, cell: Mapping[str, Any]) -> bool:
+    def _runs_on_cpu(self, cell: Placement) -> bool:
         """Whether jobs of a cell go to nodes that need no GPU.
 
         On one machine, where `gpu` is limited, one cell at a time has what there is, be that a GPU or the CPU.
         """
         return cell["device"] == "cpu" and not self.gpus_limited
 
-    def _gpus_of(self, cell: Mapping[str, Any]) -> int | None:
+    def _gpus_of(self, cell: Placement) -> int | None:
         """The GPUs that a cell takes on all of its nodes; None, which asks for nothing, where it goes without."""
         return None if self._runs_on_cpu(cell) else cell["gpus"] * cell["nodes"]
 
-    def _memory_of(self, cell: Mapping[str, Any]) -> int:
+    def _memory_of(self, cell: Placement) -> int:
         """MB on each node."""
         return (MEM_MB_OF_CPU if self._runs_on_cpu(cell) else MEM_MB) * cell["gpus"]
 
-    def _cores_of(self, cell: Mapping[str, Any]) -> int:
+    def _cores_of(self, cell: Placement) -> int:
         """The cores of a cell on each of its nodes."""
         return (CORES_OF_CPU if self._runs_on_cpu(cell) else CORES) * cell["gpus"]
 

@@ -1,10 +1,12 @@
 """Names what ncu's section sets are planned, profiled and exported by: the census of launches, plans, and probes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell.tool_types import NcuSettings
+from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -29,9 +31,9 @@ class SectionSets:
     is_dry_run: Callable[[], bool]
 
     @property
-    def ncu(self) -> Mapping[str, Any]:
+    def ncu(self) -> NcuSettings:
         """The configuration of ncu."""
-        return self.selection.config["ncu"]
+        return self.selection.config[TOOL]
 
     def set_of(self, wildcards: Wildcards) -> str:
         """The section set of a job; the default one where its rule has none."""
@@ -39,7 +41,7 @@ class SectionSets:
 
     def joined_sets(self, wildcards: Wildcards) -> list[str]:
         """The tables of the sets whose counters go into the kernel table, where ncu is chosen: default and census."""
-        if "ncu" not in self.selection.tools_of(wildcards.model, wildcards.phase):
+        if TOOL not in self.selection.tools_of(wildcards.model, wildcards.phase):
             return []
         # Of what has no census of its own, but where its trace tells no launches.
         also = [ncu.CENSUS] if self.why_trace_is_silent(wildcards) is not None else []
@@ -54,8 +56,16 @@ class SectionSets:
 
     def joined_census(self, wildcards: Wildcards) -> Files:
         """The census for the counters that go into the kernel table, where ncu is chosen."""
-        chosen = "ncu" in self.selection.tools_of(wildcards.model, wildcards.phase)
+        chosen = TOOL in self.selection.tools_of(wildcards.model, wildcards.phase)
         return self.census(wildcards) if chosen else []
+
+    def layer_inputs(self, wildcards: Wildcards) -> dict[str, Files]:
+        """What ncu says of a cell's launches, by the names of a script's inputs; nothing where it is not chosen."""
+        chosen = TOOL in self.selection.tools_of(wildcards.model, wildcards.phase)
+        if not chosen or self.ncu["set"] not in ncu.launch_sets(self.ncu):
+            return {}
+        census = ncu_census.census_csv_name(self.is_counted_by_ncu(wildcards))
+        return {"census": file_of_cell(wildcards, census), "sets": self.joined_sets(wildcards)}
 
     def why_trace_is_silent(self, wildcards: Wildcards) -> str | None:
         """Why the trace of a cell does not tell its launches, so that ncu counts them itself; None where it does.

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.cell.config_types import Config
 from profzoo.compare.sides import Side
+from profzoo.workflow import patterns
+from profzoo.workflow.user_errors import run_checked
 
 # A model, perhaps with a variant, and a phase.
 Cell = tuple[str, str]
@@ -30,7 +33,7 @@ class Selection:
         spread: models that train on several GPUs.
     """
 
-    config: Mapping[str, Any]
+    config: Config
     cells: Sequence[Cell]
     tools: Sequence[str]
     available: Mapping[Cell, Collection[str]]
@@ -40,9 +43,33 @@ class Selection:
     compared: Sequence[Cell] = ()
     spread: Collection[str] = ()
 
-    def has(self, *names: str) -> bool:
-        """Whether all of these tools were chosen."""
-        return set(names) <= set(self.tools)
+    @property
+    def provided(self) -> Mapping[str, tuple[str, str]]:
+        """Tool and pattern of each file that the chosen tools provide of a cell, by names of tools.PROVIDED."""
+        return run_checked(patterns.provided_files_by_tool, self.config, self.tools)
+
+    def provides(self, *names: str) -> bool:
+        """Whether the chosen tools provide all of these files of a cell, by names of tools.PROVIDED."""
+        return set(names) <= set(self.provided)
+
+    def pattern(self, name: str) -> str:
+        """The file of one name of tools.PROVIDED, with wildcards: of the chosen tools, else of any tool."""
+        known = self.provided
+        if name not in known:
+            others = [tool for tool in reversed(tools.names()) if tool != tools.BASELINE]
+            known = run_checked(patterns.provided_files_by_tool, self.config, others)
+        return f"<results>/{{model}}/{known[name][1]}"
+
+    def provided_files(self, name: str, *with_others: str) -> list[str]:
+        """The files of one name of tools.PROVIDED, of all selected cells that there are; none if no tool provides it.
+
+        with_others: further such names; cells count whose part of the tools that provide them is there as well.
+        """
+        if not self.provides(name, *with_others):
+            return []
+        known = self.provided
+        needed = [known[one][0] for one in (name, *with_others)]
+        return self.cell_files(f"<results>/{{model}}/{known[name][1]}", *needed)
 
     def path(self, file: str) -> Path:
         """A file of the rules where it is: `<results>` stands for the folder of results."""
@@ -63,6 +90,13 @@ class Selection:
         """
         found = [cell for cell in self.cells if {*self.available[cell]} >= {tools.BASELINE, *needed}]
         return self.makeable(pattern.format(model=model, phase=phase) for model, phase in found)
+
+    def provided_file(self, wildcards: Wildcards, name: str) -> str | None:
+        """The file of one name of tools.PROVIDED of a job's cell; None where no tool of the cell provides it."""
+        tool, pattern = self.provided.get(name, ("", ""))
+        if tool not in self.tools_of(wildcards.model, wildcards.phase):
+            return None
+        return f"<results>/{wildcards.model}/{pattern.format(phase=wildcards.phase)}"
 
     def tools_of(self, model: str, phase: str) -> Collection[str]:
         """The tools whose part of a cell is there, or will be."""

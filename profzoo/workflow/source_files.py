@@ -1,13 +1,14 @@
 """Names the source files that jobs are run again for: of the project's scripts and modules, and of models."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profzoo import import_graph
 from profzoo.cell import programs, settings
+from profzoo.cell.config_types import Config
 from profzoo.workflow.selection import Wildcards
 from profzoo.workflow.user_errors import run_checked
 
@@ -20,7 +21,7 @@ class SourceFiles:
     Snakemake's, which marks a path as one that the prefix of a module is not for.
     """
 
-    config: Mapping[str, Any]
+    config: Config
     main: bool
     local: Callable[[str], Any]
 

@@ -1,17 +1,15 @@
 """Names the inputs of the tables across the zoo, and the files that `all` makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profzoo import tools
 from profzoo.tables.table_descriptions import DESCRIPTIONS
-from profzoo.tools.ncu import census as ncu_census
-from profzoo.tools.ncu import command as ncu
 from profzoo.workflow import patterns
 from profzoo.workflow.section_sets import SectionSets
-from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
+from profzoo.workflow.selection import Selection, Wildcards
 
 
 @dataclass(frozen=True)
@@ -21,13 +19,9 @@ class Tables:
     selection: Selection
     section_sets: SectionSets
 
-    def pattern(self, name: str) -> str:
-        """The file of a cell that tables know by this name, with wildcards for the cell."""
-        return f"<results>/{{model}}/{patterns.table_patterns(self.selection.config, self.selection.tools)[name]}"
-
     def timing_sidecars(self) -> list[str]:
         """The sidecars of the unprofiled runs of all selected cells."""
-        return self.selection.cell_files(self.pattern("time_sidecar"))
+        return self.selection.cell_files(self.selection.pattern(f"{tools.BASELINE}_sidecar"))
 
     def inputs(self) -> dict[str, list[str]]:
         """The inputs of the tables, by tool, each with its sidecars in the same order."""
@@ -37,9 +31,8 @@ class Tables:
             key: self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             for key, (tool, pattern) in known.items()
         }
-        if self.selection.has("ncu", "nsys") and self._has_counters_of_launches():
-            covered = f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv"
-            files["coverage"] = self.selection.cell_files(covered, "ncu", "nsys")
+        if self.selection.provides("coverage", "launch_times"):
+            files["coverage"] = self.selection.provided_files("coverage", "launch_times")
         return files | {"ranks": self.rank_tables()}
 
     def verdict_inputs(self) -> dict[str, str | list[str]]:
@@ -48,65 +41,61 @@ class Tables:
         A set that measures ranges has neither for kernels.
         """
         config = self.selection.config
-        if not self.selection.has("ncu") or not self._has_counters_of_launches():
+        if not self.selection.provides("advice", "advised_launches"):
             return {}
         advice: dict[str, str | list[str]] = {
-            "details": self.selection.cell_files("<results>/{model}/{phase}.ncu-details.csv", "ncu"),
-            "launches": self.selection.cell_files("<results>/{model}/{phase}.ncu.csv", "ncu"),
+            "details": self.selection.provided_files("advice"),
+            "launches": self.selection.provided_files("advised_launches"),
         }
         peaks = f"<results>/peaks/{config['gpu']}.csv"
         files = [f"{peaks}{end}" for end in ("", ".json")]
         known = config["collect"] or all(self.selection.path(file).exists() for file in files)
         known = known and self.selection.can_make_tables("roofline") and self.selection.makeable(files) == files
-        if config["ncu"]["set"] == ncu.CENSUS or not self.selection.has("nsys") or not known:
+        if not self.selection.provides("counters", "kernels") or not known:
             return advice
         return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": peaks}
 
-    def layer_inputs(self, wildcards: Wildcards) -> dict[str, Any]:
+    def layer_inputs(self, wildcards: Wildcards) -> dict[str, str | Sequence[str]]:
         """What other tools than torch say of a cell's launches, by the names of a script's inputs."""
-        chosen = self.selection.tools_of(wildcards.model, wildcards.phase)
-        own, found = self.selection.config["ncu"], dict[str, Any]()
-        if "nsys" in chosen:
-            found |= {
-                "nsys": file_of_cell(wildcards, ".nsys.sqlite"),
-                "nsys_sidecar": file_of_cell(wildcards, ".nsys-rep.json"),
-            }
-        if "ncu" in chosen and own["set"] in ncu.launch_sets(own):
-            by_ncu = self.section_sets.is_counted_by_ncu(wildcards)
-            found |= {
-                "census": file_of_cell(wildcards, ncu_census.census_csv_name(by_ncu)),
-                "sets": self.section_sets.joined_sets(wildcards),
-            }
+        names = ("trace_database", "trace_database_sidecar")
+        files = ((name, self.selection.provided_file(wildcards, name)) for name in names)
+        found: dict[str, str | Sequence[str]] = {name: path for name, path in files if path}
+        found |= self.section_sets.layer_inputs(wildcards)
         return found | {name: path for name, path in self.verdict_inputs().items() if name == "peaks"}
 
     def layer_verdict_inputs(self) -> dict[str, list[str]]:
-        """What verdicts on layers go by, where torch and nsys were chosen: kernels by owner, trees of modules."""
-        if not self.selection.has("torch", "nsys"):
+        """What verdicts on layers go by, where tools attribute and trace launches: kernels by owner, modules."""
+        if not self.selection.provides("layer_kernels", "layers", "launch_times"):
             return {}
-        files = {"owned": "layer-kernels", "trees": "layers"}
-        pattern = "<results>/{{model}}/{{phase}}.{}.csv"
-        return {
-            name: self.selection.cell_files(pattern.format(ending), "torch", "nsys") for name, ending in files.items()
-        }
+        files = {"owned": "layer_kernels", "trees": "layers"}
+        return {key: self.selection.provided_files(name, "launch_times") for key, name in files.items()}
 
     def operator_verdict_inputs(self) -> dict[str, list[str]]:
         """What verdicts on cells that ran on a CPU go by, where the tool is chosen that sees their operators."""
-        operators = "<results>/{model}/{phase}.operators.csv"
-        return {"operators": self.selection.cell_files(operators, "torch")} if self.selection.has("torch") else {}
+        known = self.selection.provides("operators")
+        return {"operators": self.selection.provided_files("operators")} if known else {}
 
     def replay_verdict_inputs(self) -> dict[str, list[str]]:
         """The programs that expected gains are simulated with, where the tool is chosen that traces them."""
-        return {"programs": self.traced_files("program.npz")} if self.selection.has("nsys") else {}
+        return {"programs": self.traced_files("program")} if self.selection.provides("program") else {}
 
-    def traced_files(self, ending: str) -> list[str]:
-        """What is made of the trace of each cell; of results that were copied, where that or the trace came along."""
-        run, ends = self.selection, (ending, "nsys.sqlite")
-        return run.makeable(
-            f"<results>/{model}/{phase}.{ending}"
-            for model, phase in run.cells
-            if {*run.available[model, phase]} >= {tools.BASELINE, "nsys"}
-            and (run.config["collect"] or any(Path(run.results, model, f"{phase}.{end}").exists() for end in ends))
-        )
+    def traced_files(self, name: str) -> list[str]:
+        """What is made of the trace of each cell; of results that were copied, where that or the trace came along.
+
+        name: of tools.PROVIDED.
+        """
+        run, files = self.selection, self.selection.provided_files(name)
+        if run.config["collect"] or not files:
+            return files
+        tool, _ = run.provided[name]
+        traces = [pattern for by, pattern in [run.provided.get("trace_database", ("", ""))] if by == tool]
+
+        def is_there(file: str) -> bool:
+            path = run.path(file)
+            phase = path.name.partition(".")[0]
+            return any(one.exists() for one in (path, *(path.with_name(name.format(phase=phase)) for name in traces)))
+
+        return list(filter(is_there, files))
 
     def rank_tables(self) -> list[str]:
         """The table of the processes of cells on several GPUs, where such are chosen and traced."""
@@ -115,21 +104,19 @@ class Tables:
 
     def rank_inputs(self) -> list[str]:
         """The processes of each cell on several GPUs, where such are chosen and traced."""
-        if not self.selection.has("nsys"):
-            return []
-        traced = map(Path, self.selection.cell_files("<results>/{model}/{phase}.ranks.csv", "nsys"))
+        traced = map(Path, self.selection.provided_files("ranks"))
         return [
             str(path) for path in traced if path.parent.name in self.selection.spread and path.name.startswith("train.")
         ]
 
     def layer_tables(self) -> list[str]:
         """The tables of layers across the zoo, where the tool is chosen that tells them apart."""
-        known = self.selection.has("torch") and self.selection.can_make_tables("layers")
+        known = self.selection.provides("layers") and self.selection.can_make_tables("layers")
         return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if known else []
 
     def replay_tables(self) -> list[str]:
         """The tables of replayed steps across the zoo, where the tool is chosen that traces them."""
-        known = self.selection.has("nsys") and self.selection.can_make_tables("replay")
+        known = self.selection.provides("replay") and self.selection.can_make_tables("replay")
         return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if known else []
 
     def exports(self) -> list[str]:
@@ -144,11 +131,6 @@ class Tables:
     def everything(self) -> list[str]:
         """What `all` makes: that, and the report with all that it shows."""
         return [*self.exports(), "<results>/report.html"]
-
-    def _has_counters_of_launches(self) -> bool:
-        """Whether ncu's default section set measures launches, not ranges."""
-        own = self.selection.config["ncu"]
-        return own["set"] in ncu.launch_sets(own)
 
 
 def label_table(report: Callable[..., Any], name: str) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profzoo import import_graph
+from profzoo import import_graph, import_statements
 from profzoo.io import file_checks
 from profzoo.records import derived_outputs, digests, output_status, record
 from profzoo.records.output_status import OutputState, OutputVerdict, PlannedJob
@@ -155,6 +155,7 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
                 say(line)
         if not dry:
             digests.save_digests(DIGESTS)
+            import_statements.save_statements()
 
     internals.replace_judgement(update_needrun)
 

@@ -200,7 +200,7 @@ def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
 def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, and its sidecar says"):
+    with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, but its sidecar says"):
         comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
 
 
@@ -230,7 +230,7 @@ def test_sides_of_cells_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     config = configuration.normalise_config({"candidate": "bf16"})
     both = sides.sides_of(config)
     assert sides.name_sides(both) == "plain-vs-bf16" and sides.runs_in_turn(both)
-    with pytest.raises(ConfigError, match="'lstm@fp16' is a side itself"):
+    with pytest.raises(ConfigError, match="'lstm@fp16' names a variant"):
         sides.check_comparable(both, [("lstm@fp16", "train")], config)
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet/train.time.csv").touch()

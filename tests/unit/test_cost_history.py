@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from profzoo.cell.plan_types import Plan
 from profzoo.config import configuration as config
 from profzoo.errors import DataError
 from profzoo.tools.ncu import command as ncu
@@ -40,6 +41,11 @@ def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100
 def off(plan: dict, each_s: float) -> float:
     """By how much of what it takes a plan is off."""
     return abs(plan["estimate_s"] / (START + WINDOW * each_s) - 1)
+
+
+def test_a_plan_has_the_keys_of_its_type(tmp_path: Path) -> None:
+    planned = collect(tmp_path, "a", "own", 0.04)
+    assert Plan.__required_keys__ <= set(planned) <= Plan.__required_keys__ | Plan.__optional_keys__
 
 
 def test_a_set_is_planned_by_what_it_took(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from profzoo.verdicts import cpu_step, cpu_verdicts, rules, verdicts
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.rule_evaluation import UNDECIDED
+from profzoo.verdicts.verdict import BY_PROFZOO
 from tests.unit.test_cpu_verdicts import BIG, CELL, FLOOR, MS, RULES, VIEW, cells, judged, operators, ranges
 
 
@@ -233,4 +234,4 @@ def test_only_cells_that_torch_saw_on_a_cpu_are_judged() -> None:
     assert cpu_verdicts.tabulate_cpu_verdicts(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
     other = parts.assign(tool="nsys", ns_per_step=9e9)
     found = cpu_verdicts.tabulate_cpu_verdicts(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
-    assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(verdicts.BY_PROFZOO).all()
+    assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(BY_PROFZOO).all()

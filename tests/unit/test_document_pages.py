@@ -1,12 +1,14 @@
 """The pages that `make docs` writes: what the schema or costs.yaml lacks is named in one line."""
 
 import copy
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from profzoo import schema
-from profzoo.cell import cell_types, settings
+from profzoo import extensions, import_graph, schema
+from profzoo.cell import cell_types, config_types, settings, tool_types
 from profzoo.config import configuration
 from profzoo.document import config as document_config
 from profzoo.document import python_types
@@ -22,8 +24,8 @@ def test_a_section_set_without_a_description_is_named() -> None:
     with pytest.raises(ConfigError) as error:
         document_sets.write_sets_page(sets, ncu_costs.load_costs())
     assert str(error.value) == (
-        "profzoo/tools/ncu/costs.yaml says under `answers` nothing of the section set trafic: add a line there that says "
-        "what it answers"
+        "profzoo/tools/ncu/costs.yaml has no description of the section set trafic under `answers`: add a line there that "
+        "says which question the set answers"
     )
 
 
@@ -32,6 +34,25 @@ def test_a_description_of_no_section_set_is_named() -> None:
     costs["answers"]["trafic"] = "nothing"
     with pytest.raises(ConfigError, match=r"`answers` has trafic, which is no section set: did you mean 'traffic'\?"):
         document_sets.write_sets_page(SHIPPED, costs)
+
+
+def test_sets_of_an_extension_are_on_a_page_that_is_written_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab").mkdir()
+    sets = "known: {metrics: [gpu__time_duration.sum]}\nnew: {metrics: [sm__never_measured.sum]}\n"
+    (tmp_path / "lab/sets.yaml").write_text(sets)
+    monkeypatch.setenv(extensions.PASSED, json.dumps([str(tmp_path / "lab")]))
+    for document in (document_sets, document_config):
+        document.main(tmp_path / "page.md")
+        assert "| `known` | " in (tmp_path / "page.md").read_text()
+    document_sets.main(tmp_path / "page.md")
+    *_, known, new = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| `")]
+    assert re.fullmatch(r"\| `known` \| a set of the extension `lab` \| at most 1 \| at most 0\.\d+ \|", known)
+    assert new == "| `new` | a set of the extension `lab` | probed before the first run | probed |"
+    monkeypatch.setenv(extensions.PASSED, "[]")
+    document_sets.main(tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == (import_graph.PROJECT / "docs/sections.md").read_text()
 
 
 @pytest.mark.parametrize("lacking", ["description", "default"])
@@ -56,9 +77,21 @@ def test_the_page_is_written_or_one_line_says_why_not(
         document.main(tmp_path / "page.md")
 
 
-def test_the_types_of_settings_are_those_of_the_schema() -> None:
-    path = Path(cell_types.__file__)
-    assert path.read_text(encoding="utf-8") == python_types.module_text()
+def test_the_types_of_settings_are_those_of_the_schema(tmp_path: Path) -> None:
+    python_types.main(str(tmp_path))
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    here = Path(cell_types.__file__).parent
+    assert written == {name: (here / name).read_text(encoding="utf-8") for name in written} and len(written) == 3
+
+
+def test_the_configuration_has_the_keys_of_its_type() -> None:
+    config = configuration.normalise_config({})
+    assert set(config) == config_types.Config.__required_keys__
+    for name, part in config_types.Config.__annotations__.items():
+        if hasattr(part, "__required_keys__"):
+            assert set(config[name]) == part.__required_keys__
+    for chosen in config["ncu"]["sets"].values():
+        assert set(chosen) <= tool_types.SectionSet.__optional_keys__
 
 
 @pytest.mark.parametrize("tool", ["time", "torch"])

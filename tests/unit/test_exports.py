@@ -192,7 +192,7 @@ def test_launches_that_were_not_profiled_as_planned_are_said(tmp_path: Path, rec
     lost = every[every["id"].isin(chosen)].groupby("mangled").filter(lambda rows: len(rows) == 2).iloc[0]
     pages = pages_of(tmp_path, recording, chosen - {lost["id"]})
     rows, facts = ncu(tmp_path, recording, census, "distinct", [], said.append, pages, words)
-    assert len(said) == 1 and "were not profiled as often as ncu's words and the census say" in said[0]
+    assert len(said) == 1 and "have another number of profiled launches than the plan and the census say" in said[0]
     assert facts["not_as_planned"] == [lost["function"]] and lost["function"] in said[0]
     same = (rows[ncu_tables.CONFIGURATION] == lost[ncu_tables.CONFIGURATION]).all(axis=1)
     assert not rows.loc[same, "as_planned"].any() and rows.loc[~same, "as_planned"].all()
@@ -436,7 +436,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     joined = str(folder / "train.kernels.csv")
     kernel_table.main(inputs["nsys"][0], str(folder / "s.json"), [], None, joined)
     inputs["kernels"] = [joined]
-    inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
+    inputs["steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {
         name: str(tmp_path / f"{name}.csv")
         for name in ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage")

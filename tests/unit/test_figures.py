@@ -7,10 +7,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import seaborn
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps
+from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps, theme
 from profzoo.kernels import kernel_classes
 from profzoo.tables import tabulate_roofline
 from tests.conftest import DATA
@@ -63,6 +64,19 @@ def drawn(tables: dict[str, pd.DataFrame], name: str) -> Figure:
     figure.tight_layout()
     figure.canvas.draw()
     return figure
+
+
+def test_the_theme_is_that_of_seaborn() -> None:
+    with plt.rc_context():
+        plt.rcdefaults()
+        seaborn.set_theme(context="paper", style="whitegrid", font_scale=1.1)
+        # Figures with a colour map name it.
+        theirs = {**plt.rcParams, "image.cmap": "viridis"}
+        plt.rcdefaults()
+        plt.rcParams.update(theme.THEME)
+        assert dict(plt.rcParams) == theirs
+    # Undo single-letter colours too.
+    seaborn.set_color_codes("reset")
 
 
 @pytest.mark.parametrize("name", ["classes", "steps", "speed of light"])

@@ -16,6 +16,7 @@ from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.what_if import storage, tables
 from profzoo.what_if.program import Program
 from tests import known_rules, launched, simulated
+from tests.known_rules import a_verdict
 from tests.simulated import Act
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
@@ -123,12 +124,10 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
         asked = gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
-    row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
-    row |= {
-        advice_gain.CHANGE_KEY: gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
-    }
+    asked = gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
+    row = a_verdict("memory-bound", gain=1.3, share=0.5, cured=0.5, settings="x=1", change=asked)
     told = advice_gain.add_expected_gain(row, replayed, {}, UNTRIED)
-    assert told["settings"] is None and told["next_step"].startswith(advice_gain.NO_GAIN) and told["gain"] < 1
+    assert told.settings is None and told.next_step.startswith(advice_gain.NO_GAIN) and (told.gain or 1) < 1
 
 
 def test_a_trace_without_the_launches_leaves_amdahls_law(tmp_path: Path) -> None:
@@ -290,7 +289,7 @@ def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
     step = a_step({}).iloc[0]
     ran = judging.CellRules(step, {"graph": True}, RULES, ROOFS, gain_models.CellSimulation(program), UNTRIED)
     words = {
-        row["settings"]
+        row.settings or ""
         for row in other_settings.other_setting_rows(ran, mark_traits(kernels(program), None, RULES["traits"], {}), [])
     }
     assert "precision=bf16" in words and not any("graph" in one for one in words)

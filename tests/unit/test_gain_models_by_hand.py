@@ -17,8 +17,10 @@ from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.rule_evaluation import CellRules
+from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
 from tests import known_rules
+from tests.known_rules import a_verdict
 from tests.unit.test_gain_models import LAUNCH, kernels, simulation, steps
 from tests.unit.test_verdicts import ROOFS, UNTRIED
 from tests.unit.test_verdicts import made as a_step
@@ -89,22 +91,22 @@ def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) ->
     rows = mark_traits(kernels(program), None, RULES["traits"], {})
     judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
 
-    def said(*verdicts: dict[str, Any]) -> dict[str, str]:
-        return {row["settings"]: row["next_step"] for row in other_settings.other_setting_rows(judged, rows, verdicts)}
+    def said(*verdicts: Verdict) -> dict[str | None, str]:
+        return {row.settings: row.next_step for row in other_settings.other_setting_rows(judged, rows, verdicts)}
 
     every = said()
-    assert "graph=true" in every and every == said({"settings": None, "gain": 2.0, "verdict": "v"})
-    graph = {"settings": "graph=true", "gain": 1.5, "verdict": "launch-bound"}
+    assert "graph=true" in every and every == said(a_verdict("v", gain=2.0))
+    graph = a_verdict("launch-bound", settings="graph=true", gain=1.5)
     assert set(said(graph)) == set(every) - {"graph=true"}
-    silent = said(graph | {"gain": None})
+    silent = said(replace(graph, gain=None))
     assert set(silent) == set(every)
     assert (
         silent["graph=true"] == "not advised: in trials, advice on launch-bound made at most half of the cells faster"
     )
     # One that holds without settings, or with others that gain, does not abstain.
-    held = said(graph | {"settings": None, "gain": None}, graph | {"settings": "graph=false"})
+    held = said(replace(graph, settings=None, gain=None), replace(graph, settings="graph=false"))
     assert held["graph=true"] == "not advised: launch-bound does not apply here"
-    gains = [row["gain"] for row in other_settings.other_setting_rows(judged, rows, [])]
+    gains = [row.gain or 0 for row in other_settings.other_setting_rows(judged, rows, [])]
     assert gains == sorted(gains, reverse=True) and len(gains) > 2
     without = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, None, UNTRIED)
     assert other_settings.other_setting_rows(without, rows, []) == []
@@ -115,7 +117,7 @@ def test_settings_go_by_counters_where_four_fifths_have_them(program: Program, c
     rows = mark_traits(kernels(program), None, RULES["traits"], {})
     rows = rows.assign(counted_ns=rows["total_ns"] * counted)
     judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
-    found = {row["settings"]: row["metric"] for row in other_settings.other_setting_rows(judged, rows, [])}
+    found = {row.settings: row.metric for row in other_settings.other_setting_rows(judged, rows, [])}
     assert found["precision=tf32"].endswith(other_settings.UNCOUNTED) == guessed
     assert not found["graph=true"].endswith(other_settings.UNCOUNTED)
 
@@ -142,7 +144,7 @@ def changed(verdict: str, **given: Any) -> Callable[[dict[str, Any]], None]:
         (changed("work beyond need", replay="tf32"), "replay = 'tf32'"),
         # What follows advice with settings is reached by cells that have these.
         (changed("memory-bound", advice=[{"next": "a", "settings": "precision=tf32"}, {"next": "b"}]), ""),
-        (changed("memory-bound", advice=[{"next": "a"}, {"next": "b"}]), "what follows 'a' is never reached"),
+        (changed("memory-bound", advice=[{"next": "a"}, {"next": "b"}]), "advice after 'a' is never reached"),
         (changed("memory-bound", advice=[{"next": "a"}]), ""),
         (changed("memory-bound", advice=[{"next": "a", "cured": 2}]), "advice.0.cured = 2 is too large: at most 1"),
         (changed("memory-bound", advice=[{"next": "a", "replay": "grph"}]), "replay = 'grph'"),
@@ -179,11 +181,11 @@ def test_what_a_file_of_scores_allows(value: Any, fits: bool) -> None:
 def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Program) -> None:
     """Launches that take half as long gain what the replay says; of what it does not find Amdahl's law says 1.2."""
     rows, replayed = kernels(program), CellSimulation(program)
-    row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": "a=1", "limit": None, "share": 0.5, "cured": 0.5}
+    row = a_verdict("v", gain=1.2, settings="a=1", share=0.5, cured=0.5)
     gain = replayed.gain(faster(rows, 0.5), {}, UNTRIED.unscored_error)
-    found = advice_gain.add_expected_gain(row | {advice_gain.CHANGE_KEY: faster(rows, 0.5)}, replayed, {}, UNTRIED)
-    assert gain and (found["gain"], found["gain_low"], found["gain_high"]) == (gain.gain, gain.low, gain.high)
-    assert found["method"] == "replay" and gain.gain > 1.5 and advice_gain.CHANGE_KEY not in found
+    found = advice_gain.add_expected_gain(replace(row, change=faster(rows, 0.5)), replayed, {}, UNTRIED)
+    assert gain and (found.gain, found.gain_low, found.gain_high) == (gain.gain, gain.low, gain.high)
+    assert found.method == "replay" and gain.gain > 1.5 and found.change is None
     for asked, own in ((faster(rows, np.nan), replayed), (None, replayed), (faster(rows, 0.5), None)):
-        plain = advice_gain.add_expected_gain(row | {advice_gain.CHANGE_KEY: asked}, own, {}, UNTRIED)
-        assert (plain["gain"], plain["method"]) == (1.2, "Amdahl")
+        plain = advice_gain.add_expected_gain(replace(row, change=asked), own, {}, UNTRIED)
+        assert (plain.gain, plain.method) == (1.2, "Amdahl")

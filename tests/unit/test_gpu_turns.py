@@ -37,11 +37,13 @@ while not (folder / "end").exists():
 WRAPPER = """
 import json, sys
 from pathlib import Path
-from profzoo import run
+from profzoo import run, tools
 from profzoo.collect import job_environment
 from profzoo.harness import step_loop, measure
 folder = Path(sys.argv[1])
-with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, held, guard):
+job = json.loads(sys.argv[2])
+sampled = job["tool"] in tools.that(tools.SAMPLE)
+with job_environment.prepare_job(job, ["GPU-a"], sampled=sampled) as (environment, held, guard):
     environment["PYTHONPATH"] = sys.argv[3]
     code = job_environment.run_logged([sys.executable, "-c", sys.argv[4], str(folder)], folder / "log", environment, guard)
     (folder / "told").write_text(json.dumps([held.words, getattr(held, "waited_s", None)]))
@@ -184,12 +186,15 @@ def test_other_programs_start_once_the_gpu_is_held(tmp_path: Path, tool: str, ov
 def test_which_programs_wait_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(job_limits.LIMITS, json.dumps({"overlap": True}))
 
-    def asked(tool: str = "ncu", words: int = 1, **cell: int) -> bool:
-        return job_environment.overlaps_start({"tool": tool, "cell": {**CELL, **cell}}, ["GPU-a", "GPU-b"][:words])
+    def asked(tool: str = "ncu", words: int = 1, sampled: bool = False, **cell: int) -> bool:
+        job = {"tool": tool, "cell": {**CELL, **cell}}
+        return job_environment.overlaps_start(job, ["GPU-a", "GPU-b"][:words], sampled)
 
     assert all(asked(tool) for tool in ("time", "torch", "nsys", "ncu", "train"))
     # On several GPUs starts overlap anyway, and without one there is nothing to wait for.
-    assert not any([asked(words=2), asked(words=0), asked(gpus=2), asked(nodes=2), asked("sample"), asked("peaks")])
+    assert not any([asked(words=2), asked(words=0), asked(gpus=2), asked(nodes=2), asked("peaks")])
+    # Samples are of the GPU from the start.
+    assert not asked("sample", sampled=True)
 
 
 WAITING = (

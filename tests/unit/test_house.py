@@ -5,19 +5,21 @@ import doctest
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from profzoo import import_graph
+from profzoo import import_graph, tools
 
 ROOMS = ("profzoo", "models", "workflow/scripts", "profiles")
 FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
-    ("errors", "formatting", "range_names", "secret_detection", "statistics"),
+    ("errors", "formatting", "json_types", "range_names", "secret_detection", "statistics"),
     ("extensions", "records"),
+    ("import_statements",),
     ("import_graph",),
     ("io",),
     ("schema_errors",),
@@ -179,6 +181,119 @@ def test_a_function_in_a_file_of_rules_is_named(tmp_path: Path, line: str) -> No
     (tmp_path / "workflow/rules/a.smk").write_text(f"# def\nrule a:\n    input: lambda w: 1\n{line}\n        1\n")
     (found,) = functions_in_rules(tmp_path)
     assert found.startswith(f"workflow/rules/a.smk:4: {line.strip()} belongs into profzoo/workflow")
+
+
+# Why a word stands in quotes that is a tool's name, and in how many places of a file.
+OF_TORCH = "the package torch, such as its version in sidecars"
+OF_DATA = "samples of the data, or the function of a model that makes them"
+OF_TIMES = "a duration: a key of what the page shows, or the flag of a disagreement"
+LOWEST = "the home of the baseline's name and of what tools do, below all tools"
+NO_HIGHER = "jobs of no tool have the baseline's limit; the machine is below the registry of tools"
+GENERATED = "types that `make docs` writes from what tools can be set to"
+QUOTED: dict[tuple[str, str], tuple[int, str]] = {
+    ("profzoo/calibration/peaks.py", "torch"): (1, OF_TORCH),
+    ("profzoo/collect/job_run.py", "torch"): (1, OF_TORCH),
+    ("profzoo/collect/version_changes.py", "torch"): (1, OF_TORCH),
+    ("profzoo/compare/differences.py", "torch"): (2, OF_TORCH),
+    ("profzoo/experiments/interleaved_runs.py", "torch"): (2, OF_TORCH),
+    ("profzoo/harness/devices.py", "torch"): (1, OF_TORCH),
+    ("profzoo/report/overview.py", "torch"): (1, OF_TORCH),
+    ("profzoo/report/page.py", "torch"): (1, OF_TORCH),
+    ("profzoo/script_harness/startup/sitecustomize.py", "torch"): (2, OF_TORCH),
+    ("profzoo/share.py", "torch"): (1, OF_TORCH),
+    ("profzoo/cell/registry.py", "sample"): (2, OF_DATA),
+    ("profzoo/compare/comparison_table.py", "sample"): (1, OF_DATA),
+    ("profzoo/figures/comparison.py", "sample"): (1, OF_DATA),
+    ("profzoo/harness/data_loading.py", "sample"): (1, OF_DATA),
+    ("profzoo/report/cell_section.py", "time"): (2, OF_TIMES),
+    ("profzoo/tables/disagreements.py", "time"): (2, OF_TIMES),
+    ("profzoo/schema.py", "time"): (2, LOWEST),
+    ("profzoo/schema.py", "sample"): (1, LOWEST),
+    ("profzoo/cell/tool_types.py", "ncu"): (1, GENERATED),
+    ("profzoo/cell/tool_types.py", "nsys"): (1, GENERATED),
+    ("profzoo/machine/job_limits.py", "time"): (1, NO_HIGHER),
+}
+# The class whose values say which tool a column's numbers are from.
+OF_COLUMNS = "Column"
+# Rules of a tool whose own names do not have its name in them.
+OWN_RULES = {"print_probe": "ncu"}
+RULE = re.compile(r"(?:rule|checkpoint) (?P<name>\w+)\b|use rule \w+ as (?P<used>\w+)\b")
+
+
+def tools_in_modules(root: Path, names: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    """File, name and line of each quoted name of a tool outside profzoo/tools; columns may say whose they are."""
+    for path in modules(root):
+        place = path.relative_to(root).as_posix()
+        if place.startswith("profzoo/tools/"):
+            continue
+        tree = ast.parse(path.read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        columns = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == OF_COLUMNS]
+        let_be = {id(value) for one in columns for value in [*one.args, *(word.value for word in one.keywords)]}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in names and id(node) not in let_be:
+                yield place, str(node.value), node.lineno
+
+
+def tools_in_rules(root: Path, names: Collection[str]) -> Iterator[str]:
+    """Quoted names of tools in files of rules, except for rules that are the tool's own by their names."""
+    quoted = re.compile(rf"[\"']({'|'.join(names)})[\"']")
+    for path in sorted([*(root / "workflow").rglob("*.smk"), *root.glob("**/Snakefile")]):
+        rule = ""
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if begun := RULE.match(line):
+                rule = begun["name"] or begun["used"]
+            elif line[:1].strip():
+                rule = ""
+            own = {*rule.split("_"), OWN_RULES.get(rule)}
+            if other := [name for name in quoted.findall(line) if name not in own]:
+                yield f"{path.relative_to(root)}:{number}: '{other[0]}' in {f'rule {rule}' if rule else 'no rule'}"
+
+
+ASK = "ask what a tool does (tools.that), provides (Selection.provides) or can be set to (tools.with_setting)"
+
+
+def test_tools_are_not_told_apart_by_their_names() -> None:
+    lines = list(tools_in_modules(import_graph.PROJECT, tools.names()))
+    found = Counter((place, name) for place, name, _ in lines)
+    known = {key: count for key, (count, _) in QUOTED.items()}
+    other = {key for key in {*found, *known} if found[key] != known.get(key, 0)}
+    named = [f"{place}:{line}: '{name}'" for place, name, line in lines if (place, name) in other]
+    assert not other, f"{ASK}; QUOTED has the exceptions, and {sorted(other)} differ from it: {named}"
+    assert not (named := list(tools_in_rules(import_graph.PROJECT, tools.names()))), f"{ASK}: {named}"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("if tool == 'nsys':\n    pass\nelif tool in ('ncu', 'time'):\n    pass\n", [1, 3, 3]),
+        ("rows = f\"{config['ncu']['set']} of nsys\"\n", [1]),
+        ("one = Column('Launches per step.', COUNT, 'nsys')\ntwo = Column('A', tool='torch')\n", []),
+        ("one = Table('nsys')\n", [1]),
+        ('"""Asks nsys.\n\n>>> ask("nsys")\n"""\n', []),
+    ],
+)
+def test_a_quoted_name_of_a_tool_is_found(tmp_path: Path, text: str, lines: list[int]) -> None:
+    for folder in ("profzoo/tables", "profzoo/tools/nsys"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.py").write_text(text)
+    found = list(tools_in_modules(tmp_path, ("time", "ncu", "nsys", "torch")))
+    assert [(place, line) for place, _, line in found] == [("profzoo/tables/a.py", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('rule export_nsys:\n    input:\n        *modules("nsys"),\n', []),
+        ('rule export_nsys:\n    input:\n        *modules("ncu"),\n', ["a.smk:3: 'ncu' in rule export_nsys"]),
+        ("use rule a as profile_nsys_ranks with:\n    params:\n        config['nsys'],\n", []),
+        ("rule profile_nsys:\n    params:\n        1,\n\n\nown = config['nsys']\n", ["a.smk:6: 'nsys' in no rule"]),
+    ],
+)
+def test_a_quoted_name_in_another_tools_rule_is_found(tmp_path: Path, text: str, found: list[str]) -> None:
+    (tmp_path / "workflow").mkdir()
+    (tmp_path / "workflow/a.smk").write_text(text)
+    assert list(tools_in_rules(tmp_path, ("ncu", "nsys"))) == [f"workflow/{one}" for one in found]
 
 
 CHECKS: tuple[Check, ...] = (long_functions, long_modules, undescribed, nested_functions, misplaced_imports)

@@ -41,6 +41,13 @@ def test_a_collecting_job_begins_without_libraries_that_take_long_to_load() -> N
     assert not {"numpy", "pandas", "torch", "jsonschema", "snakemake"} & set(loaded)
 
 
+def test_a_collecting_job_loads_no_other_tools_parsers() -> None:
+    """Which it does once its program has ended."""
+    code = "import sys; from profzoo import tools; tools.losses('time'); tools.losses('nsys'); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
+    assert not {"numpy", "pandas"} & set(loaded)
+
+
 def test_snakemake_begins_without_them() -> None:
     """What every start of it, and of each of its jobs, checks the configuration by."""
     names = "profzoo.config.configuration, profzoo.tools.ncu.census, profzoo.tools.ncu.costs, profzoo.tools as tools"
@@ -78,3 +85,10 @@ def test_who_tabulates_and_reports_begins_without_what_few_need() -> None:
     code = "import sys, profzoo.report.page, profzoo.verdicts.verdict_table; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
     assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)
+
+
+def test_figures_are_drawn_without_what_few_need() -> None:
+    """Of seaborn the theme alone, as it loads longer than a figure takes to draw; a heat map is the exception."""
+    code = "import sys, profzoo.figures.drawing; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
+    assert "matplotlib.pyplot" in loaded and not {"scipy", "seaborn", "torch"} & set(loaded)

@@ -77,11 +77,11 @@ def test_what_is_no_number_is_refused(tmp_path: Path, number: str) -> None:
         ("name,count,ns,share\nf,1,2,0.5", "cut off"),
         ("name,count,ns\nf,1,2\n", "no column share"),
         ("name,count,ns,share,ns\nf,1,2,0.5,2\n", "two columns 'ns'"),
-        ("name,count,ns,share,more\nf,1,2,0.5,2\n", "a column 'more', of which nothing is known"),
-        ("name,count,ns,share\nf,1,2\n", "row 1 has 3 cells, and the heading 4"),
+        ("name,count,ns,share,more\nf,1,2,0.5,2\n", "an unknown column 'more'"),
+        ("name,count,ns,share\nf,1,2\n", "row 1 has 3 fields, but the heading has 4"),
         ("name;count;ns;share\nf;1;2;0.5\n", "no column name"),
         ('name,count,ns,share\n"f,1,2,0.5\n', "damaged: unexpected end of data"),
-        ("name,count,ns,share\nf,1,2,0.5\nf,1,2,0.5\n", "row 2 is there twice"),
+        ("name,count,ns,share\nf,1,2,0.5\nf,1,2,0.5\n", "row 2 occurs twice"),
         ("name,count,ns,share\nf,1.5,2,0.5\n", "row 1 holds '1.5', which is no whole number"),
         ("name,count,ns,share\nf,,2,0.5\n", "row 1 holds nothing, which is no whole number"),
         ("name,count,ns,share\nf,99999999999999999999,2,0.5\n", "beyond what is counted"),
@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("", "no JSON, or damaged"),
         ("[1]", "it is no object but"),
         ('{"steps": 1', "no JSON, or damaged"),
-        ('{"steps": 1, "steps": 2, "cell": {"window": 1}}', "the key steps is there twice"),
+        ('{"steps": 1, "steps": 2, "cell": {"window": 1}}', "the key steps occurs twice"),
         ('{"cell": {"window": 1}}', "has no key steps"),
         ('{"steps": "1", "cell": {"window": 1}}', "steps is '\"1\"', which is no whole number from 1 on"),
         ('{"steps": true, "cell": {"window": 1}}', "steps is 'true'"),
@@ -264,8 +264,8 @@ def changed_page(tmp_path: Path, recording: Callable, old: str, new: str) -> Pat
     [
         ('"ID",', '"IDs",', "holds no launch"),
         ('"Grid Size"', '"Grid"', "no column Grid Size"),
-        ('\n"1",', '\n"0",', "launch 0 is there twice"),
-        ('\n"1",', '\n"x",', "row 2 is of launch 'x'"),
+        ('\n"1",', '\n"0",', "launch 0 occurs twice"),
+        ('\n"1",', '\n"x",', "row 2 has launch 'x'"),
     ],
 )
 def test_damaged_pages_of_ncu_are_refused(tmp_path: Path, recording: Callable, old: str, new: str, said: str) -> None:
@@ -307,7 +307,7 @@ def test_pages_of_other_launches_are_refused(tmp_path: Path, recording: Callable
 def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callable) -> None:
     text, path = recording("ncu/launch.details.csv").read_text(), tmp_path / "d.csv"
     for old, new, said in [
-        ('"Metric Value"', '"Value"', "cells, and the heading"),
+        ('"Metric Value"', '"Value"', "fields, but the heading"),
         ('"Section Name"', '"Section"', "no column Section Name"),
         ('\n"0",', '\n"x",', "column ID, row 1 holds 'x'"),
     ]:
@@ -317,10 +317,10 @@ def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callabl
             details_page.read_details,
             path,
             said,
-            "delete it" if "cells" in said else "ncu would print it so again: report it",
+            "delete it" if "fields" in said else "ncu would print it so again: report it",
         )
     path.write_text(text[: len(text) // 2])
-    refused(details_page.read_details, path, "damaged|cut off|cells")
+    refused(details_page.read_details, path, "damaged|cut off|fields")
 
 
 SMALL = reading.Table(columns={"name": column_types.TEXT, "ns": column_types.COUNT})

@@ -263,8 +263,8 @@ def test_a_sidecar_tells_of_how_many_steps_numbers_are() -> None:
     ("lost", "facts", "words"),
     [
         (lambda step: 1, {}, r"lost kernels, step 1 of 3: 1 of 36 .*step 3 of 3: 1 of 36 .*: raise torch\.window"),
-        (lambda step: 32 * (step == 0), {}, "of which its sidecar says nothing: delete it, and the next run collects"),
-        (lambda step: 32 * (step < 2), {"traced_steps": 2}, "its sidecar says nothing"),
+        (lambda step: 32 * (step == 0), {}, "but its sidecar does not say so: delete it, and the next run collects"),
+        (lambda step: 32 * (step < 2), {"traced_steps": 2}, "its sidecar does not say so"),
     ],
 )
 def test_a_table_without_a_whole_step_or_without_its_number_is_refused(

@@ -33,8 +33,8 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (doctor.check_driver, "none", "install the NVIDIA driver"),
         (ncu_doctor.check_program, "not on PATH", "install NVIDIA Nsight Compute"),
         (nsys_doctor.check_program, "not on PATH", "install NVIDIA Nsight Systems"),
-        (ncu_doctor.check_counters, "not checked, which takes ncu and a GPU", "see ncu and GPU above"),
-        (nsys_doctor.check_importer, "not checked, which takes nsys", "see nsys above"),
+        (ncu_doctor.check_counters, "not checked, because this needs ncu and a GPU", "see ncu and GPU above"),
+        (nsys_doctor.check_importer, "not checked, because this needs nsys", "see nsys above"),
     ],
 )
 def test_every_lack_has_its_advice(check, found: str, advice: str) -> None:

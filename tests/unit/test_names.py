@@ -317,11 +317,11 @@ def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> N
     ("given", "line"),
     [
         ({"settings": {"named": {"module": "named_model"}, "Named": {"module": "named_model"}}}, "models 'named' and"),
-        ({"settings": {"LSTM": {"module": "named_model"}}}, "models 'lstm' and 'LSTM' differ by case alone, so that on"),
-        ({"models": {"UNet": {"module": "named_model"}}}, "models 'unet' and 'UNet' differ by case alone"),
-        ({"variants": {"BF16": {"batch": 2}}}, "variants 'bf16' and 'BF16' differ by case alone"),
-        ({"variants": {"s": {"batch": 2}, "S": {"batch": 3}}}, "variants 's' and 'S' differ by case alone"),
-        ({"ncu": {"sets": {"Roofline": {"set": "full"}}}}, "section sets 'roofline' and 'Roofline' differ by case alone"),
+        ({"settings": {"LSTM": {"module": "named_model"}}}, "models 'lstm' and 'LSTM' differ only in case, and on a disk"),
+        ({"models": {"UNet": {"module": "named_model"}}}, "models 'unet' and 'UNet' differ only in case"),
+        ({"variants": {"BF16": {"batch": 2}}}, "variants 'bf16' and 'BF16' differ only in case"),
+        ({"variants": {"s": {"batch": 2}, "S": {"batch": 3}}}, "variants 's' and 'S' differ only in case"),
+        ({"ncu": {"sets": {"Roofline": {"set": "full"}}}}, "section sets 'roofline' and 'Roofline' differ only in case"),
     ],
 )  # fmt: skip
 def test_names_that_are_one_on_some_disks_are_refused(own: str, given: dict[str, Any], line: str) -> None:
@@ -332,7 +332,7 @@ def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) ->
     (folder / "GOOD.py").write_text(MODEL)
     registry.forget_models()
     assert refused({}) == (
-        "models 'GOOD' and 'good' differ by case alone, so that on a disk that does not tell case apart results of one "
+        "models 'GOOD' and 'good' differ only in case, and on a disk that ignores case results of one "
         "would be taken for the other's: rename one of them, in models/ or settings"
     )
     # A job that was planned is not ended by a file that came since.

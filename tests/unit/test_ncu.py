@@ -205,7 +205,7 @@ def test_every_option_of_ncu_is_allowed_or_refused_on_purpose(option: str) -> No
 
 @pytest.mark.parametrize("word", ["--launch-skip", "--launch-skip-b=3", "-s", "-s5", "--range-filt", "--nvtx-ex"])
 def test_options_that_shift_launches_are_refused_however_they_are_written(word: str) -> None:
-    with pytest.raises(ConfigError, match="profiles other launches than the workflow takes it to"):
+    with pytest.raises(ConfigError, match="profiles other launches than the workflow expects"):
         config.normalise_config({"ncu": {"extra": [word, "1"]}})
 
 
@@ -213,8 +213,8 @@ def test_the_line_says_what_to_do() -> None:
     with pytest.raises(ConfigError) as error:
         config.normalise_config({"ncu": {"extra": ["--launch-skip", "10"]}})
     assert str(error.value) == (
-        "ncu.extra holds --launch-skip, which profiles other launches than the workflow takes it to, so that they are "
-        "matched with the wrong ones; warmup says which steps come first, ncu.kernel_name which kernels count: remove it"
+        "ncu.extra holds --launch-skip, which profiles other launches than the workflow expects, so results would be "
+        "matched with wrong launches; warmup says which steps come first, ncu.kernel_name which kernels count: remove it"
     )
 
 

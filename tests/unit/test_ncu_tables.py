@@ -201,7 +201,7 @@ def test_launches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_a_page_of_several_tables_is_refused(tmp_path: Path) -> None:
     path = page(tmp_path / "p.csv", {"a__b.sum": ("byte", ["1", "2"])})
     path.write_text(path.read_text() * 2)
-    with pytest.raises(DataError, match=r"p\.csv: row 3 is of launch 'ID'"):
+    with pytest.raises(DataError, match=r"p\.csv: row 3 has launch 'ID'"):
         ncu_tables.read_raw(path)
 
 

@@ -20,8 +20,8 @@ from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.unit.test_own_ranges import add_theirs
 
-WINDOW = "holds no step of the window, so that nothing is known per step, and launches have no range: "
-RUN = "holds no whole step of the window, so that nothing is known per step: raise nsys.duration"
+WINDOW = "holds no step of the window, so no values per step are known, and launches have no range: "
+RUN = "holds no whole step of the window, so no values per step are known: raise nsys.duration"
 THEIRS = "; its ranges named step are the program's own, or those of an earlier profzoo"
 
 

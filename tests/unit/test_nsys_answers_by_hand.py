@@ -83,7 +83,7 @@ def test_why_reports_are_skipped(printed: str, reasons: dict[str, str]) -> None:
 
 
 LEAVES = 'touch "$to.nsys-rep"'
-UNKNOWN = ", not known whether this nsys sees its ranges"
+UNKNOWN = ", unknown whether this nsys sees its ranges"
 
 
 def test_an_importer_that_works_or_not(nsys) -> None:
@@ -113,8 +113,11 @@ def test_ranges_that_nsys_sees_or_not(nsys, body: str, said: str, advised: bool)
     [
         ("exit 1", "nsys failed (exit code 1): it printed nothing"),
         ("echo one; echo 'cannot do it' >&2; exit 3", "nsys failed (exit code 3): cannot do it"),
-        ("echo 'Connection to Agent lost'; exit 0", "nsys did not get in touch with the agent"),
-        (f"echo 'nsys did not answer' >&2; exit {external_programs.TIMED_OUT}", "nsys did not answer: look again when"),
+        ("echo 'Connection to Agent lost'; exit 0", "nsys did not reach the agent"),
+        (
+            f"echo 'nsys did not answer' >&2; exit {external_programs.TIMED_OUT}",
+            "nsys did not answer: check again when",
+        ),
     ],
 )
 def test_an_nsys_that_fails_says_nothing_of_ranges(nsys, body: str, advice: str) -> None:

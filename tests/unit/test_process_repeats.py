@@ -43,7 +43,10 @@ def test_repeats_tell_variance_between_processes_from_that_within() -> None:
         ([np.full(20, 100.0), np.full(20, 101.0)], None),
         ([np.full(20, 100.0), np.full(20, 110.0)], "processes are 10% apart"),
         ([np.tile([80.0, 100.0, 120.0], 10)], "the middle half of the steps spreads by 40%"),
-        ([np.repeat([100.0, 93.0], 20)], "steps of the second half take -7% of time"),
+        (
+            [np.repeat([100.0, 93.0], 20)],
+            "the time per step changes by -7% from the first half of the window to the second",
+        ),
         (
             [np.array([*[100.0] * 12, 1000.0, *[100.0] * 7])],
             "some steps take much longer, so that the mean is 45% above the median",
@@ -133,12 +136,18 @@ LEVEL = [100.0] * 10
         ([[94.8, 105, 105, 94.8] * 3], "the middle half of the steps spreads by 10%"),
         ([[95.2, 105, 105, 95.2] * 3], None),
         # Four steps have halves, three have none.
-        ([[100, 100, 107, 107]], "steps of the second half take +7% of time"),
+        ([[100, 100, 107, 107]], "the time per step changes by +7% from the first half of the window to the second"),
         ([[100, 100, 107]], None),
         ([[100, 100, 104.9, 104.9]], None),
-        ([[100, 100, 105.1, 105.1]], "steps of the second half take +5% of time"),
+        (
+            [[100, 100, 105.1, 105.1]],
+            "the time per step changes by +5% from the first half of the window to the second",
+        ),
         # The largest change, whichever way.
-        ([[100, 100, 104, 104], [104, 104, 97, 97]], "steps of the second half take -7% of time"),
+        (
+            [[100, 100, 104, 104], [104, 104, 97, 97]],
+            "the time per step changes by -7% from the first half of the window to the second",
+        ),
         # One of ten is so much longer that the mean is 29 and 31 % above the median.
         ([[*LEVEL[:4], 390.0, *LEVEL[:5]]], None),
         ([[*LEVEL[:4], 410.0, *LEVEL[:5]]], "some steps take much longer, so that the mean is 31% above the median"),

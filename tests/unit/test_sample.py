@@ -277,7 +277,7 @@ def test_too_few_samples_say_nothing(tmp_path: Path, count: int) -> None:
 def test_gpus_of_other_nodes_leave_a_gap(tmp_path: Path) -> None:
     ranks = [{"device_uuid": "a"}, {"device_uuid": "b"}]
     table, sidecar, _ = exported(tmp_path, raw([1000 + index for index in range(15)]), facts(ranks=ranks))
-    assert "of 2 GPUs 1 were sampled" in sidecar["gaps"][0] and activity.summarise_cell(table, sidecar) == {}
+    assert "only 1 of 2 GPUs were sampled" in sidecar["gaps"][0] and activity.summarise_cell(table, sidecar) == {}
 
 
 def test_a_run_that_does_not_say_when_its_window_began(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_window_lasts_until_the_counter_of_energy_is_good_enough() -> None:
     rows = pd.DataFrame({"process": 0, "gpu_uuid": "a", "energy_j": moving})
     assert tables.energy_resolution(rows) <= 0.02 and tables.describe_coarse_energy(rows) == []
     (said,) = tables.describe_coarse_energy(rows.iloc[: len(rows) // 2])
-    assert "good to 4" in said and "not 2%" in said
+    assert "exact to 4" in said and "not to 2%" in said
 
 
 def test_clocks_that_moved_and_what_held_them_back_are_named(tmp_path: Path, library: Path) -> None:

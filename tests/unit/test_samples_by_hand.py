@@ -133,12 +133,12 @@ def test_the_gpu_with_the_fewest_samples_decides() -> None:
     whole = {(process, uuid): ten for process in (0, 1) for uuid in "ab"}
     assert tables.find_gaps(sampled(whole), windows, ["a", "b", "b"]) == []
     (said,) = tables.find_gaps(sampled(whole | {(1, "a"): nine}), windows, ["a", "b"])
-    assert said.startswith("the window of 2 ms holds 9 sample(s), and it takes 10 to say anything")
+    assert said.startswith("the window of 2 ms holds 9 sample(s), but at least 10 are needed")
     # One that is lacking in a process, a process without any, and no sample at all.
     for lacking in ({(0, "a"): ten, (1, "b"): ten}, {(0, "a"): ten}, {}):
         assert "holds 0 sample(s)" in tables.find_gaps(sampled(lacking), windows, [])[0]
     assert tables.find_gaps(sampled(whole), windows, ["a", "b", "c"]) == [
-        "of 3 GPUs 2 were sampled, those of the first node"
+        "only 2 of 3 GPUs were sampled: the GPUs of the first node"
     ]
 
 
@@ -181,7 +181,7 @@ def test_a_counter_that_leaves_more_than_a_fiftieth_open_is_told() -> None:
 
     assert tables.describe_coarse_energy(of(a=51, b=0)) == [] == tables.describe_coarse_energy(of(a=0))
     (said,) = tables.describe_coarse_energy(of(a=60, b=50))
-    assert said == "the counter of energy is good to 2.0%, not 2%: it moved too seldom"
+    assert said == "the energy counter is exact to 2.0%, not to 2%: it moved too seldom"
 
 
 def test_a_cell_is_told_of_all_its_gpus() -> None:

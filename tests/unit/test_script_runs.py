@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -180,9 +181,21 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert [one["rank"] for one in facts["ranks"]] == [0, 1] and facts["steps"] == 5
-    assert facts["script"]["networks"] == ["DistributedDataParallel"] and facts["parameters"] == 18
+    assert facts["script"]["networks"] == ["Linear"] and facts["parameters"] == 18
 
 
 def test_a_program_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
     done = start(f"python {SCRIPTS / 'no_torch.py'}", "window=5", tmp_path)
     assert done.returncode == 2 and "mine train: the command ended before any of its Python processes" in done.stderr
+
+
+def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
+    """Locks on GPUs are held as long as the last process has their descriptor, and shifts are given by one."""
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    (tmp_path / "told.py").write_text(f"import os\nos.write({write}, b'here')\n")
+    with pytest.raises(CollectError):
+        launcher.run_script(cell_of(f"{sys.executable} {tmp_path / 'told.py'}", ""), Namespace(at_least_s=0.0))
+    os.close(write)
+    assert os.read(read, 10) == b"here"
+    os.close(read)

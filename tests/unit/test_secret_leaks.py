@@ -14,7 +14,7 @@ from profzoo.errors import CollectError
 from tests.unit.collected import collected
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
-HELD = "the value of {}, which was withheld from what ran: unset {} where snakemake is called or, if it is no secret"
+HELD = "the value of {}, which was withheld from the job: unset {} where snakemake is called or, if it is no secret"
 
 
 def test_the_list_is_exact_and_each_group_is_described() -> None:

@@ -143,7 +143,7 @@ def test_what_a_program_leaves_of_them_fails_its_job(tmp_path: Path, capsys: pyt
     )
     said = capsys.readouterr().err
     assert said == (
-        "profzoo: out holds the secret data.arguments.token of the settings: keep the program from telling it\n"
+        "profzoo: out holds the secret data.arguments.token of the settings: keep the program from printing it\n"
     )
     assert not (tmp_path / "out").exists()
 

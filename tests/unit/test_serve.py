@@ -344,7 +344,7 @@ def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Sign
 def test_what_never_ends_runs_alone() -> None:
     shutdown.check_alone({"serve"}, ("serve",))
     shutdown.check_alone({"write_report", "report"}, ("serve",))
-    with pytest.raises(ConfigError, match=r"^`serve` goes on until it is ended, and runs alone"):
+    with pytest.raises(ConfigError, match=r"^`serve` runs until you end it, and runs alone"):
         shutdown.check_alone({"serve", "report"}, ("serve",))
 
 

@@ -152,7 +152,7 @@ def test_two_one_sided_tests_are_an_interval_within_the_margin() -> None:
 def test_equal_processes_are_equivalent_and_one_process_is_refused() -> None:
     found = speedup.estimate_ratio(*sides(np.full(6, 1e7)))
     assert found.ratio == 1 and speedup.decide_outcomes([found]) == [EQUIVALENT] and speedup.decide_outcomes([]) == []
-    with pytest.raises(ValueError, match="two processes a side"):
+    with pytest.raises(ValueError, match="two processes per side"):
         speedup.estimate_ratio([1e7], [1e7, 1e7], places=None)
 
 

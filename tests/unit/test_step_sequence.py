@@ -78,10 +78,10 @@ def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) 
     [
         (
             [[(1, 5), (2, 5)], [(1, 5), (3, 5)]],
-            "step 2 of 2 launches otherwise than the first, from its launch 2 on (k)",
+            "step 2 of 2 launches other kernels than step 1, from its launch 2 on (k)",
         ),
-        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first, from its launch 2 on (k)"),
-        ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], "step 3 of 3 launches otherwise than the first, from its launch 2"),
+        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches other kernels than step 1, from its launch 2 on (k)"),
+        ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], "step 3 of 3 launches other kernels than step 1, from its launch 2"),
         ([[]], "holds no launch in a step of the window: trace cuda and nvtx"),
         ([], "holds no step of the window"),
     ],
@@ -95,7 +95,7 @@ def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_pat
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first"),
+        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches other kernels than step 1"),
         ([[]], "holds no launch in a step of the window"),
         ([], "holds no step of the window"),
     ],
@@ -107,7 +107,7 @@ def test_what_the_trace_does_not_tell_can_be_counted_otherwise(steps: list, why:
     step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", True, said.append)
     assert csv.read_text().strip() == ",".join(step_sequence.COLUMNS)
     assert why in str(ncu_census.read_untold_reason(f"{csv}.json")) and "set ncu.census" not in said[0]
-    assert why in said[0] and said[0].endswith(": ncu counts the launches itself")
+    assert why in said[0] and said[0].endswith(": ncu records the launches itself")
     with pytest.raises(step_sequence.UntoldError, match=why):
         step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", False, said.append)
 
@@ -128,7 +128,7 @@ def test_results_from_before_there_was_a_sidecar_have_their_launches_of_nsys(tmp
 def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_path: Path) -> None:
     between = {"kernels": [kernel(1960, 1970, 950, ONE)], "calls": [(1950, 950, ONE + 1)]}
     path = trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **between)
-    with pytest.raises(DataError, match="1 launches of the window are in no step of it, so that nsys does not tell"):
+    with pytest.raises(DataError, match="1 launches of the window are outside its steps, so the trace does not show"):
         step_sequence.read_step_launches(path, 1)
     assert len(step_sequence.read_step_launches(path, 1, whole_run=True)) == 1
 
@@ -212,7 +212,7 @@ def test_a_run_that_launches_otherwise_than_the_trace_is_told(recording: Callabl
     table, functions = census_matching.match_runs({1: other}, [words], Window(traced))
     assert functions == [taken["function"][5]] and table["as_planned"].sum() == len(taken) - 1
     cured = exported_notes(functions, True)
-    assert cured.endswith(f"; `ncu.census: ncu` has ncu count them all, instead of nsys: {functions[0]}")
+    assert cured.endswith(f"; with `ncu.census: ncu`, ncu records all launches instead of nsys: {functions[0]}")
     assert "ncu.census" not in exported_notes(functions, False)
 
 

@@ -82,7 +82,7 @@ def test_a_figure_that_somebody_changed_is_said_in_one_line(tmp_path: Path) -> N
         path.write_bytes(content)
         with pytest.raises(DataError) as refused:
             page.read_figure(str(path))
-        assert str(refused.value) == f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again"
+        assert str(refused.value) == f"{path} {why}, which no figure of profzoo does: remove it, and it is drawn again"
 
 
 # Each would say that it ran, or ask another site.

@@ -360,7 +360,7 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
     both = run_of(*cells, task("torch", "a train"), seconds=100)
     assert run_plan.plan_headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
     assert unavailable_tools.list_unable_tools(place.unable) == [
-        f"ncu cannot run here, as {no_gpu} (snakemake doctor says what can)"
+        f"ncu cannot run here, because {no_gpu} (snakemake doctor says what can)"
     ]
 
 

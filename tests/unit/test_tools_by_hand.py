@@ -141,7 +141,7 @@ def test_files_of_ranks_are_in_their_order() -> None:
 
 @pytest.mark.parametrize("name", ["a.x.csv", "a.csv", "a.-1.csv", "a..csv", "a.²3.csv", "a.٣.csv", "b.0.csv"])
 def test_a_file_of_no_rank_or_of_one_twice_is_named(name: str) -> None:
-    with pytest.raises(DataError, match="is no trace of a process, named by host and rank, or one of several"):
+    with pytest.raises(DataError, match=r"is not named as the trace of a process \(HOST\.RANK\), or it occurs twice"):
         files_by_rank([Path("a.0.csv"), Path(name)], ".csv", 1, "trace")
 
 

@@ -153,9 +153,9 @@ def test_a_whole_result_of_the_job_passes(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"cell": {"window": 60, "gpus": 1, "nodes": 1}}, "the sidecar says cell = "),
-        ({"tool": "torch"}, "the sidecar says tool = 'torch', and the job 'time'"),
-        ({"run": "b"}, "the sidecar says run = 'b', and the job 'a'"),
-        ({"steps": 3}, "train.time.csv has 2 steps, and the run had 3"),
+        ({"tool": "torch"}, "the sidecar says tool = 'torch', but the job says 'time'"),
+        ({"run": "b"}, "the sidecar says run = 'b', but the job says 'a'"),
+        ({"steps": 3}, "train.time.csv has 2 steps, but the run had 3"),
     ],
 )
 def test_what_is_not_of_the_job_is_held_back(tmp_path: Path, changes: dict, words: str) -> None:

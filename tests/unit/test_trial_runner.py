@@ -207,7 +207,7 @@ def test_a_cell_that_fails_as_it_is_ends_its_trials(tmp_path: Path, capsys: pyte
              "words": [], "candidates": {}}  # fmt: skip
     files = ["--steps", str(tmp_path / "s.csv"), "--facts", str(tmp_path / "f.json")]
     assert trial_runner.main(["--cell", json.dumps(words), "--repeats", "2", "--budget", "9", *files]) == 2
-    assert "profzoo: the cell as it is failed: no memory" in capsys.readouterr().err
+    assert "profzoo: the unchanged cell failed: no memory" in capsys.readouterr().err
 
 
 def test_a_cell_that_fails_as_it_is_later_leaves_what_was_measured(
@@ -218,4 +218,4 @@ def test_a_cell_that_fails_as_it_is_later_leaves_what_was_measured(
     facts = tried(tmp_path, program=PROGRAM.replace("step = 1000", later + "step = 1000"))
     assert facts["ended"] == "failed" and facts["chosen"] == "" and facts["failed"][""] == "no memory"
     assert [one["side"] for one in facts["processes"]] == ["", "bf16", "bf16"]
-    assert "profzoo: no more was tried, as the cell as it is failed: no memory" in capsys.readouterr().err
+    assert "profzoo: trials ended because the unchanged cell failed: no memory" in capsys.readouterr().err

@@ -194,7 +194,7 @@ def test_a_cell_that_failed_later_says_why_others_were_not_tried(tmp_path: Path)
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0}, failed={"": "no memory"}, ended="failed")
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
     why = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")["why"]
-    assert why["graph"] == "the cell as it is failed before: no memory" and "" not in why.index
+    assert why["graph"] == "the unchanged cell had failed: no memory" and "" not in why.index
 
 
 def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path: Path) -> None:

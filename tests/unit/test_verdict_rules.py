@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from profzoo import run
 from profzoo.errors import ConfigError
+from profzoo.verdicts import rule_types, table_columns
 from profzoo.verdicts import rules as verdict_rules
 from tests import known_rules
 
@@ -57,8 +59,8 @@ def tiny(content: dict[str, Any]) -> dict[str, Any]:
         ),
         (lambda c: memory(c)["advice"][0]["when"].update(cpu_dta_ns={"below": 1}), "did you mean 'cpu_data_ns'?"),
         (lambda c: memory(c)["advice"][0]["when"].update(cpu_data_ns={"belo": 1}), "did you mean 'below'?"),
-        (lambda c: memory(c)["advice"].pop(), "the last one has a `when`"),
-        (lambda c: memory(c)["advice"].insert(0, {"next": "x"}), "what follows 'x' is never reached"),
+        (lambda c: memory(c)["advice"].pop(), "the last advice has a `when`"),
+        (lambda c: memory(c)["advice"].insert(0, {"next": "x"}), "advice after 'x' is never reached"),
         (
             lambda c: c["floors"].update(strech=1),
             "unknown key 'rules.yaml.floors.strech' (value 1): did you mean 'stretch'?",
@@ -76,7 +78,7 @@ def tiny(content: dict[str, Any]) -> dict[str, Any]:
         ),
         (lambda c: c["traits"]["causes"]["tail"].update(classes=["gem"]), "did you mean 'gemm'?"),
         (lambda c: c["traits"]["causes"]["cast"].update(match="("), "is no regular expression"),
-        (lambda c: c["traits"]["causes"]["cast"].pop("match"), "would hold of every launch"),
+        (lambda c: c["traits"]["causes"]["cast"].pop("match"), "would apply to every launch"),
         (lambda c: memory(c).update(replay="fastr"), "rule 'memory-bound'.replay = 'fastr': did you mean 'faster'?"),
         (lambda c: tiny(c)["advice"][0].update(doubled="bach"), "advice.0.doubled = 'bach': did you mean 'batch'?"),
         (lambda c: tiny(c).update(replay="graph"), "rule 'overhead-bound'.replay = 'graph'"),
@@ -113,10 +115,31 @@ def test_every_advice_is_some_cells() -> None:
                     cell |= verdict_rules._parse_settings(other.get("settings", ""))
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
             found = verdict_rules.choose_advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
-            assert found["next"] == one["next"]
+            assert found.next_step == one["next"]
 
 
 @pytest.mark.parametrize(("batch", "settings"), [(8, "batch=16"), (None, None), ("auto", None)])
 def test_advice_that_doubles_a_setting_goes_by_what_the_cell_has(batch: object, settings: str | None) -> None:
     found = verdict_rules.choose_advice(tiny(RULES), {"cpu_data_ns": 0.0}, {"batch": batch} if batch else {})
-    assert found["settings"] == settings
+    assert found.settings == settings
+
+
+def test_the_types_of_rules_have_the_keys_of_the_schema() -> None:
+    parts = yaml.safe_load(verdict_rules.SCHEMA_FILE.read_text())
+    traits, rule = parts["file"]["properties"]["traits"], parts["rule"]
+    declared = {
+        "Rules": parts["file"], "ExtensionRules": parts["extension"], "Floors": parts["floors"], "Traits": traits,
+        "Rule": rule, "Advice": rule["properties"]["advice"]["items"], "Cause": parts["causes"]["additionalProperties"],
+        "Bounds": parts["bounds"], "ShortLaunches": traits["properties"]["short"],
+        "SmallGrids": traits["properties"]["small_grid"], "NearRoof": traits["properties"]["at_the_roof"],
+        "FarFromRoof": traits["properties"]["far_from_the_roof"], "Padding": traits["properties"]["padded"],
+        "CallOverhead": traits["properties"]["at_the_floor"],
+    }  # fmt: skip
+    for name, part in declared.items():
+        kind = getattr(rule_types, name)
+        assert set(part["properties"]) == set(kind.__annotations__), name
+        assert set(part.get("required", ())) == kind.__required_keys__, name
+
+
+def test_a_verdict_has_the_columns_of_its_table() -> None:
+    assert {*known_rules.a_verdict("v").columns(), "model", "phase", "rank"} == {*table_columns.COLUMNS}

@@ -403,7 +403,7 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     total = (times + [0.0] * len(ids))[: len(ids)]
     rows = kernel_rows(total_ns=total).assign(**{key: launches[key] for key in KEYS})
     table = verdicts.tabulate_verdicts(made({}), rows, None, {}, {("m", "train"): (details, launches)}, {}, RULES)
-    return table[table["by"] == ncu_advice.NCU]
+    return table[table["by"] == ncu_advice.TOOL]
 
 
 def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable) -> None:
@@ -442,7 +442,7 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
     write_csv(details, page)
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
     (found,) = ncu_advice.tabulate_ncu_advice(ncu_details.read_details(page), launches, rows, 0.5)
-    assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
+    assert (found.value, found.share, found.gain) == (value, 0.5, None)
     write_csv(details.assign(**{"Estimated Speedup": ["12,5", None]}), page)
     with pytest.raises(DataError, match=r"d\.csv: column Estimated Speedup holds '12,5'"):
         ncu_details.read_details(page)

@@ -23,8 +23,11 @@ from profzoo.verdicts import (
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
+from profzoo.verdicts.rules import ChosenAdvice
+from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules
+from tests.known_rules import a_verdict
 from tests.unit.test_layer_verdicts import judged as of_layers
 from tests.unit.test_layer_verdicts import kernel, layer
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held, kernel_rows, made
@@ -81,7 +84,7 @@ def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: st
     step = pd.Series({"wall_ns": 10.0, "step_ns": 10.0, "step_median_ns": 10.0} | row, dtype="object")
     assert step_quality.disturbed_share(step, FLOORS) == pytest.approx(right)
     doubt = step_quality.find_doubt(step, FLOORS)
-    assert (doubt[0]["metric"] if doubt else None) == metric
+    assert (doubt.metric if doubt else None) == metric
 
 
 def cell(step: pd.DataFrame) -> CellRules:
@@ -311,13 +314,13 @@ def test_what_of_a_trait_is_saved() -> None:
 def test_what_a_replay_changes_of_a_verdict(
     gain: float, cured: float, share: float, limit: float | None, settings: str | None
 ) -> None:
-    row = {"cured": cured, "share": share, "next_step": "do it", "settings": "x=1"}
-    told = row | advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("faster"))
-    assert told["limit"] == (limit if limit is None else pytest.approx(limit)) and told["settings"] == settings
+    row = a_verdict("v", cured=cured, share=share, next_step="do it", settings="x=1")
+    told = advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("faster"))
+    assert told.limit == (limit if limit is None else pytest.approx(limit)) and told.settings == settings
     lead = (advice_gain.NO_GAIN if gain < 1 else "") + (advice_gain.LAUNCH_LESS if limit and gain >= 1 else "")
-    assert told["next_step"] == f"{lead}do it"
+    assert told.next_step == f"{lead}do it"
     # What is about the step is not held back by its own launches.
-    assert advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("graph"))["limit"] is None
+    assert advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("graph")).limit is None
 
 
 def test_what_is_asked_of_a_replay() -> None:
@@ -326,7 +329,7 @@ def test_what_is_asked_of_a_replay() -> None:
     rule = {"share": "x"}
 
     def parts(change: str | None, cured: Any, known: float | None, given: pd.DataFrame | None = rows) -> Any:
-        asked = advice_gain.ask_simulation(rule, {"replay": change, "cured": cured}, given, known, True, {}, {})
+        asked = advice_gain.ask_simulation(rule, ChosenAdvice("", None, cured, change), given, known, True, {}, {})
         return asked and (asked.change, None if asked.saved is None else asked.saved.tolist())
 
     assert parts("faster", "share", 0.5) == ("faster", [0.25, 1]) and parts("faster", 0.5, 0.5) == (
@@ -396,7 +399,7 @@ def details(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([known | row for row in rows])
 
 
-def ncu_said(*rows: dict[str, Any], totals: tuple[float, ...] = (60.0, 40.0)) -> list[dict[str, Any]]:
+def ncu_said(*rows: dict[str, Any], totals: tuple[float, ...] = (60.0, 40.0)) -> list[Verdict]:
     launches = pd.DataFrame({"id": range(len(totals) + 1)}).assign(**dict.fromkeys(KEYS, 1))
     launches["grid_x"] = range(len(totals) + 1)
     kernels = launches[:-1].assign(total_ns=totals)
@@ -406,18 +409,18 @@ def ncu_said(*rows: dict[str, Any], totals: tuple[float, ...] = (60.0, 40.0)) ->
 def test_what_ncu_advises_by_its_worth_to_the_step() -> None:
     """Kernels of 60 and 40 have 0.3 and 0.2 of the step: 20 and 50 % of these are 0.06 and 0.1 of it."""
     first, second, none = ncu_said({"ID": 0, SPEEDUP: 20.0}, {"ID": 1, "Rule Name": "q"}, {"ID": 2, "Rule Name": "p"})
-    assert (first["share"], second["share"]) == pytest.approx((0.2, 0.3)) and np.isnan(none["share"])
-    assert (first["gain"], second["gain"]) == pytest.approx((1 / 0.9, 1 / 0.94))
-    assert (first["value"], first["evidence"]) == (50, "ncu-details.csv: launch 1")
+    assert (first.share, second.share) == pytest.approx((0.2, 0.3)) and np.isnan(none.share or 0)
+    assert (first.gain, second.gain) == pytest.approx((1 / 0.9, 1 / 0.94))
+    assert (first.value, first.evidence) == (50, "ncu-details.csv: launch 1")
     # What is no advice to optimise, or saves nothing, is none; a unit's own speed-up is none of the launch.
     assert ncu_said({"Rule Type": "INF"}, {SPEEDUP: 0.0}, {SPEEDUP: np.nan}) == []
     (local,) = ncu_said({"Estimated Speedup Type": "local"})
-    assert local["gain"] is None and local["share"] == pytest.approx(0.3)
+    assert local.gain is None and local.share == pytest.approx(0.3)
     # One of a function and rule, and the largest five of many.
     assert len(ncu_said({}, {"ID": 1}, {"Rule Name": "q"})) == 2
     assert len(ncu_said(*({"Rule Name": f"r{number}"} for number in range(6)))) == 5
     (whole,) = ncu_advice.tabulate_ncu_advice(details({SPEEDUP: 200.0}), *_one_launch(), 1.0)
-    assert whole["gain"] == pytest.approx(100)
+    assert whole.gain == pytest.approx(100)
 
 
 def _one_launch() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -508,20 +511,20 @@ def test_what_is_saved_by_narrower_operands(right: float, given: dict[str, Any])
 
 def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     """By Amdahl's law with an error of a half: from 1.2 / 1.5 to 1.2 * 1.5; what the CPU limits is to launch less."""
-    row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": None, "limit": None}
+    row = a_verdict("v", gain=1.2)
     found = advice_gain.add_expected_gain(
-        {**row, advice_gain.LEAD_KEY: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)})
+        replace(row, lead="there: "), None, {}, scored({"v": score(error=0.5, over=0.3)})
     )
-    assert (found["gain_low"], found["gain_high"]) == pytest.approx((0.8, 1.8)) and found["method"] == "Amdahl"
-    assert found["next_step"] == "there: do"
-    limited = advice_gain.add_expected_gain({**row, "limit": 1.2}, None, {}, scored({}))
-    assert limited["next_step"] == f"{advice_gain.LAUNCH_LESS}do" and limited["limit"] == 1.2
-    unsure = advice_gain.add_expected_gain({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.3)}))
-    assert unsure["settings"] is None and unsure["next_step"] == f"{advice_gain.UNSURE}do"
-    sure = advice_gain.add_expected_gain({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.1)}))
-    assert sure["settings"] == "a=1" and sure["next_step"] == "do"
-    silent = advice_gain.add_expected_gain({**row, "limit": 1.1}, None, {}, scored({}, {"v": score()}))
-    assert [silent[name] for name in ("gain", "gain_low", "gain_high", "limit")] == [None] * 4
+    assert (found.gain_low, found.gain_high) == pytest.approx((0.8, 1.8)) and found.method == "Amdahl"
+    assert found.next_step == "there: do"
+    limited = advice_gain.add_expected_gain(replace(row, limit=1.2), None, {}, scored({}))
+    assert limited.next_step == f"{advice_gain.LAUNCH_LESS}do" and limited.limit == 1.2
+    unsure = advice_gain.add_expected_gain(replace(row, settings="a=1"), None, {}, scored({"v": score(over=0.3)}))
+    assert unsure.settings is None and unsure.next_step == f"{advice_gain.UNSURE}do"
+    sure = advice_gain.add_expected_gain(replace(row, settings="a=1"), None, {}, scored({"v": score(over=0.1)}))
+    assert sure.settings == "a=1" and sure.next_step == "do"
+    silent = advice_gain.add_expected_gain(replace(row, limit=1.1), None, {}, scored({}, {"v": score()}))
+    assert (silent.gain, silent.gain_low, silent.gain_high, silent.limit) == (None,) * 4
 
 
 def test_advice_is_the_first_that_fits() -> None:
@@ -533,16 +536,16 @@ def test_advice_is_the_first_that_fits() -> None:
     ]}  # fmt: skip
 
     def fits(ns: float, **ran_with: Any) -> str:
-        return str(verdict_rules.choose_advice(rule, {"cpu_data_ns": ns}, ran_with)["next"])
+        return str(verdict_rules.choose_advice(rule, {"cpu_data_ns": ns}, ran_with).next_step)
 
     assert [fits(ns) for ns in (4.9, 5, 8.9, 9)] == ["a", "c", "c", "b"] and fits(1, precision="tf32") == "c"
     last = verdict_rules.choose_advice(rule, {"cpu_data_ns": 6}, {"batch": 4})
-    assert (last["settings"], last["cured"], last["replay"]) == ("batch=8", 1, "graph")
-    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 6}, {})["settings"] is None
-    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 9}, {})["cured"] == 0.5
+    assert (last.settings, last.cured, last.replay) == ("batch=8", 1, "graph")
+    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 6}, {}).settings is None
+    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 9}, {}).cured == 0.5
     done = {"cured": 1, "advice": [{"next": "d", "settings": "precision=bf16"}]}
     given = verdict_rules.choose_advice(done, {}, {"precision": "bf16"})
-    assert (given["next"], given["settings"]) == ("d", None)
+    assert (given.next_step, given.settings) == ("d", None)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.iocontainers import InputFiles, OutputFiles
 
+from profzoo.cell.plan_types import PlanOptions
 from profzoo.errors import ConfigError
 from profzoo.workflow import command_lines, constraints
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.resources import MEM_MB, JobResources
+from profzoo.workflow.section_set_jobs import SectionSetJobs
 from profzoo.workflow.source_files import SourceFiles
 from profzoo.workflow.user_errors import run_checked
 from tests.unit.workflow_runs import section_sets, select, wildcards
@@ -61,7 +63,8 @@ def test_trials_are_described_by_candidates_and_where_expectations_are() -> None
 
 
 def test_a_section_set_is_described_by_its_options_and_plan() -> None:
-    jobs = Jobs(select(ncu={"launches": "sampled"}))
+    shared = Jobs(select(ncu={"launches": "sampled"}))
+    jobs = SectionSetJobs(shared)
     found = text(jobs.describe_section_set(wildcards(set="roofline")))
     assert found["set"] == "roofline" and found["options"]
     assert {*found["planned"]} == {
@@ -76,7 +79,7 @@ def test_a_section_set_is_described_by_its_options_and_plan() -> None:
     }
     assert text(jobs.describe_section_set(wildcards(set="launch")))["planned"] == {}
     assert text(jobs.describe_probe(wildcards(gpu="gpu", set="roofline")))["tool"] == "probe"
-    peaks = json.loads(jobs.describe_peaks())
+    peaks = json.loads(shared.describe_peaks())
     assert peaks["tool"] == "peaks" and peaks["cell"] == {"device": "auto"} and peaks["environment"] == []
 
 
@@ -115,6 +118,13 @@ def test_a_plan_is_made_again_only_until_the_set_was_profiled(tmp_path: Path) ->
     assert sets.until_profiled(["a.py"])(job) == ("ancient", ["a.py"]) and sets.until_profiled([])(job) == []
     assert sets.job_file(job) == "<results>/lstm/train.roofline.job.json"
     assert sets.plan(wildcards(set="launch")) == [] == sets.job_file(wildcards(set="launch"))
+
+
+def test_a_plan_is_made_by_the_keys_of_their_type() -> None:
+    jobs = Jobs(select())
+    known = PlanOptions.__required_keys__ | PlanOptions.__optional_keys__
+    assert set(jobs.plan_options(wildcards(set="roofline"))) == known
+    assert jobs.plan_options(wildcards(set="launch")) == {}
 
 
 def test_a_set_of_which_nobody_knows_the_cost_is_probed() -> None:
@@ -172,7 +182,7 @@ def test_wildcards_match_what_is_selected_and_nothing_else() -> None:
     assert constraints.match_any(["a.b", "c"]) == r"a\.b|c"
     assert constraints.match_several_gpus([]) == {"model": "no_cell", "phase": "train"}
     assert constraints.match_sampled_sets(["deep"]) == {"set": "deep"}
-    assert constraints.match_timed_by_torch({"torch": {"baseline": True}}) == {}
+    assert constraints.match_timed_inside({"baseline": 20}) == {}
 
 
 def test_source_files_are_relative_and_marked_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_all_makes_the_exports_of_chosen_tools_and_the_report() -> None:
 
 def test_layers_are_told_by_what_other_tools_saw() -> None:
     every = tables(select(ncu={"set": "roofline"})).layer_inputs(wildcards())
-    assert every["nsys"] == "<results>/lstm/train.nsys.sqlite" and every["peaks"] == "<results>/peaks/gpu.csv"
+    assert every["trace_database"] == "<results>/lstm/train.nsys.sqlite" and every["peaks"] == "<results>/peaks/gpu.csv"
     assert every["sets"][0] == "<results>/lstm/train.ncu.roofline.csv"
     assert tables(select(tool=["torch"])).layer_inputs(wildcards()) == {}
 
@@ -156,9 +156,9 @@ def test_of_copied_results_what_is_there_is_taken(tmp_path: Path) -> None:
     assert {one["tool"] for one in missing if one["phase"] == "train"} == {"ncu", "torch"}
     assert shown(tables(found).inputs()["nsys"]) == [f"{TRAIN}.nsys.csv"]
     # No program came along, and no trace to make one of.
-    assert tables(found).traced_files("program.npz") == []
+    assert tables(found).traced_files("program") == []
     (tmp_path / "lstm/train.nsys.sqlite").touch()
-    assert tables(found).traced_files("program.npz") == ["<results>/lstm/train.program.npz"]
+    assert tables(found).traced_files("program") == ["<results>/lstm/train.program.npz"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_cells_of_tools_that_see_ranges_have_a_table() -> None:
 
 
 def test_a_table_is_made_of_what_its_tools_traced() -> None:
-    own = {"nsys", "nsys_sidecar"}, {"launches", "ranges", "sidecar"}, {"census", "sets"}
+    own = {"trace_database", "trace_database_sidecar"}, {"launches", "ranges", "sidecar"}, {"census", "sets"}
     found = user_range_inputs(tables(select()), wildcards())
     assert {*found} == own[0] | own[1] | own[2]
     assert found["ranges"] == "<results>/lstm/train.torch.ranges.csv"
@@ -31,8 +31,8 @@ def test_copied_results_without_traces_have_the_table_that_came_along(tmp_path: 
     (tmp_path / "lstm" / "train.ranges.csv").touch()
     assert user_range_tables(run) == [TRAIN]
     # What would make an empty one of nothing is not what it is made of.
-    assert {"nsys", "ranges"} < {*user_range_inputs(tables(run), wildcards())}
+    assert {"trace_database", "ranges"} < {*user_range_inputs(tables(run), wildcards())}
     (tmp_path / "lstm" / "inference.torch.ranges.csv").touch()
     assert user_range_tables(run) == [TRAIN, INFERENCE]
     found = user_range_inputs(tables(run), wildcards(phase="inference"))
-    assert "ranges" in found and "nsys" not in found
+    assert "ranges" in found and "trace_database" not in found

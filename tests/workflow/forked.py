@@ -38,9 +38,12 @@ def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]
 @cache
 def _server() -> subprocess.Popen[str]:
     """The process that forks; it ends with this one."""
+    # Whether bytecode is written is decided as Python starts.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tempfile.gettempdir()
-    )
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=tempfile.gettempdir(), env=environment,
+    )  # fmt: skip
     atexit.register(_end, process)
     return process
 

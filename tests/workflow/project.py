@@ -11,8 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from profzoo import import_graph, import_statements
 from profzoo.collect import environment
 from tests.workflow import forked
 
@@ -21,6 +23,8 @@ STANDINS = CHECKOUT / "tests" / "tools" / "standins"
 COPIED = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 PROFILERS = ("ncu", "nsys", "nvidia-smi")
 COLLECTING = {"train_weights", "time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
+# Threads of a cell that wait would spin on cores that other tests compute on, for up to half of what a cell takes.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 TINY = """\
 tool: torch
 models: [lstm, unet]
@@ -106,6 +110,7 @@ class Project:
             "XDG_CONFIG_HOME": str(home / "config"),
             # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
+            **WAITING,
         }
         # Its many processes read each other's bytecode.
         # Other tests of this process may have set what changes measurements.
@@ -184,7 +189,18 @@ def copy(root: Path, config: str = TINY) -> Project:
         else:
             shutil.copy2(source, root / name)
     (root / "tiny.yaml").write_text(config)
+    # As an earlier run leaves it: the first one in each copy would parse all of the sources.
+    (kept := root / import_statements.KEPT).parent.mkdir(parents=True)
+    kept.write_text(_parsed())
     return Project(root)
+
+
+@cache
+def _parsed() -> str:
+    """What a run keeps of the sources."""
+    for path in (*CHECKOUT.glob("profzoo/**/*.py"), *CHECKOUT.glob("workflow/scripts/*.py")):
+        import_graph.files_of(str(path.relative_to(CHECKOUT)))
+    return import_statements.format_statements()
 
 
 def heed_interrupts() -> None:

@@ -86,7 +86,7 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
     ("words", "line"),
     [
         (["candidate=bf17"], "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
-        (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' is a side itself"),
+        (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' names a variant"),
         ([], "compare: name a candidate"),
     ],
 )

@@ -52,8 +52,8 @@ def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
     with (copied.root / "results/logs/lstm/inference.time.log").open("a") as log:
         log.write("profzoo: the cat is on the keyboard\n")
     said = copied.snakemake("report", *AS_IT_IS).stderr
-    assert said.count("warning: nothing of torch in 1 cell (unet train): train.torch.csv is missing") == 1
-    assert said.count("warning: nothing in 1 cell (lstm inference): the cat is on the keyboard") == 1
+    assert said.count("warning: no results of torch in 1 cell (unet train): train.torch.csv is missing") == 1
+    assert said.count("warning: no results in 1 cell (lstm inference): the cat is on the keyboard") == 1
     page = copied.read("results/report.html")
     assert "<b>1 of 4 cells is missing</b>" in page and "lstm inference: the cat is on the keyboard" in page
     assert "<b>1 measurement is missing</b>" in page and "unet train under torch: train.torch.csv is missing" in page

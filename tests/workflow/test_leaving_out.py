@@ -47,7 +47,7 @@ def test_steps_that_launch_otherwise_cost_the_counters_alone(fresh: Project, tmp
     (step,) = rows(fresh, "steps")
     assert (step["model"], float(step["launches"])) == ("lstm", pytest.approx(468, abs=1))
     assert {row["source"] for row in rows(fresh, "kernels")} == {"nsys"}
-    why = "step 5 of 10 launches otherwise than the first"
+    why = "step 5 of 10 launches other kernels than step 1"
     assert len(without(fresh, why)) == 1 and run.stderr.count(why) <= 3
     # A copy of these results, in which nobody knows of the failure but by its log, is drawn as well.
     again = fresh.snakemake("report", "--config", *UNLIKE, "collect=false", ok=False)
@@ -55,7 +55,7 @@ def test_steps_that_launch_otherwise_cost_the_counters_alone(fresh: Project, tmp
     assert MADE in again.stderr.splitlines() and without(fresh, "streamId") == [
         f"{part} of lstm train: {line}" for part, line in streamless(fresh).items()
     ]
-    assert again.stderr.count("warning: nothing of ncu in 1 cell (lstm train): ") == 1
+    assert again.stderr.count("warning: no results of ncu in 1 cell (lstm train): ") == 1
     assert len(without(fresh, why)) == 1
 
 

@@ -189,13 +189,12 @@ def test_a_budget_for_nothing_is_one_line(counted: Project) -> None:
     assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")
 
 
-def test_ranges_have_a_table_of_their_own(fresh: Project) -> None:
-    fresh.path = (STANDINS,)
-    fresh.snakemake("results/lstm/train.ncu.ranges.csv", "--config", "device=auto")
-    rows = table(fresh, "train.ncu.ranges.csv")
+def test_ranges_have_a_table_of_their_own(counted: Project) -> None:
+    counted.snakemake("results/lstm/train.ncu.ranges.csv", "--config", "device=auto")
+    rows = table(counted, "train.ncu.ranges.csv")
     assert [row["range"] for row in rows] == ["forward", "loss", "backward", "optimizer"]
     assert all(float(row[METRIC]) > 0 and float(row["dram__bytes_read.sum"]) > 0 for row in rows)
-    assert not fresh.files() & {"lstm/train.ncu.launch.csv", "lstm/train.ranges.plan.json"}
+    assert not counted.files() & {"lstm/train.ncu.launch.csv", "lstm/train.ranges.plan.json"}
 
 
 RANGED = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto"]
@@ -248,16 +247,15 @@ def trace_of_standin(path: Path, more_in: int | None = None, left_out: int = 0) 
 BY_NSYS = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto", "ncu={set: roofline}"]
 
 
-def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_path: Path) -> None:
-    fresh.path = (STANDINS,)
-    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite"))
-    fresh.draw_one()
+def test_the_trace_tells_the_launches_where_there_is_one(counted: Project, tmp_path: Path) -> None:
+    traced(counted, trace_of_standin(tmp_path / "standin.sqlite"))
+    counted.draw_one()
     files = ["lstm/train.ncu.csv", "lstm/train.kernels.csv", "tables/agreement.csv", "tables/coverage.csv"]
-    fresh.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    counted.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
     # ncu did not count the launches for itself.
-    assert not [path for path in fresh.files() if "launch.ncu-rep" in path or "ncu.launch" in path]
-    every, rows = table(fresh, "train.nsys-launches.csv"), table(fresh, "train.ncu.csv")
-    assert len(every) == LAUNCHES and sidecar(fresh, "train.ncu.csv.json")["census"] == "train.nsys-launches.csv"
+    assert not [path for path in counted.files() if "launch.ncu-rep" in path or "ncu.launch" in path]
+    every, rows = table(counted, "train.nsys-launches.csv"), table(counted, "train.ncu.csv")
+    assert len(every) == LAUNCHES and sidecar(counted, "train.ncu.csv.json")["census"] == "train.nsys-launches.csv"
     weights: dict[tuple[str, ...], float] = {}
     for row in rows:
         launch = every[int(row["launch"])]
@@ -266,65 +264,63 @@ def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_pat
         assert row["run"] != "1" or row["id"] == row["launch"]
         weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["multiplicity"])
     assert sum(weights.values()) == pytest.approx(LAUNCHES) and len(weights) == 186
-    kernels = table(fresh, "train.kernels.csv")
+    kernels = table(counted, "train.kernels.csv")
     assert {row["source"] for row in kernels} == {"nsys+ncu"} and all(row["registers"] for row in kernels)
-    (agreed,) = csv.DictReader(io.StringIO(fresh.read("results/tables/agreement.csv")))
+    (agreed,) = csv.DictReader(io.StringIO(counted.read("results/tables/agreement.csv")))
     assert agreed["nsys_launches"] == "468.0" and "ncu_launches" not in agreed
-    (covered,) = csv.DictReader(io.StringIO(fresh.read("results/tables/coverage.csv")))
+    (covered,) = csv.DictReader(io.StringIO(counted.read("results/tables/coverage.csv")))
     assert float(covered["coverage"]) == 1
     # ncu's own census is another choice: planned and exported by it, and not profiled again.
-    jobs = fresh.dry("results/lstm/train.ncu.csv", "--config", *BY_NSYS[:-1], "ncu={set: roofline, census: ncu}")
+    jobs = counted.dry("results/lstm/train.ncu.csv", "--config", *BY_NSYS[:-1], "ncu={set: roofline, census: ncu}")
     assert {"profile_ncu", "print_ncu", "export_ncu", "plan_ncu"} <= rules(jobs)
     assert "profile_ncu_sampled" not in rules(jobs) and "settle_ncu" not in rules(jobs)
 
 
-UNLIKE = "step 4 of 10 launches otherwise than the first, from its launch 467 on"
+UNLIKE = "step 4 of 10 launches other kernels than step 1, from its launch 467 on"
 
 
-def test_where_steps_differ_ncu_counts_the_launches_itself(fresh: Project, tmp_path: Path) -> None:
-    fresh.path = (STANDINS,)
-    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
-    fresh.draw_one()
+def test_where_steps_differ_ncu_counts_the_launches_itself(counted: Project, tmp_path: Path) -> None:
+    traced(counted, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
+    counted.draw_one()
     files = ["lstm/train.ncu.csv", "lstm/train.kernels.csv", "tables/coverage.csv"]
-    run = fresh.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    run = counted.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
     (told,) = {line for line in said(run) if "train.nsys-launches.csv: " in line}
     assert UNLIKE in told and told.endswith(
-        "so that nsys does not tell what ncu will see: ncu counts the launches itself"
+        "so the trace does not show which launches ncu will see: ncu records the launches itself"
     )
     # Planned, matched and weighed by ncu's own census, and the sidecars say so.
-    census, rows = table(fresh, "train.ncu.launch.csv"), table(fresh, "train.ncu.csv")
-    assert len(census) == LAUNCHES and sidecar(fresh, "train.ncu.csv.json")["census"] == "train.ncu.launch.csv"
+    census, rows = table(counted, "train.ncu.launch.csv"), table(counted, "train.ncu.csv")
+    assert len(census) == LAUNCHES and sidecar(counted, "train.ncu.csv.json")["census"] == "train.ncu.launch.csv"
     found(rows, census)
-    plan = sidecar(fresh, "train.roofline.plan.json")
+    plan = sidecar(counted, "train.roofline.plan.json")
     assert plan["census"] == "train.ncu.launch.csv" and UNLIKE in plan["census_note"]
-    assert UNLIKE in sidecar(fresh, "train.ncu.csv.json")["plan"]["census_note"]
-    kernels = table(fresh, "train.kernels.csv")
+    assert UNLIKE in sidecar(counted, "train.ncu.csv.json")["plan"]["census_note"]
+    kernels = table(counted, "train.kernels.csv")
     assert {row["source"] for row in kernels} == {"nsys+ncu"} and all(row["registers"] for row in kernels)
-    (covered,) = csv.DictReader(io.StringIO(fresh.read("results/tables/coverage.csv")))
+    (covered,) = csv.DictReader(io.StringIO(counted.read("results/tables/coverage.csv")))
     assert float(covered["coverage"]) == 1
     # Nothing is left to do, and nothing is made again.
-    again = fresh.dry(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    again = counted.dry(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
     assert not rules(again), again
 
 
-def test_of_several_cells_each_is_counted_by_who_can(fresh: Project, tmp_path: Path) -> None:
+def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path: Path) -> None:
     """One trace tells its launches and one does not: both are planned in a dry run, and made in one run."""
-    fresh.path = (STANDINS,)
-    traced(fresh, trace_of_standin(tmp_path / "told.sqlite"))
-    traced(fresh, trace_of_standin(tmp_path / "untold.sqlite", left_out=2), "lstm@bf16")
-    fresh.draw_one()
+    traced(counted, trace_of_standin(tmp_path / "told.sqlite"))
+    traced(counted, trace_of_standin(tmp_path / "untold.sqlite", left_out=2), "lstm@bf16")
+    counted.draw_one()
     asked = [*(word for word in BY_NSYS if not word.startswith("models=")), "models=lstm,lstm@bf16"]
     models = ("lstm", "lstm@bf16")
     files = [
         f"results/{model}/train.{name}.csv" for model in models for name in ("ncu", "kernels", "ncu.roofline.coverage")
     ]
     for more in ((), ("--forceall",)):
-        planned = fresh.dry("all", *more, "--config", *asked, "tool=ncu,nsys,torch,time")
+        planned = counted.dry("all", *more, "--config", *asked, "tool=ncu,nsys,torch,time")
         assert {job.model for job in planned if job.rule == "join_kernels"} == set(models)
-    fresh.snakemake(*files, "results/tables/coverage.csv", "-j3", "--config", *asked)
-    census = {model: json.loads(fresh.read(f"results/{model}/train.ncu.csv.json"))["census"] for model in models}
+    counted.snakemake(*files, "results/tables/coverage.csv", "-j3", "--config", *asked)
+    census = {model: json.loads(counted.read(f"results/{model}/train.ncu.csv.json"))["census"] for model in models}
     assert census == {"lstm": "train.nsys-launches.csv", "lstm@bf16": "train.ncu.launch.csv"}
-    again = fresh.dry(*files, "results/tables/coverage.csv", "--config", *asked)
+    again = counted.dry(*files, "results/tables/coverage.csv", "--config", *asked)
     assert not rules(again), again
 
 
@@ -341,8 +337,8 @@ def test_launches_other_than_the_traced_ones_are_told_with_the_cure(fresh: Proje
     fresh.path = (STANDINS,)
     traced(fresh)
     run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *BY_NSYS)
-    told = [line for line in said(run) if "`ncu.census: ncu` has ncu count them all, instead of nsys" in line]
-    assert told and "launches of these functions were not profiled as often" in told[-1]
+    told = [line for line in said(run) if "with `ncu.census: ncu`, ncu records all launches instead of nsys" in line]
+    assert told and "these functions have another number of profiled launches" in told[-1]
     assert sidecar(fresh, "train.ncu.csv.json")["not_as_planned"]
 
 
@@ -356,10 +352,9 @@ def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project
     assert "draw_roofline" in rules(fresh.dry("all", "--config", *RANGED, "ncu={set: roofline}"))
 
 
-def test_a_default_set_of_ranges_together_with_nsys(fresh: Project) -> None:
-    fresh.path = (STANDINS,)
-    traced(fresh)
-    fresh.draw_one()
+def test_a_default_set_of_ranges_together_with_nsys(counted: Project) -> None:
+    traced(counted)
+    counted.draw_one()
     names = [
         "report.html",
         "lstm/train.ncu.csv",
@@ -368,16 +363,16 @@ def test_a_default_set_of_ranges_together_with_nsys(fresh: Project) -> None:
         "lstm/train.kernels.csv",
     ]
     files = [f"results/{name}" for name in names]
-    fresh.snakemake(*files, "--config", *RANGED, "ncu={set: ranges}")
-    assert [row["range"] for row in table(fresh, "train.ncu.csv")] == ["forward", "loss", "backward", "optimizer"]
-    kernels = table(fresh, "train.kernels.csv")
+    counted.snakemake(*files, "--config", *RANGED, "ncu={set: ranges}")
+    assert [row["range"] for row in table(counted, "train.ncu.csv")] == ["forward", "loss", "backward", "optimizer"]
+    kernels = table(counted, "train.kernels.csv")
     traced_ns = sum(float(row["total_ns"]) for row in kernels if row["total_ns"])
     assert traced_ns * 10 == pytest.approx(44388337) and {row["source"] for row in kernels} >= {"nsys"}
     # The census, which is of launches, is joined as ever.
     assert "nsys+ncu" in {row["source"] for row in kernels}
-    rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/activity.csv"))))
+    rows = list(csv.DictReader(io.StringIO(counted.read("results/tables/activity.csv"))))
     assert {row["tool"] for row in rows} == {"nsys", "ncu"}
-    run = fresh.snakemake(
+    run = counted.snakemake(
         "results/lstm/train.ncu.ranges.coverage.csv", "--config", *RANGED, "ncu={set: ranges}", ok=False
     )
     assert (

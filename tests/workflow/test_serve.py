@@ -86,7 +86,7 @@ def test_what_keeps_it_from_serving_is_one_line(fresh: Project) -> None:
     assert said.returncode == 1
     assert "why    results/report.html does not exist: `snakemake report` makes it" in said.stdout + said.stderr
     beside = fresh.snakemake("serve", "examine_machine", ok=False)
-    assert beside.returncode == 1 and "`serve` goes on until it is ended, and runs alone" in beside.stderr
+    assert beside.returncode == 1 and "`serve` runs until you end it, and runs alone" in beside.stderr
     assert not (fresh.root / "results/doctor.txt").exists()
     wrong = fresh.snakemake("serve", "--config", "serve={port: 70000}", ok=False).stderr
     assert "serve.port" in wrong and "65535" in wrong.replace(",", "")

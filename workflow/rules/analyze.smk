@@ -5,7 +5,7 @@ rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
     input:
         code("workflow/scripts/cover_ncu.py"),
-        nsys="<results>/{model}/{phase}.nsys.csv",
+        nsys=RUN.pattern("launch_times"),
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
         census=SETS.census,
     output:
@@ -24,8 +24,8 @@ rule join_kernels:
     """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
     input:
         code("workflow/scripts/join_kernels.py"),
-        nsys="<results>/{model}/{phase}.nsys.csv",
-        sidecar="<results>/{model}/{phase}.nsys.csv.json",
+        nsys=RUN.pattern("launch_times"),
+        sidecar=RUN.pattern("launch_times") + ".json",
         sets=SETS.joined_sets,
         census=SETS.joined_census,
     output:
@@ -60,7 +60,7 @@ rule add_up_layers:
     resources:
         **light(),
     params:
-        steps=JOBS.window,
+        steps=SET_JOBS.window,
     script:
         "../scripts/add_up_layers.py"
 
@@ -79,7 +79,7 @@ rule add_up_ranges:
     resources:
         **light(),
     params:
-        steps=JOBS.window,
+        steps=SET_JOBS.window,
     script:
         "../scripts/add_up_ranges.py"
 
@@ -88,10 +88,10 @@ rule replay_steps:
     """Run a cell's traced steps again, changed: what each change would be worth, and what the CPU's time went to."""
     input:
         code("workflow/scripts/replay_steps.py"),
-        sqlite="<results>/{model}/{phase}.nsys.sqlite",
-        sidecar="<results>/{model}/{phase}.nsys-rep.json",
-        time=TABLES.pattern("time"),
-        time_sidecar=TABLES.pattern("time_sidecar"),
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
+        time=RUN.pattern(tools.BASELINE),
+        time_sidecar=RUN.pattern(f"{tools.BASELINE}_sidecar"),
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",
@@ -110,8 +110,8 @@ rule condense_step:
     """Take one typical step out of a cell's trace: ranges, calls, streams and idle gaps, for the report's timeline."""
     input:
         code("workflow/scripts/condense_step.py"),
-        sqlite="<results>/{model}/{phase}.nsys.sqlite",
-        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
     output:
         json="<results>/{model}/{phase}.timeline.json",
     log:
@@ -152,8 +152,8 @@ rule tabulate_layers:
     """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
-        layers=RUN.cell_files("<results>/{model}/{phase}.layers.csv", "torch"),
-        coverage=RUN.cell_files("<results>/{model}/{phase}.owners.csv", "torch"),
+        layers=RUN.provided_files("layers"),
+        coverage=RUN.provided_files("owners"),
     output:
         layers=table("layers"),
         owners=table("owners"),
@@ -188,8 +188,8 @@ rule tabulate_replays:
     """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
     input:
         code("workflow/scripts/tabulate_replays.py"),
-        changes=RUN.cell_files("<results>/{model}/{phase}.replay.csv", "nsys"),
-        host=RUN.cell_files("<results>/{model}/{phase}.host.csv", "nsys"),
+        changes=RUN.provided_files("replay"),
+        host=RUN.provided_files("host"),
     output:
         changes=table("replay"),
         host=table("host"),

@@ -139,7 +139,7 @@ rule probe_ncu:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        job=JOBS.describe_probe,
+        job=SET_JOBS.describe_probe,
         more=[],
         made=name_outputs,
     shell:
@@ -162,7 +162,7 @@ rule plan_ncu:
     resources:
         **light(),
     params:
-        ncu=JOBS.plan_options,
+        ncu=SET_JOBS.plan_options,
     script:
         "../scripts/plan_ncu.py"
 
@@ -181,7 +181,7 @@ rule settle_ncu:
     resources:
         **light(),
     params:
-        job=JOBS.describe_section_set,
+        job=SET_JOBS.describe_section_set,
     script:
         "../scripts/settle_ncu.py"
 
@@ -208,7 +208,7 @@ rule profile_ncu:
     resources:
         **on_gpus(minutes=RESOURCES.planned_minutes),
     params:
-        job=JOBS.describe_section_set,
+        job=SET_JOBS.describe_section_set,
         more=name_loaded,
         made=name_outputs,
     shell:
@@ -316,7 +316,7 @@ use rule profile_torch as profile_torch_timed with:
         steps="<results>/{model}/{phase}.torch-time.csv",
         timed="<results>/{model}/{phase}.torch-time.csv.json",
     wildcard_constraints:
-        **constraints.match_timed_by_torch(config),
+        **constraints.match_timed_inside(config["torch"]),
 
 
 ruleorder: profile_torch_timed > profile_torch

@@ -9,7 +9,7 @@ from profzoo.cell import settings
 from profzoo.config import configuration, renamed_settings, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
-from profzoo import extension_checks, extensions, figures, import_graph, schema, tools
+from profzoo import extension_checks, extensions, figures, import_graph, import_statements, schema, tools
 from profzoo.workflow import command_line_secrets, snakemake_attributes, up_to_date
 from profzoo.collect import environment, completeness, missing_parts, version_changes
 from profzoo.tools.ncu import census as ncu_census
@@ -32,6 +32,7 @@ if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
     inherited_paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
 
+import_statements.load_statements()
 # Before anything asks what there is. Jobs inherit it from the process that plans them.
 if workflow.is_main_process or extensions.PASSED not in os.environ:
     run_checked(extensions.use, config.get("extensions"))
@@ -96,6 +97,6 @@ wildcard_constraints:
     model=constraints.match_models([*MODELS, *UNUSABLE], config["variants"]),
     phase="train|inference",
     tool=constraints.match_any(tools.names()),
-    set=constraints.match_any(config["ncu"]["sets"]),
+    set=constraints.match_any(name for tool in tools.with_setting("sets") for name in config[tool]["sets"]),
     report=constraints.match_any(nsys.REPORTS),
     gpu=schema.PATTERN,

@@ -195,8 +195,8 @@ checkpoint export_launches:
     resources:
         **light(),
     params:
-        steps=JOBS.window,
-        otherwise=config["ncu"]["census"] == ncu_census.AUTO,
+        steps=SET_JOBS.window,
+        otherwise=SETS.ncu["census"] == ncu_census.AUTO,
     script:
         "../scripts/export_launches.py"
 

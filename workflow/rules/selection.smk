@@ -18,6 +18,7 @@ from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.pages import Pages, code_of_figures
 from profzoo.workflow.resources import JobResources
+from profzoo.workflow.section_set_jobs import SectionSetJobs
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection
 from profzoo.workflow.source_files import SourceFiles
@@ -52,6 +53,7 @@ if MAIN and workflow.is_main_process and config["collect"]:
 
 SOURCES = SourceFiles(config, MAIN, local)
 JOBS = Jobs(RUN)
+SET_JOBS = SectionSetJobs(JOBS)
 SETS = SectionSets(
     RUN,
     lambda **cell: checkpoints.export_launches.get(**cell),

@@ -10,8 +10,8 @@ with begin_script(snakemake) as job:
         census=given.get("census", ""),
         steps=job.params.steps,
         sets=as_list(given.get("sets", [])),
-        nsys=given.get("nsys", ""),
-        sidecar=given.get("nsys_sidecar", ""),
+        nsys=given.get("trace_database", ""),
+        sidecar=given.get("trace_database_sidecar", ""),
         peaks=given.get("peaks", ""),
     )
     torch = range_sums.OfTorch(given.get("launches", ""), given.get("ranges", ""), given.get("sidecar", ""))

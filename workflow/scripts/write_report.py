@@ -10,6 +10,10 @@ with begin_script(snakemake) as job:
     if known := as_list(job.params.trials):
         tables["trials"] = known[0]
     ranks, sidecars, figures = (as_list(given[name]) for name in ("ranks", "sidecars", "figures"))
-    more = {name: job.params[name] for name in ("tools", "lacking", "perfetto")}
-    more["timelines"] = as_list(given.get("timelines", []))
+    more: page.PageOptions = {
+        "tools": job.params["tools"],
+        "lacking": job.params["lacking"],
+        "perfetto": job.params["perfetto"],
+        "timelines": as_list(given.get("timelines", [])),
+    }
     page.main(tables, ranks, sidecars, figures, more, job.output[0], job.folder)

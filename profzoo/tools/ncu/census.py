@@ -1,23 +1,28 @@
 """Finds the census, the list of a window's launches used to choose, match and weight profiled launches: by ncu or
 nsys."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final, Literal
 
 from profzoo.errors import ConfigError
 from profzoo.io import sidecars as fact
 from profzoo.tools.ncu import command as ncu
 
+if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
+    from profzoo.cell.tool_types import NcuSettings, NsysSettings
+
 # How names of launches end that nsys traced.
 OF_NSYS = ".nsys-launches.csv"
 # And how what says whether it told them.
 TOLD = f"{OF_NSYS}.json"
-AUTO, NCU, NSYS = "auto", "ncu", "nsys"
+AUTO: Final = "auto"
+NCU: Final = "ncu"
+NSYS: Final = "nsys"
 NEEDS: fact.Needs = {"told": fact.FLAG, "why?": fact.TEXT}
 
 
-def census_source(config: Mapping[str, Any]) -> str:
+def census_source(config: "Config") -> Literal["auto", "ncu", "nsys"]:
     """`ncu`, `nsys`, or `auto`, by the whole configuration: of each cell nsys where its trace tells the launches, else
     ncu.
 
@@ -38,10 +43,16 @@ def census_source(config: Mapping[str, Any]) -> str:
     return AUTO if needed and not why else NCU
 
 
-def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
+def _unlike(own: "NcuSettings", nsys: "NsysSettings") -> str:
     """Explain why nsys traces other launches than ncu would profile; empty if both see the same launches."""
-    for key, usual in (("devices", []), ("target_processes", "all"), ("target_processes_filter", None), ("extra", [])):
-        if own[key] != usual:
+    limiting = {
+        "devices": own["devices"] != [],
+        "target_processes": own["target_processes"] != "all",
+        "target_processes_filter": own["target_processes_filter"] is not None,
+        "extra": own["extra"] != [],
+    }
+    for key, limits in limiting.items():
+        if limits:
             return f"ncu.{key} may leave out launches that nsys traces"
     for trace in ("cuda", "nvtx"):
         if trace not in nsys["traces"]:

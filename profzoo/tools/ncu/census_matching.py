@@ -11,25 +11,25 @@ from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
-# What the table of a section set says of each row besides, behind `launches`.
+# Columns that are added to the table of a section set, after `launches`.
 COLUMNS = ["run", "launch", "as_planned", "stratum", "multiplicity", "time_spread"]
 
 
 def match_runs(
     runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], window: Window
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of all runs, one below the other, with COLUMNS; and functions of kernels of which other launches were
-    profiled than ncu was asked for.
+    """Return the rows of all runs with COLUMNS, and the functions whose launches were not profiled as planned.
 
     Args:
-        runs: by number, from 1, what each profiled, in order; words: those of ncu for each, of which some may have left
-            nothing; window: of the census.
+        runs: profiled launches of each run, in order, by number of the run from 1; a run may have profiled nothing.
+        words: options of ncu for each run.
+        window: all launches of the census.
 
-    `id` is unique. `launch` is the place in the census, from 0, by order within the configuration; empty for kernels
-    that the census lacks. `as_planned` says whether as many launches of the configuration were profiled as the words
-    and the census say; where not, the row is taken to be the next launch of its configuration. `stratum` numbers those
-    that stand for the same launches, `multiplicity` is for how many of these each stands, and `time_spread` the longest
-    of these over the shortest.
+    `id` is unique. `launch` is the position in the census, from 0, found by the order within the configuration; it is
+    empty for kernels that the census lacks. `as_planned` is false if the number of profiled launches of the
+    configuration differs from the plan; the row is then taken to be the next launch of its configuration. Rows with the
+    same `stratum` represent the same launches. `multiplicity` is the number of launches that a row represents, and
+    `time_spread` is the longest over the shortest time of these.
     """
     frames: list[pd.DataFrame] = []
     functions: list[str] = []
@@ -41,7 +41,7 @@ def match_runs(
         if number not in runs:
             continue
         doubtful = _among(taken, unlike)
-        # A kernel that the census lacks matches nothing.
+        # A kernel that the census lacks has no match.
         launch = _places(taken, expected).where(~doubtful, _places(taken, window.launches))
         # Numbers of further runs go on from those of the first, which ncu's own pages of details name.
         first = 0 if number == 1 else 1 + max(int(frame["id"].max()) for frame in frames) if frames else 0
@@ -54,7 +54,7 @@ def match_runs(
 def _functions(
     taken: pd.DataFrame, expected: pd.DataFrame, unlike: pd.MultiIndex, census: pd.DataFrame
 ) -> Sequence[str]:
-    """The functions of these configurations' kernels, of those that the census has."""
+    """Return the functions of the kernels of these configurations, without kernels that the census lacks."""
     either = pd.concat([frame[[*KEYS, "function"]] for frame in (taken, expected)], ignore_index=True)
     found = either.loc[_among(either, unlike) & either["mangled"].isin(census["mangled"]), "function"]
     return list(found)
@@ -85,7 +85,7 @@ def _among(table: pd.DataFrame, configurations: pd.MultiIndex) -> pd.Series:
 
 
 def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
-    """The places, by index, of launches that rows are: the first of a configuration is its first, and so on."""
+    """Return the position of each row's launch: the n-th row of a configuration is its n-th launch."""
     numbered = [frame[KEYS].assign(number=frame.groupby(KEYS, dropna=False).cumcount()) for frame in (taken, launches)]
     known = numbered[1].assign(place=launches.index)
     merged = numbered[0].merge(known, how="left", on=[*KEYS, "number"])
@@ -93,8 +93,10 @@ def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
 
 
 def estimate_totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
-    """Estimate, for each additive metric, its total over the window and the 90% confidence interval; table: of
-    `match_runs`."""
+    """Estimate [total, low, high] over the window for each additive metric, with a 90 % confidence interval.
+
+    table: result of match_runs; metrics: names of collected metrics.
+    """
     known = table["launch"].notna()
     summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
     values = table.loc[known, summed].astype("float64").dropna(axis=1)

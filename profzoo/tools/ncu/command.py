@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.plan_types import LaunchOptions
 from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import gpus, job_limits
@@ -13,6 +14,9 @@ from profzoo.tools import extra_options
 from profzoo.tools.communication_kernels import exclusion_expression
 from profzoo.tools.ncu import metric_names
 from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NcuSettings, SectionSet
 
 PROGRAM = "ncu"
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
@@ -38,7 +42,7 @@ RANGE_REPLAY = ("range", "app-range")
 LEAST_ERROR = 0.001
 
 
-def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
+def adapt_to_cell(ncu: "NcuSettings", name: str, cell: CellSettings) -> "NcuSettings":
     """Return ncu's configuration for one section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
@@ -61,12 +65,12 @@ def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapp
     return {**ncu, "kernel_name": exclusion_expression(ncu["kernel_name"])}
 
 
-def launch_selection(ncu: Mapping[str, Any], name: str) -> str | int:
+def launch_selection(ncu: LaunchOptions, name: str) -> str | int:
     """Return the launch selection of a section set: its own, or else `ncu.launches`."""
     return ncu["sets"][name].get("launches", ncu["launches"])
 
 
-def replay_mode(ncu: Mapping[str, Any], name: str) -> str:
+def replay_mode(ncu: LaunchOptions, name: str) -> str:
     """Return the replay mode of a section set: its own, or else `ncu.replay`.
 
     The census is of launches, whatever the other sets measure.
@@ -75,12 +79,12 @@ def replay_mode(ncu: Mapping[str, Any], name: str) -> str:
     return ncu["sets"][name].get("replay", general)
 
 
-def measures_ranges(ncu: Mapping[str, Any], name: str) -> bool:
+def measures_ranges(ncu: LaunchOptions, name: str) -> bool:
     """Return whether a section set measures whole ranges instead of launches."""
     return replay_mode(ncu, name) in RANGE_REPLAY
 
 
-def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
+def launch_sets(ncu: "NcuSettings") -> list[str]:
     """List the section sets for tables of kernels, by priority: the default set, then the census.
 
     A default set that measures ranges has no launches to go into them, and a census that nsys traced no counters.
@@ -90,12 +94,12 @@ def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*([] if measures_ranges(ncu, ncu["set"]) else [ncu["set"]]), *counted]))
 
 
-def needs_plan(ncu: Mapping[str, Any], name: str) -> bool:
+def needs_plan(ncu: LaunchOptions, name: str) -> bool:
     """Return whether a plan, made from the census, decides the replay mode and launches of a section set."""
     return name != CENSUS and not measures_ranges(ncu, name)
 
 
-def samples_launches(ncu: Mapping[str, Any], name: str) -> bool:
+def samples_launches(ncu: LaunchOptions, name: str) -> bool:
     """Return whether a plan samples launches of a section set to reach a target error, possibly in several runs."""
     return needs_plan(ncu, name) and launch_selection(ncu, name) == SAMPLED
 
@@ -118,7 +122,7 @@ def parse_budget(budget: str | float) -> float:
     return job_limits.parse_seconds(budget, "ncu.budget")
 
 
-def selection_options(ncu: Mapping[str, Any], name: str) -> list[str]:
+def selection_options(ncu: LaunchOptions, name: str) -> list[str]:
     """Return ncu's options that select the launches that the section set is configured to profile."""
     chosen, words = launch_selection(ncu, name), []
     if chosen in (SAMPLED, DISTINCT):
@@ -131,7 +135,7 @@ def selection_options(ncu: Mapping[str, Any], name: str) -> list[str]:
     return words
 
 
-def options(ncu: Mapping[str, Any], name: str) -> list[str]:
+def options(ncu: "NcuSettings", name: str) -> list[str]:
     """Return ncu's options for the named section set, except the report's name and the options that a plan decides."""
     chosen = ncu["sets"][name]
     words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
@@ -157,7 +161,7 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
     return words + section_options(chosen, () if measures_ranges(ncu, name) else SHARED_MEMORY) + ncu["extra"]
 
 
-def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
+def section_options(chosen: "SectionSet", also: Sequence[str] = ()) -> list[str]:
     """Return ncu's options that collect the sections and metrics of a section set and the metrics `also`."""
     words = ["--set", chosen["set"]] if "set" in chosen else []
     sections = chosen.get("sections", [])
@@ -168,9 +172,10 @@ def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list
 
 
 def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """Return the ncu command with its options and report. With several processes, ncu reports on the first one only, or
-    on each one, named by host and rank, if `ranks` is an output. With several runs, later reports go into the folder
-    `more`.
+    """Return the ncu command with its options and report.
+
+    With several processes, ncu reports only on the first one, or on each one by host and rank if `ranks` is an output.
+    With several runs, later reports go into the folder `more`.
 
     >>> wrap_command(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
@@ -217,7 +222,7 @@ def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     return metric_names.translate_metrics(command, gpus.read_compute_capabilities())
 
 
-def check_settings(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_settings(ncu: "NcuSettings") -> "NcuSettings":
     """Check the configuration of ncu before it runs: reject what ncu would refuse or silently do differently.
 
     Raises:
@@ -252,7 +257,7 @@ def check_settings(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
     return ncu
 
 
-def _check_ranges(ncu: Mapping[str, Any], name: str) -> None:
+def _check_ranges(ncu: "NcuSettings", name: str) -> None:
     chosen, mode = ncu["sets"][name], replay_mode(ncu, name)
     own = "replay" in chosen
     what = f"{f'ncu.sets.{name}.replay' if own else 'ncu.replay'} = '{mode}' measures whole ranges"

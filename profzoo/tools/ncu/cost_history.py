@@ -1,15 +1,19 @@
 """Reads what section sets have cost on a GPU so far, from the plans and wall times in the sidecars of reports."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
-from profzoo.io.scripts import read_json
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu.costs import Cost
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+    from profzoo.cell.tool_types import SectionSet
 
 HERE = "measured here"
 # What of ncu's options says what is collected.
@@ -42,7 +46,7 @@ def read_history(results: Path, gpu: str) -> list[Outcome]:
     found = []
     for path in sorted(results.glob("*/*.ncu-rep.json")):
         try:
-            facts = read_json(path)
+            facts = read_facts(path)
             if facts.get("gpu") == gpu and (outcome := _of(facts)):
                 found.append(outcome)
         except (AttributeError, DataError, KeyError, TypeError, ValueError, OSError):
@@ -50,7 +54,7 @@ def read_history(results: Path, gpu: str) -> list[Outcome]:
     return found
 
 
-def _of(facts: Mapping[str, Any]) -> Outcome | None:
+def _of(facts: "Sidecar") -> Outcome | None:
     """None for what no plan was made for, for other replay than that of kernels, and for what was over at once."""
     plan = facts.get("plan", {})
     if plan.get("replay") != "kernel" or not plan.get("launches"):
@@ -64,9 +68,7 @@ def _of(facts: Mapping[str, Any]) -> Outcome | None:
     return Outcome(collection_key(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
 
 
-def estimate_price(
-    chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None
-) -> Cost:
+def estimate_price(chosen: "SectionSet", shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None) -> Cost:
     """Estimate the cost of a launch under a section set: from its own earlier runs; else from a probe; else the
     shipped cost, scaled by how much other sets exceeded their shipped costs."""
     asked = collection_key(ncu.section_options(chosen, ncu.SHARED_MEMORY))

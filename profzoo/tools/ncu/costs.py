@@ -5,11 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from profzoo import schema
 from profzoo.io import strict_yaml
 from profzoo.tools.ncu import command as ncu
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NcuSettings, SectionSet
 
 FILES = ("costs.yaml",)
 COSTS_FILE = Path(__file__).with_name(FILES[0])
@@ -18,38 +21,89 @@ MEASURED, PARTS, PROBED = "measured", "sum of its parts", "probed"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes and seconds of one launch in kernel replay; basis: MEASURED, PARTS, an upper bound as parts overlap, or
-    PROBED, by a few launches of other kernels on this GPU."""
+    """Passes and seconds of one launch in kernel replay.
+
+    basis: MEASURED; PARTS, an upper bound, because the parts of a set share passes; or PROBED, from a few launches of
+    other kernels on this GPU.
+    """
 
     passes: int
     seconds: float
     basis: str = MEASURED
 
 
+class LaunchCost(TypedDict):
+    """Measured cost of one launch."""
+
+    passes: int
+    # In kernel replay.
+    seconds: float
+
+
+class MetricsCost(LaunchCost):
+    """Measured cost of one launch with metrics of a group."""
+
+    # Regular expression for the names of the group's metrics.
+    match: str
+
+
+class WholeSetCost(LaunchCost):
+    """Measured cost of one launch with ncu's own set `full`."""
+
+    # Sections that the set lacks.
+    without: Sequence[str]
+
+
+class NcuSets(TypedDict):
+    """Sections of ncu's own sets; of `full` its cost as a whole."""
+
+    full: WholeSetCost
+    basic: Sequence[str]
+    detailed: Sequence[str]
+    nvlink: Sequence[str]
+    pmsampling: Sequence[str]
+    roofline: Sequence[str]
+
+
+class Costs(TypedDict):
+    """The content of costs.yaml."""
+
+    # By section set, and by section of ncu.
+    sets: Mapping[str, LaunchCost]
+    sections: Mapping[str, LaunchCost]
+    # The first group whose expression matches a metric is the metric's group.
+    metrics: Sequence[MetricsCost]
+    ncu_sets: NcuSets
+    # What each shipped section set is for.
+    answers: Mapping[str, str]
+    # Seconds of a launch beside its passes, of one that is not profiled, and of one in a pass of application replay.
+    multi_pass_s: float
+    passed_over_s: float
+    application_pass_s: float
+    # Seconds that a process takes longer under nsys than under ncu.
+    nsys_more_s: float
+
+
 @functools.cache
-def load_costs() -> Mapping[str, Any]:
+def load_costs() -> Costs:
     """Load the measured costs."""
     return strict_yaml.load_yaml(COSTS_FILE)
 
 
-def estimate_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
+def estimate_cost(chosen: "SectionSet", costs: Costs) -> Cost:
     """Estimate the cost of one launch under a section set.
 
     Args:
         costs: as `table` has them. A set that is defined as shipped, or one of ncu's own, is looked up as a whole.
     """
     shipped = schema.load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]
-    own = {"set", "sections", "metrics"}
     for known, definition in shipped.items():
-        same = {key: chosen[key] for key in own & set(chosen)} == {
-            key: definition[key] for key in own & set(definition)
-        }
-        if same and known in costs["sets"]:
+        if _collected(chosen) == _collected(definition) and known in costs["sets"]:
             return Cost(**costs["sets"][known])
     names = _sections(chosen, costs)
     full = costs["ncu_sets"]["full"]
     whole = chosen.get("set") == "full"
-    parts = [costs["sections"][name] for name in names if not whole or name in full["without"]]
+    parts: list[LaunchCost] = [costs["sections"][name] for name in names if not whole or name in full["without"]]
     groups = (next(group for group in costs["metrics"] if re.search(group["match"], metric))
               for metric in chosen.get("metrics", []))  # fmt: skip
     counted = list({group["match"]: group for group in groups}.values())
@@ -62,7 +116,12 @@ def estimate_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
     return price
 
 
-def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
+def _collected(chosen: "SectionSet") -> list[object]:
+    """List what a section set collects, for comparisons."""
+    return [chosen.get("set"), chosen.get("sections"), chosen.get("metrics")]
+
+
+def lacks_cost(chosen: "SectionSet", costs: Costs) -> bool:
     """Return whether a section set contains metrics or sections without a measured cost.
 
     >>> costs = load_costs()
@@ -78,7 +137,7 @@ def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
     return bool(metrics or named or chosen.get("set", "full") not in costs["ncu_sets"])
 
 
-def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
+def probe_options(own: "NcuSettings", name: str) -> list[str]:
     """Return ncu's options that collect a section set for the few launches of a probe; own: the configuration's `ncu`.
 
     >>> from profzoo.config import configuration
@@ -93,7 +152,7 @@ def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
     return words + ncu.section_options(chosen, ncu.SHARED_MEMORY)
 
 
-def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:
+def _together(parts: Sequence[LaunchCost], shared: float) -> Cost:
     several = [part for part in parts if part["passes"] > 1]
     if not several:
         return Cost(1, max((part["seconds"] for part in parts), default=0.0), PARTS)
@@ -101,12 +160,12 @@ def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:
     return Cost(passes, shared + sum(max(part["seconds"] - shared, 0.0) for part in several), PARTS)
 
 
-def _sections(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> list[str]:
+def _sections(chosen: "SectionSet", costs: Costs) -> list[str]:
     """List the sections of a set that have a known cost, without duplicates and without sections of ncu's `full`."""
     wanted = chosen.get("sections", [])
     if isinstance(wanted, str):
         expression = re.compile(wanted.removeprefix("regex:"))
         wanted = [section for section in costs["sections"] if expression.search(section)]
-    of_ncu = costs["ncu_sets"].get(chosen.get("set"), [])
+    of_ncu = costs["ncu_sets"].get(chosen.get("set", ""), [])
     names = [*(of_ncu if isinstance(of_ncu, list) else []), *wanted]
     return [name for name in dict.fromkeys(names) if name in costs["sections"]]

@@ -1,4 +1,4 @@
-"""Derives the quantities that tables speak of from tables of ncu's metrics, and what their means are made of."""
+"""Derives the quantities of tables from ncu's metrics, and splits ratios into sums, from which means follow."""
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from profzoo.tools.ncu.quantities import (
 )
 from profzoo.tools.ncu.quantity import Kind, Quantity
 
-# Whoever takes quantities from tables finds all that is declared of them here.
+# Importers find all declarations of quantities here.
 __all__ = [
     "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive_quantities", "has_metric",
     "metrics_to_ask", "split_into_sums",
@@ -24,10 +24,10 @@ __all__ = [
 
 
 def derive_quantities(table: pd.DataFrame) -> pd.DataFrame:
-    """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is.
+    """Return the quantities in a table of ncu's metrics, one column each; empty in rows that lack a metric.
 
     Raises:
-        DataError: a metric holds what is no number.
+        DataError: a metric has a value that is no number.
     """
     columns = {}
     for name, quantity in QUANTITIES.items():
@@ -41,9 +41,14 @@ def derive_quantities(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_into_sums(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of each quantity that does not add up, two parts that do, by whose ratio it is: value times weight, and weight.
+    """Return value times weight, and weight, of each non-additive quantity; the mean is the ratio of their sums.
 
-    values: as derive has them of the table; times: of each row, in ns. Both parts are 0 where there is no value.
+    Both are 0 in rows without a value.
+
+    Args:
+        table: rows with ncu's metrics.
+        values: result of derive_quantities for these rows.
+        times: time of each row in ns.
     """
     others = {name: _weight(table, QUANTITIES[name], times) for name in values if name not in ADDITIVE}
     weights = pd.DataFrame(others, index=table.index).astype("float64").where(values[list(others)].notna()).fillna(0.0)

@@ -34,7 +34,7 @@ def check_counters() -> Finding:
     """Check whether ncu may read performance counters, by profiling one small kernel."""
     name = "counters"
     if not shutil.which("ncu") or not doctor_checks.find_usable_gpus():
-        return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
+        return Finding(name, "not checked, because this needs ncu and a GPU", "see ncu and GPU above")
     with tempfile.TemporaryDirectory() as folder:
         words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
         words += ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL]

@@ -1,12 +1,14 @@
-"""What the launches that were profiled say of all: totals and their intervals.
+"""Estimates totals over all launches of a window, with intervals, from the launches that ncu profiled.
 
-Each launch of the window is taken to do what those do that stand for it (strata.py). How far that is off follows from
-how unlike launches are in time and in what came before them, by a spread that is a guess at first (Wolter, Introduction
-to Variance Estimation, 2007, ch. 7, generalised variance functions), and learns from launches of one configuration that
-were profiled: the guess counts as so many observations, beside those of the run and those of the configuration (Smyth
-2004, doi:10.2202/1544-6115.1027). Intervals are of Student's t by Satterthwaite's degrees of freedom (Cochran, Sampling
-Techniques, 1977, 5.4). The total is the one that another run would count, as bytes of one and the same launch differ
-from run to run.
+Each launch is assumed to have the same counters as the profiled launches of its stratum (strata.py). The error of this
+assumption is modelled by how much the launches differ in time and in the launches before them. The model begins with a
+guessed spread (generalised variance functions; Wolter, Introduction to Variance Estimation, 2007, ch. 7). Profiled
+launches of one configuration then correct the guess. The guess counts as a fixed number of observations beside those of
+the run and of the configuration (Smyth 2004, doi:10.2202/1544-6115.1027). Intervals use Student's t with
+Satterthwaite's degrees of freedom (Cochran, Sampling Techniques, 1977, 5.4). They hold for the total that another run
+would count, because the bytes of one launch vary from run to run.
+
+In this module, the cells are the groups of similar launches that strata.py makes, not cells of the zoo.
 """
 
 import itertools
@@ -17,18 +19,23 @@ import pandas as pd
 
 from profzoo.tools.ncu.strata import STEEP, Window
 
-# Half of a normal interval that holds the truth nine times in ten, in standard errors.
+# Half width of a 90 % interval of the normal distribution, in standard errors.
 NINE_IN_TEN = 1.6449
-# How many observations the guess counts as, against those of a run and those of a configuration.
+# Number of observations that the guess counts as, against the observations of a run and of a configuration.
 GUESS_OF_RUN, GUESS_OF_CONFIGURATION = 4.0, 2.0
 
 
 @dataclass(frozen=True)
 class Spread:
-    """By how much a quantity of a launch is off that of another, as a guess: of its own value, or of a typical one.
+    """Guess of how much a quantity differs between two launches, relative to its own value or to a typical value.
 
-    unlike: by unlike time, in parts of the difference. before, typical_before: by what came before, in parts of what
-    strata.BEFORE says. chance, typical_chance: where nothing differs. Typical is the run's mean by ns of traffic.
+    The typical value of a launch is its ns of traffic times the run's mean per ns of traffic.
+
+    Attributes:
+        unlike: for different times: factor of the relative difference in time.
+        before, typical_before: for different launches before: factors of the difference that strata.BEFORE states, of
+            the own value and of the typical one.
+        chance, typical_chance: relative difference of launches that are alike, of the own value and of the typical one.
     """
 
     unlike: float
@@ -38,13 +45,13 @@ class Spread:
     typical_chance: float
 
 
-# Set by tests.benchmarks.counted_truth, as those of strata.py, on bert, unet, mobilenetv2, lstm and deeplab alone.
+# Fitted to bert, unet, mobilenetv2, lstm and deeplab by tests.benchmarks.counted_truth, as the constants of strata.py.
 WORK = Spread(1.2, 0.0, 0.015, 0.0025, 0.0005)
 DRAM = Spread(0.9, 0.9, 0.55, 0.009, 0.018)
 
 
 def guess_spread(quantity: str) -> Spread:
-    """The guess for a metric or a quantity, by its name."""
+    """Return the guessed spread for a metric or a quantity, by its name."""
     return DRAM if quantity.startswith("dram") else WORK
 
 
@@ -52,13 +59,19 @@ class Estimates:
     """Estimates totals over all launches of a window from the profiled launches."""
 
     def __init__(self, window: Window, launches: np.ndarray, values: pd.DataFrame) -> None:
-        """launches: those that were profiled, by place in the window; values: a quantity a column, a row each."""
+        """Assign every launch of the window to a stratum, and compute the strata's means.
+
+        Args:
+            window: all launches of the window, in cells.
+            launches: positions of the profiled launches in the window, shape (profiled,).
+            values: one row per profiled launch, one column per quantity.
+        """
         self.window, self.quantities = window, list(values.columns)
         self.cell = window.cells[launches]
         self.samples = np.bincount(self.cell, minlength=len(window.sizes))
         self.stratum = np.full(len(window.sizes), -1)
-        # Of each cell, what its launches differ by from those that stand for them: time, relative, and what came
-        # before, as strata.BEFORE says.
+        # By how much the launches of each cell differ from the profiled launches of their stratum: in time (relative),
+        # and by the launches before (from strata.BEFORE).
         self.unlike, self.before = np.zeros(len(window.sizes)), np.zeros(len(window.sizes))
         for one, part in enumerate(window.parts):
             by = window.standing(one, self.samples[part])
@@ -77,16 +90,17 @@ class Estimates:
         return self.size[place] / self.samples[self.cell]
 
     def labels(self) -> np.ndarray:
-        """Return the stratum of each launch of the window, as an index into `strata`; -1 if no profiled launch
-        stands for it."""
+        """Return the stratum of each launch of the window, as an index into `strata`; -1 if it has none."""
         of_cell = np.where(self.stratum < 0, -1, np.searchsorted(self.strata, np.maximum(self.stratum, 0)))
         return of_cell[self.window.cells]
 
     def totals(self, groups: np.ndarray) -> pd.DataFrame:
-        """The totals of groups of launches, a row each in order of first launch: `launches`, and of each quantity its
-        total, `{quantity}_se` and `{quantity}_freedom`.
+        """Return the estimated totals of groups of launches, one row per group number.
 
-        groups: a number for each launch of the window, from 0; launches for which nothing stands go into none.
+        Columns: `launches`; and for each quantity its total, the total's standard error `{quantity}_se`, and the
+        error's degrees of freedom `{quantity}_freedom`.
+
+        groups: group number of each launch of the window, from 0. Launches without a stratum are not counted.
         """
         labels, count = self.labels(), int(groups.max()) + 1
         known = labels >= 0
@@ -94,7 +108,7 @@ class Estimates:
         found, which, launches = np.unique(pairs, return_inverse=True, return_counts=True)
         group, stratum = found // len(self.strata), found % len(self.strata)
         columns = {"launches": np.bincount(group, launches, minlength=count)}
-        # Launches of a group are off by what they themselves differ by, in the mean.
+        # The error of a group's launches follows from the mean of their own differences.
         unlike, before = (
             np.bincount(which, apart[self.window.cells[known]], minlength=len(found)) / launches
             for apart in (self.unlike, self.before)
@@ -114,7 +128,12 @@ class Estimates:
         return pd.DataFrame(columns)
 
     def sums(self, values: pd.DataFrame, groups: np.ndarray) -> pd.DataFrame:
-        """The totals alone of other values of the launches that were profiled, a row a group, as `totals` has them."""
+        """Return the estimated totals of other values, one row per group number, one column per value.
+
+        Args:
+            values: one row per profiled launch.
+            groups: group number of each launch of the window, from 0.
+        """
         labels = self.labels()
         known = labels >= 0
         means = values.groupby(self.cell).mean().reindex(self.strata).to_numpy(dtype=float)[labels[known]]
@@ -123,19 +142,28 @@ class Estimates:
         return pd.DataFrame(found, index=range(count))
 
     def _stand(self, configuration: int, part: np.ndarray, by: np.ndarray) -> None:
-        """Have cells stand for those of a configuration; by: which for each, by place among its parts."""
+        """Assign the cells of a configuration to strata.
+
+        Args:
+            configuration: number of the configuration.
+            part: the cells of the configuration.
+            by: for each of them, the index in `part` of the cell whose profiled launches represent it.
+        """
         window, here = self.window, np.arange(len(part))
         self.stratum[part] = part[by]
         self.unlike[part] = window.work[configuration][here, by] / (STEEP * window.times[part][by])
         self.before[part] = window.traffic[configuration][here, by] / window.moved[part][by]
 
     def _typical(self, means: np.ndarray) -> np.ndarray:
-        """What is typical of each stratum by its traffic; of what has no value somewhere, the rest says it."""
+        """Return the typical value of each stratum, by its traffic; strata without a value are left out of the mean."""
         return np.nansum(self.size * means) / max(self.size @ self.moved, 1e-9) * self.moved
 
     def _pairs(self) -> pd.DataFrame:
-        """Strata next to each other of one configuration, of which each pair is an observation of what they differ by:
-        `left`, `right`, `configuration`, and `unlike`, `before` and `chance` as `_off` takes them."""
+        """Return pairs of neighbouring strata of one configuration; each pair is an observation of their difference.
+
+        Columns: `left` and `right`, indices into `strata`; `configuration`; `unlike`, `before` and `chance` as in
+        `_off`.
+        """
         window, rows = self.window, []
         configurations = window.configurations[self.strata]
         order = np.argsort(configurations, kind="stable")
@@ -152,8 +180,12 @@ class Estimates:
         return pd.DataFrame(rows, columns=["left", "right", "configuration", "unlike", "before", "chance"])
 
     def _learned(self, means: np.ndarray, typical: np.ndarray, guess: Spread) -> tuple[np.ndarray, np.ndarray]:
-        """By how many times the squares of differences that were seen are larger than guessed, of each stratum, and how
-        many observations say so."""
+        """Return per stratum the ratio of observed to guessed squared differences, and the number of observations.
+
+        Args:
+            means, typical: mean and typical value of a quantity in each stratum.
+            guess: guessed spread of the quantity.
+        """
         left, right = self.pairs["left"].to_numpy(dtype=int), self.pairs["right"].to_numpy(dtype=int)
         known = ~np.isnan(means[left] - means[right])
         means = np.nan_to_num(means)
@@ -176,7 +208,7 @@ class Estimates:
 def _off(
     guess: Spread, means: np.ndarray, typical: np.ndarray, unlike: np.ndarray, before: np.ndarray, chance: np.ndarray
 ) -> np.ndarray:
-    """The squares of differences to expect; chance: of how many launches' worth."""
+    """Return the expected squared differences; chance: sum of 1 / launches over both sides of the difference."""
     return (
         (guess.unlike * unlike * means) ** 2
         + (guess.before * before * means) ** 2
@@ -186,9 +218,10 @@ def _off(
 
 
 def interval_half_width(error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return half the width of the 90% confidence interval, from standard errors and their degrees of freedom.
+    """Return half the width of the 90 % confidence interval, from standard errors and their degrees of freedom.
 
-    The quantile of Student's t by its expansion (Abramowitz and Stegun 1964, 26.7.5), for 2 degrees and more.
+    The quantile of Student's t is computed by its expansion (Abramowitz and Stegun 1964, 26.7.5). Fewer than 2 degrees
+    of freedom are treated as 2.
 
     >>> interval_half_width(np.array([1.0, 1.0, 1.0]), np.array([2.0, 10.0, np.inf])).round(2).tolist()
     [2.91, 1.81, 1.64]

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.io.scripts import write_csv, write_json
 from profzoo.tools.ncu import census_matching, interval_calibration
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import derived_metrics as ncu_metrics
@@ -18,31 +19,33 @@ from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
 from profzoo.tools.ncu.strata import Window
 from profzoo.tools.rank_files import files_by_rank
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
 OTHER_CHOICES = (
-    "kernels that the census of this cell's launches lacks, so that their launches are not known; cuDNN or cuBLAS "
-    "chose otherwise in this run, which `deterministic: true` prevents"
+    "kernels are not in the census of this cell's launches, so the number of their launches is unknown; cuDNN or "
+    "cuBLAS chose other kernels in this run, which `deterministic: true` prevents"
 )
 NOT_AS_PLANNED = (
-    "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
-    "which they are, and they count as the next of their configuration; `deterministic: true` has all runs launch alike"
+    "these functions have another number of profiled launches than the plan and the census say, so each launch counts "
+    "as the next one of its configuration; `deterministic: true` makes all runs launch the same kernels"
 )
 NO_STEP = (
-    "none of these launches is in a step of the window, so that they have no range: ncu did not see the program's NVTX "
+    "none of these launches is in a step of the window, so they have no range: ncu did not see the program's NVTX "
     "ranges, or the program launched nothing in its steps"
 )
-OWN_CENSUS = "; `ncu.census: ncu` has ncu count them all, instead of nsys"
+OWN_CENSUS = "; with `ncu.census: ncu`, ncu records all launches instead of nsys"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was profiled as a table, and its units.
+    """The exported table of a section set, with its units.
 
-    other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for. totals: as matching has them; expected: the error of
-    these that was planned. by_nsys: whether nsys traced the launches that they stand for. in_steps: whether one of
-    those profiled is in a step.
+    other_choices: functions of kernels that the census lacks. not_as_planned: functions whose launches were not
+    profiled as planned. totals: result of census_matching.estimate_totals. expected: relative error of the totals that
+    was planned. by_nsys: whether the census comes from nsys. in_steps: whether any profiled launch is in a step.
     """
 
     table: pd.DataFrame
@@ -64,7 +67,7 @@ class Exported:
 
 
 def tabulate_report(
-    pages: Mapping[int, Sequence[str]], facts: Mapping[str, Any], census: str | None, launches: str | int
+    pages: Mapping[int, Sequence[str]], facts: "Sidecar", census: str | None, launches: str | int
 ) -> Exported:
     """Make the table of what was profiled.
 
@@ -87,13 +90,13 @@ def tabulate_report(
     other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.find_other_kernels(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other, by_nsys=by_nsys, in_steps=in_steps)
-    plan = facts.get("plan", {})
-    planned = plan.get("options", [])
+    plan = facts.get("plan")
+    planned = plan.get("options", []) if plan else []
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = census_matching.match_runs(runs, words, window)
     totals = census_matching.estimate_totals(table, window, list(kept))
-    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error"))
+    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error") if plan else None)
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str], bool]:
@@ -117,7 +120,7 @@ def count_missing_values(table: pd.DataFrame, asked: Collection[str]) -> dict[st
 
 
 def join_processes(
-    pages: str, facts: Mapping[str, Any], census: str | None, launches: str | int, say: Callable[[str], object]
+    pages: str, facts: "Sidecar", census: str | None, launches: str | int, say: Callable[[str], object]
 ) -> Exported:
     """What was profiled in each process of a cell: the same table with host and rank before the other columns.
 
@@ -180,7 +183,8 @@ def main(
     names those that no metric of another name stands for, the census, kernels that it lacks, what was not profiled as
     planned, and in how many launches a metric has no value.
     """
-    facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
+    needs = {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})}
+    facts = read_facts(report_sidecar, needs)
     if each:
         exported = join_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
     else:

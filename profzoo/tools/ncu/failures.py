@@ -30,11 +30,11 @@ CAUSES: Sequence[tuple[str, str]] = (
     (
         r"Unsupported API during capture",
         "the window makes calls that ncu cannot replay as a range: set ncu.replay to app-range, which runs the whole "
-        "program once a pass instead",
+        "program once per pass instead",
     ),
     (
         r"==ERROR== LaunchFailed",
-        "a kernel failed as ncu ran it again, the last that the log names or the next one: leave it out by "
+        "a kernel failed when ncu ran it again, the last one in the log or the next one: leave it out by "
         "ncu.kernel_name; where a CUDA graph launches it, profile the cell without graph, which launches the same",
     ),
     (

@@ -1,20 +1,25 @@
 """Names the files that ncu leaves under results/."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
+from profzoo import tools
+from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.census import NCU, OF_NSYS, TOLD
 from profzoo.tools.ncu.command import CENSUS, launch_sets
 
-COUNTED = "ncu_counted"
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NcuSettings
+
+COUNTED = f"{TOOL}{tools.COUNTED}"
 
 
-def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
+def exported_files(own: "NcuSettings") -> Sequence[str]:
     """The default section set's launches, and ncu's own page of details."""
     return ["{phase}.ncu.csv", "{phase}.ncu-details.csv"]
 
 
-def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
+def table_inputs(own: "NcuSettings") -> Mapping[str, str]:
     """The census of launches with its sidecar, where all cells have one; else the sidecar of what ncu counted."""
     if own["census"] != NCU:
         return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in launch_sets(own) else {}
@@ -22,7 +27,17 @@ def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
 
 
-def required_files(own: Mapping[str, Any]) -> Sequence[str]:
+def provided_files(own: "NcuSettings") -> Mapping[str, str]:
+    """Return counters, advice and coverage of the default set's launches; empty if the set measures ranges."""
+    if own["set"] not in launch_sets(own):
+        return {}
+    launches = "{phase}.ncu.csv"
+    counted = {} if own["set"] == CENSUS else {"counters": launches}
+    advice = {"advice": "{phase}.ncu-details.csv", "advised_launches": launches}
+    return counted | advice | {"coverage": f"{{phase}}.ncu.{own['set']}.coverage.csv"}
+
+
+def required_files(own: "NcuSettings") -> Sequence[str]:
     """The launches of the sets that tables are made of, or what a set of ranges counted, and the page of details."""
     counted = [f"{{phase}}.ncu.{name}.csv" for name in launch_sets(own)]
     # By which launches its counters are held against nsys' times.
@@ -30,7 +45,7 @@ def required_files(own: Mapping[str, Any]) -> Sequence[str]:
     return [*exported_files(own), *counted, *census, *table_inputs(own).values()]
 
 
-def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
+def name_parts(own: "NcuSettings") -> Sequence[str]:
     """Names between dots, those of section sets among them."""
     reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
     # What nsys traced of launches is exported for ncu alone.

@@ -1,21 +1,21 @@
-"""Compares the intervals of totals with the error that was planned."""
+"""Compares the confidence intervals of totals with the error that was expected when the launches were chosen."""
 
 from collections.abc import Mapping, Sequence
 
 from profzoo.tools.ncu.quantities import QUANTITIES
 from profzoo.tools.ncu.strata import ALIKE
 
-# What a plan expects errors of: traffic and work. Operations of all kinds are one, as some kinds are next to none.
+# A plan expects errors of traffic and of work. Operations of all types are added up, because some types hardly occur.
 TRAFFIC = ("dram_bytes", "l2_bytes")
 FLOP = [name for name, quantity in QUANTITIES.items() if quantity.unit == "flop"]
-# Intervals differ from what was expected by as much without a word.
+# Intervals that are wider than expected by up to this factor are not reported.
 CLEARLY = 1.5
 
 
 def relative_half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return half the width of each total's interval, relative to the total, by quantity.
 
-    totals: of each metric its total, and both ends of the interval.
+    totals: for each metric its total and both ends of the interval, in that order.
 
     >>> relative_half_widths({"dram__bytes_read.sum": [90, 81, 99], "dram__bytes_write.sum": [10, 9, 11]})
     {'dram_bytes': 0.1}
@@ -30,7 +30,7 @@ def relative_half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, flo
 
 
 def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    """Its total, and half of its interval; its metrics may all be off to one side."""
+    """Return the total of a quantity and half its interval, as if all its metrics erred in the same direction."""
     sums = (one.factors for one in QUANTITIES[name].sums)
     factors = next((one for one in sums if set(one) <= set(totals)), {})
     total = sum(factor * totals[metric][0] for metric, factor in factors.items())
@@ -40,11 +40,14 @@ def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[floa
 def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
     """Return a note if totals are clearly less certain than expected, else None.
 
-    expected: the error that was planned, 0 where every launch was to be counted. Nothing is said of what one and the
-    same launch differs by when it is counted again.
+    Differences within what a single launch varies by from run to run are not reported.
+
+    Args:
+        totals: for each metric its total and both ends of the interval, in that order.
+        expected: relative error that was expected; 0 if every launch was to be profiled, None if unknown.
 
     >>> describe_wider_intervals({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
-    'totals of l2_bytes came out within 20.0%, and not within 4.2% '
+    'totals of l2_bytes are known to 20.0%, not to 4.2% as planned,'
     """
     widths = relative_half_widths(totals)
     if not expected or not widths:
@@ -53,6 +56,6 @@ def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: fl
     if widths[name] <= CLEARLY * max(expected, ALIKE):
         return None
     return (
-        f"totals of {name} came out within {widths[name]:.1%}, and not within {expected:.1%} as planned: launches of "
-        "like times did unlike work; `ncu.launches: all` counts each of them, a smaller ncu.error more"
+        f"totals of {name} are known to {widths[name]:.1%}, not to {expected:.1%} as planned, because launches of "
+        "similar times did different work; `ncu.launches: all` profiles every launch, a smaller ncu.error more of them"
     )

@@ -1,12 +1,14 @@
-"""Chooses launches whose counters tell the totals of a window, by what ncu can select in few runs.
+"""Chooses launches from whose counters the totals of a window are estimated, in few runs of ncu.
 
-ncu selects launches by one number of each launch configuration, or by a product of kernel names and invocations. So the
-first run takes the first launch of each configuration, and perhaps others of the same numbers; each further run takes a
-product. What is added next is what takes most from the expected variance of totals by second, which is Neyman's
-allocation (Cochran, Sampling Techniques, 1977, 5.5) with ncu's prices, until the error is as small as wanted.
+ncu can select launches by their number within each launch configuration, or by kernel names and invocation numbers.
+In the second case it profiles every chosen kernel at every chosen invocation. Therefore the first run takes the first
+launch of each configuration, and perhaps launches with further numbers; each additional run takes kernels and
+invocations. Every next choice is the one that reduces the expected variance of the totals most per second. This is
+Neyman's allocation (Cochran, Sampling Techniques, 1977, 5.5) with ncu's costs. It ends when the expected error is small
+enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,21 +18,23 @@ from profzoo.tools.ncu.estimates import NINE_IN_TEN
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import ALIKE, UNSEEN, Window
 
-# More launches than so many a configuration are not worth their time, at the error that is wanted by default; so many
-# beside one of each are whatever the configurations, as a step of few leaves much to one launch.
+# At the default error, more than MOST launches per configuration are not worth their time. FEW launches beyond one per
+# configuration are always allowed: in a step with few configurations, one launch represents many others.
 MOST, FEW = 1.5, 40
 RUNS = 6
-# A further run is worth its start, and no more launches than such a part of those of the first run.
+# Starting another run is taken to cost at most as much as profiling this share of the first run's launches.
 WORTH = 0.2
-# Launches of a cell that are tried, and launches of all that a further run begins with.
+# Number of launches of a cell that are tried, and number of launches from which another run is composed.
 TRIED, SEEDS = 3, 80
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of ncu profiles: launches of these numbers, of all configurations or of these kernels' invocations.
+    """The launches that one run of ncu profiles.
 
-    kernels: mangled names; None for all configurations.
+    Attributes:
+        numbers: numbers of launches, from 1: within each configuration, or within each kernel if `kernels` is set.
+        kernels: mangled names; None for all configurations.
     """
 
     numbers: frozenset[int]
@@ -39,7 +43,14 @@ class Run:
 
 @dataclass(frozen=True)
 class RunPrices:
-    """Seconds that a run takes to start, and that a launch takes; launches to take at most, seconds to take at most."""
+    """The costs of profiling, and their limits.
+
+    Attributes:
+        start_s: seconds that a run takes to start.
+        launch_s: seconds that profiling one launch takes.
+        launches: most launches to profile.
+        seconds: most seconds to spend.
+    """
 
     start_s: float
     launch_s: float
@@ -47,15 +58,19 @@ class RunPrices:
     seconds: float = float("inf")
 
     def of(self, launches: int, runs: int) -> float:
-        """Return the seconds for so many launches in so many runs."""
+        """Return the seconds that profiling `launches` launches in `runs` runs takes."""
         return runs * self.start_s + launches * self.launch_s
 
 
 @dataclass(frozen=True)
 class LaunchSample:
-    """runs: of ncu. taken: which launches of the window they profile; launches: how many in all runs together.
+    """The launches chosen for profiling.
 
-    error: the relative error of totals that is expected not to be exceeded in nine of ten cases.
+    Attributes:
+        runs: the runs of ncu.
+        taken: one flag per launch that could be chosen, in order: a run profiles it.
+        launches: number of profiled launches in all runs together; a launch in two runs counts twice.
+        error: expected half width of the totals' 90 % intervals, relative.
     """
 
     runs: list[Run]
@@ -65,43 +80,56 @@ class LaunchSample:
 
 
 class LaunchSampling:
-    """A window's launches with what is known before any is counted: how much a choice of them leaves open."""
+    """The launches of a window, and the variance of totals to expect from a choice of them, before profiling."""
 
     def __init__(self, census: pd.DataFrame) -> None:
-        """census: every launch in order, with KEYS, `range` and time."""
+        """Prepare the choice; census: one row per launch, in order, with KEYS, `range` and GPU_TIME in ns."""
         self.window = Window(census)
         self.kernels = census["mangled"].to_numpy(dtype=object)
+        self.codes, names = pd.factorize(self.kernels, use_na_sentinel=False)
+        self.code_of = {name: code for code, name in enumerate(names)}
         self.of_configuration = census.groupby(KEYS, sort=False, dropna=False).cumcount().to_numpy() + 1
         self.of_kernel = census.groupby("mangled", sort=False).cumcount().to_numpy() + 1
         self.known: dict[tuple[int, bytes], np.ndarray] = {}
 
     def samples(self, taken: np.ndarray) -> np.ndarray:
-        """Launches that are taken of each cell."""
+        """Return the number of chosen launches of each cell, shape (cells,); taken: a mask or positions."""
         return np.bincount(self.window.cells[taken], minlength=len(self.window.sizes))
 
     def takes(self, run: Run) -> np.ndarray:
         """Return a mask of the launches that a run profiles."""
         if run.kernels is None:
-            return np.isin(self.of_configuration, list(run.numbers))
-        named = np.array([kernel in run.kernels for kernel in self.kernels])
-        return named & np.isin(self.of_kernel, list(run.numbers))
+            return _among(self.of_configuration, run.numbers)
+        named = _among(self.codes, [self.code_of[kernel] for kernel in run.kernels if kernel in self.code_of])
+        return named & _among(self.of_kernel, run.numbers)
 
     def variance(self, samples: np.ndarray) -> np.ndarray:
-        """The expected variances of the totals of work and of traffic, relative, by samples of each cell."""
+        """Return the expected relative variances of the totals of work and of traffic, shape (2,).
+
+        samples: number of profiled launches of each cell, shape (cells,).
+        """
         parts = self.window.parts
         return sum((self.part(one, samples[part]) for one, part in enumerate(parts)), np.zeros(2))
 
     def gain(self, samples: np.ndarray, rows: np.ndarray) -> float:
-        """What it takes from the sum of variances to profile these launches as well."""
+        """Return by how much the sum of both variances falls if further launches are profiled.
+
+        Args:
+            samples: number of profiled launches of each cell so far.
+            rows: positions of the further launches.
+        """
         more = np.minimum(samples + np.bincount(self.window.cells[rows], minlength=len(samples)), self.window.sizes)
         gain = 0.0
-        for one in np.unique(self.window.configurations[self.window.cells[rows]]):
+        for one in sorted(set(self.window.configurations[self.window.cells[rows]].tolist())):
             part = self.window.parts[one]
             gain += float((self.part(one, samples[part]) - self.part(one, more[part])).sum())
         return gain
 
     def part(self, configuration: int, samples: np.ndarray) -> np.ndarray:
-        """The variances of one configuration; one of which nothing is profiled is not known at all."""
+        """Return the two variances of one configuration; without a profiled launch, the error is the whole total.
+
+        samples: number of profiled launches of each of its cells.
+        """
         key = configuration, samples.tobytes()
         if key not in self.known:
             self.known[key] = self._part(configuration, samples)
@@ -115,7 +143,7 @@ class LaunchSampling:
         here = np.arange(len(part))
         there = np.flatnonzero(samples)
         size, taken = np.bincount(by, sizes, minlength=len(part))[there], samples[there]
-        # What a stratum's samples share by chance, and what their cell differs by from those that it stands for.
+        # Chance differences between the launches of a stratum; then the differences between its cells.
         chance = size**2 * np.maximum(1 / taken - 1 / size, 0)
         found = []
         for unlike, spread in (
@@ -127,8 +155,15 @@ class LaunchSampling:
         return np.array(found) / window.totals**2
 
 
+def _among(values: np.ndarray, wanted: Collection[int]) -> np.ndarray:
+    """Whether each value, from 0 on, is one of those wanted: as np.isin, which is slow for few."""
+    known = np.zeros(max(int(values.max(initial=0)), *wanted, 0) + 1, dtype=bool)
+    known[list(wanted)] = True
+    return known[values]
+
+
 def relative_half_width(variance: np.ndarray) -> float:
-    """Return half the width of the 90% interval, for the less certain one of two totals."""
+    """Return half the width of the 90 % interval for the less certain one of two totals; variance: relative."""
     return float(NINE_IN_TEN * np.sqrt(variance.max()))
 
 
@@ -138,11 +173,14 @@ def choose_launches(
     """Choose the launches to profile, and the ncu runs that profile them.
 
     Args:
-        census: every launch that may be taken, in order, with KEYS, `range` and time. wanted: the error of totals to
-            stay within, if `prices` let it. several: whether there may be more than one run; wider: whether the first
-            may take more than the first launch of each configuration.
+        census: every launch that may be profiled, in order, with KEYS, `range` and GPU_TIME in ns.
+        wanted: relative error of the totals to reach, if `prices` allow it.
+        prices: costs of profiling, and their limits.
+        several: whether more than one run is allowed.
+        wider: whether the first run may take more than the first launch of each configuration.
 
-    Four launches of one kernel: three take 10 us, the third ten times as long. Beside the first, that one is taken.
+    One kernel is launched four times. The third launch takes 100 us, each other one 10 us. The first and the third
+    launch are chosen:
 
     >>> from profzoo.tools.ncu.derived_metrics import GPU_TIME
     >>> census = pd.DataFrame({"mangled": ["a"] * 4, "range": "forward", GPU_TIME: [1e4, 1e4, 1e5, 1e4]})
@@ -159,7 +197,7 @@ def choose_launches(
 
 @dataclass
 class _Search:
-    """Adds to a choice what takes most from its variance by second."""
+    """Extends a choice of launches step by step by those that reduce its variance most per second."""
 
     sampling: LaunchSampling
     wanted: float
@@ -177,7 +215,7 @@ class _Search:
         return self.sampling.variance(self.sampling.samples(self.taken))
 
     def add(self) -> bool:
-        """Add what pays most, if anything is to be added."""
+        """Add the launches that reduce the variance most per second; return whether any were added."""
         if relative_half_width(self.variance()) <= self.wanted:
             return False
         samples = self.sampling.samples(self.taken)
@@ -196,7 +234,7 @@ class _Search:
         return launches <= self.prices.launches and self.prices.of(launches, runs) <= self.prices.seconds
 
     def _seeds(self, samples: np.ndarray) -> np.ndarray:
-        """Launches each of which would take most from the variance by itself."""
+        """Return positions of the launches that would reduce the variance most, each alone."""
         cells = self.sampling.window.cells
         rest = np.flatnonzero(~self.taken)
         rest = rest[np.argsort(cells[rest], kind="stable")]
@@ -208,7 +246,7 @@ class _Search:
         return tried[best[gains[best] > 0]]
 
     def _wider(self, samples: np.ndarray, seeds: np.ndarray) -> Iterator[tuple[float, list[Run]]]:
-        """The first run with another number of every configuration, and what that gains by second."""
+        """Yield the gain per second, and the runs, if the first run takes one more number of each configuration."""
         first, *others = self.runs
         for number in np.unique(self.sampling.of_configuration[seeds]):
             run = Run(first.numbers | {int(number)})
@@ -219,7 +257,10 @@ class _Search:
                 yield gain / (count * self.launch_s), [run, *others]
 
     def _further(self, samples: np.ndarray, seeds: np.ndarray) -> Iterator[tuple[float, list[Run]]]:
-        """One run more: at each size of a product that grows, until it reaches the wanted error or pays less again."""
+        """Yield the gain per second, and the runs, with one more run of growing size.
+
+        The run grows until it reaches the wanted error, or until its gain per second falls clearly.
+        """
         sampling, best = self.sampling, 0.0
         pairs = {(sampling.kernels[row], int(sampling.of_kernel[row])) for row in seeds}
         kernels, numbers, gain, count = frozenset[str](), frozenset[int](), 0.0, 0

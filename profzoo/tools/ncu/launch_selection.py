@@ -1,12 +1,12 @@
-"""Selects the launches of a cell that ncu profiles: all configured ones, or as many as a budget pays for."""
+"""Selects the launches of a cell that ncu profiles: all requested ones, or as many as the time budget allows."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.plan_types import LaunchOptions, PlanOptions
 from profzoo.errors import DataError
 from profzoo.tools.communication_kernels import REPLAYED, user_expression
 from profzoo.tools.ncu import command as ncu
@@ -17,9 +17,15 @@ from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 @dataclass(frozen=True)
 class Selection:
-    """Launches to profile: their number, the configurations among them, the share of GPU time that these stand for.
+    """The launches to profile, and the options by which ncu selects them.
 
-    options: ncu's words that select them; further: those of each run more. error: of totals, as is expected.
+    Attributes:
+        launches: number of launches to profile.
+        configurations: number of launch configurations among them.
+        share: share of the window's GPU time that the selected configurations take, 0 to 1.
+        options: command-line options of ncu for the first run.
+        further: options of each additional run.
+        error: expected relative error of totals; None without an estimate.
     """
 
     launches: int
@@ -30,20 +36,24 @@ class Selection:
     error: float | None = None
 
 
-def select_candidates(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
+def select_candidates(options: LaunchOptions, name: str, census: pd.DataFrame) -> pd.DataFrame:
     """Return the launches that a section set may profile: only kernels that match `kernel_name`, if that is set."""
     if not options["kernel_name"] or ncu.launch_selection(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
     return _named(census, options["kernel_name"])
 
 
-def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+def select_configured(options: LaunchOptions, name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """Select the launches that the configuration requests, regardless of the budget.
 
-    options: the configuration's `ncu`; name: of the section set; launches: those that it may take, of the census.
+    Args:
+        options: the section `ncu` of the configuration.
+        name: name of the section set.
+        launches: rows of the census that the set may profile.
+        census: one row per launch of the window.
 
     Raises:
-        DataError: that is no launch.
+        DataError: no launch matches.
     """
     chosen = ncu.launch_selection(options, name)
     one_each = chosen in (ncu.SAMPLED, ncu.DISTINCT)
@@ -64,14 +74,18 @@ def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFr
 def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Selection:
     """Select the configurations with the most GPU time that can be profiled in at most `affordable` launches.
 
-    ncu takes one `--kernel-id`, a pattern of names and one of invocations: it profiles every chosen kernel at every
-    chosen invocation. So a configuration costs what it adds to that product, and the next in the order of their time
-    is taken as long as the product stays affordable.
+    `--kernel-id` holds one pattern of kernel names and one of invocation numbers, and ncu profiles every chosen kernel
+    at every chosen invocation. The cost of a configuration is therefore the number of launches by which this product
+    grows. Configurations are added in the order of their GPU time as long as the product stays affordable.
 
-    launches: those to choose from, in order; census: every launch of the window.
+    Args:
+        launches: rows of the census to choose from, in order.
+        census: one row per launch of the window.
+        affordable: most launches to profile.
 
-    Kernel b is launched with two grids, and a, which takes longest, as often. The second grid of b is at its second
-    invocation, at which a would be profiled too: three launches pay for a and b at their first, four for all.
+    Kernels a and b are launched twice each, b with two different grids. The second grid of b is its second invocation,
+    at which ncu would profile a too. With three launches, both kernels are profiled at their first invocation; four
+    launches suffice for all:
 
     >>> census = pd.DataFrame({"mangled": ["a", "b", "b", "a"], GPU_TIME: [50, 30, 15, 5]})
     >>> census[KEYS[1:]] = 1
@@ -90,7 +104,7 @@ def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordabl
     names: set[str] = set()
     numbers: set[int] = set()
     for key in times.sort_values(ascending=False, kind="stable").index:
-        # One at an invocation that is chosen already adds the least.
+        # An invocation number that is chosen already adds the fewest launches.
         number = next((one for one in invocations[key] if one in numbers), invocations[key][0])
         grown = names | {key[0]}, numbers | {number}
         if _profiled_by(*grown, last) <= affordable:
@@ -102,7 +116,7 @@ def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordabl
 
 
 def select_sample(
-    options: Mapping[str, Any],
+    options: PlanOptions,
     name: str,
     launches: pd.DataFrame,
     census: pd.DataFrame,
@@ -111,8 +125,10 @@ def select_sample(
 ) -> Selection:
     """Select one launch per configuration, and more launches until the expected error is as small as requested.
 
-    options, name, launches, census: as of whole. prices: what a run and a launch take, and may take in all. one_run:
-    whether there may be no more than one.
+    Args:
+        options, name, launches, census: as for select_configured.
+        prices: costs of a run and of a launch, and their limits.
+        one_run: whether all launches have to be profiled in a single run.
     """
     wider = not options["kernel_name"]
     found = launch_sampling.choose_launches(launches, ncu.parse_percent(options["error"]), prices, not one_run, wider)
@@ -129,8 +145,8 @@ def select_sample(
     )
 
 
-def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """Select all launches of the window, or of the requested kernels, in one run; arguments as in `select_sample`."""
+def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+    """Select all launches of the window, or of the requested kernels, in one run; arguments as for select_sample."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
     words = ["--kernel-name-base", "mangled", *named]
@@ -138,13 +154,13 @@ def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.Da
 
 
 def _of_each_configuration(numbers: Collection[int]) -> list[str]:
-    """ncu's words for these launches of every configuration."""
+    """Return ncu's options that select launches by their numbers within every configuration."""
     at = "|".join(str(number) for number in sorted(numbers))
     return ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", f":::^({at})$"]
 
 
 def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping[str, int]) -> int:
-    """Launches that ncu profiles of kernels of these names at these invocations; last: of each, how many it has.
+    """Return how many launches ncu profiles of these kernels at these invocations; last: launches of each kernel.
 
     >>> _profiled_by({"a", "b"}, {1, 3}, {"a": 5, "b": 2})
     3
@@ -153,7 +169,7 @@ def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping
 
 
 def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
-    """ncu's words for kernels of these names at these invocations."""
+    """Return ncu's options that select kernels of these names at these invocations."""
     which = "|".join(re.escape(name) for name in sorted(names))
     at = "|".join(str(number) for number in sorted(numbers))
     return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({at})$"]
@@ -162,7 +178,9 @@ def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
 def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     """Return the launches of the census that ncu profiles when it is given these options.
 
-    They are launches of each configuration, or those of some kernels and invocations.
+    Args:
+        census: one row per launch of the window, in order.
+        words: options that select launches, as in Selection.options.
     """
     if "--kernel-id" in words:
         *_, names, at = words[words.index("--kernel-id") + 1].split(":")
@@ -177,7 +195,7 @@ def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFram
 
 
 def _named(census: pd.DataFrame, expression: str) -> pd.DataFrame:
-    """The launches of kernels in whose mangled names an expression is found."""
+    """Return the launches of kernels whose mangled names contain a match of the regular expression."""
     names = re.compile(expression)
     return census[[names.search(name) is not None for name in census["mangled"]]]
 

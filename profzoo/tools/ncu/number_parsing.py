@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pandas as pd
 
-# In small letters, without the plural's.
+# Units of time, in lower case and without a plural's s.
 TIMES = {
     **dict.fromkeys(["ns", "nsec", "nsecond", "nanosecond"], 1),
     **dict.fromkeys(["us", "usec", "usecond", "microsecond", "\u00b5s", "\u03bcs"], 10**3),
@@ -14,18 +14,18 @@ TIMES = {
     **dict.fromkeys(["s", "sec", "second"], 10**9),
 }
 PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-# What ncu counts in, and may print thousands or millions of; other words for the same.
+# Units of which ncu may print thousands or millions, with other words for the same unit.
 COUNTED = {"bit", "block", "byte", "cycle", "flop", "hz", "inst", "op", "packet", "register", "request", "sector",
            "thread", "warp", "wavefront"}  # fmt: skip
 BYTES, PERCENT = "byte", "%"
 OTHER_WORDS = {"pct": PERCENT, "percent": PERCENT, "instruction": "inst"}
 BINARY = re.compile(r"([kmgtpe])i(b|bytes?)")
-# A multiple of what is not known, or of either bits or bytes.
+# Forms of a multiple whose unit is unknown, or may be bits or bytes.
 DOUBTFUL_UNIT = re.compile(r"[KMGTPE][a-z]+|[kmgtpe]b|.*seconds?")
 NUMBER = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
-# Digits and what separates them somewhere, but not as ncu does: 12,34 or 1.234,5 or 1 234.
+# Digits with separators as in other locales, but not as ncu prints them: 12,34 or 1.234,5 or 1 234.
 MISPRINTED = re.compile(r"[-+]?\d[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?")
-# What only another locale prints; what others mean thousands by, and English a thousandth; what only English prints.
+# Numbers that only another locale prints; ambiguous ones (1.234); numbers that only English prints.
 FOREIGN = re.compile(r"[-+]?[1-9]\d{0,2}([. '\u00a0\u202f]\d{3}){2,}(,\d+)?", re.ASCII)
 DOUBTFUL = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 ENGLISH = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?|[-+]?\d+\.(\d{1,2}|\d{4,})", re.ASCII)
@@ -36,20 +36,20 @@ LISTS = {"launch__tpc_enabled"}
 
 
 class ValueFormatError(ValueError):
-    """A column that cannot be read for certain; the message is what is wrong with it, without the file and its name."""
+    """A column cannot be read with certainty; the message says why, without the names of file and column."""
 
 
 def base_unit(unit: str) -> tuple[str, int]:
     """Return the unit without prefix, and the factor to it.
 
-    Times are in ns, and what is by time is by second. A unit that is not known is its own, as long as it does not look
-    like a multiple.
+    Times are converted to ns, and rates to values per second. An unknown unit stays as it is, unless it looks like a
+    multiple of a unit.
 
     >>> base_unit("Kbyte/block"), base_unit("us"), base_unit("cycle/nsecond")
     (('byte/block', 1000), ('ns', 1000), ('cycle/s', 1000000000))
 
     Raises:
-        ValueFormatError: it may be a multiple, and is not known.
+        ValueFormatError: the unit is unknown and may be a multiple.
     """
     counted, by, per = unit.partition("/")
     name, factor = ("ns", nanoseconds) if (nanoseconds := _nanoseconds(counted)) else _multiple(counted, unit)
@@ -62,13 +62,13 @@ def base_unit(unit: str) -> tuple[str, int]:
 
 
 def _nanoseconds(word: str) -> int | None:
-    """How many a unit of time is; None for other units."""
+    """Return how many ns a unit of time is; None for other units."""
     small = word.lower()
     return TIMES.get(small.removesuffix("s") if small.endswith("seconds") else small)
 
 
 def _multiple(word: str, unit: str) -> tuple[str, int]:
-    """The unit that a word is a multiple of, and how many."""
+    """Return the base unit of a word, and the factor to it."""
     if known := _counted(word):
         return known, 1
     if binary := BINARY.fullmatch(word.lower()):
@@ -81,7 +81,7 @@ def _multiple(word: str, unit: str) -> tuple[str, int]:
 
 
 def _counted(word: str) -> str | None:
-    """What ncu counts in by its one name, by whatever word; None for what it does not print multiples of."""
+    """Return the standard name of a unit in which ncu counts; None if ncu prints no multiples of it."""
     if word == "B":
         return BYTES
     small = word.lower()
@@ -98,9 +98,9 @@ def _unknown(unit: str) -> ValueFormatError:
 
 
 def find_foreign_number(printed: Iterable[str]) -> str | None:
-    """A number among what a page prints that shows another locale, or may; None where all are as ncu prints in English.
+    """Return a printed number that comes, or may come, from another locale; None if all numbers are in English format.
 
-    Of 1.234 alone nobody can say what it is. Where other numbers of the page are English, it is.
+    1.234 alone is ambiguous. It counts as English if other numbers of the page are clearly English.
 
     >>> pages = (["7", "1.234"], ["1,980,000", "1.234"], ["1.980.000", "7"])
     >>> tuple(map(find_foreign_number, pages))
@@ -114,12 +114,12 @@ def find_foreign_number(printed: Iterable[str]) -> str | None:
 
 
 def normalize_column(name: str, column: pd.Series, unit: str) -> tuple[pd.Series, str]:
-    """A metric's column with plain numbers in base units, empty where there is none, and that unit; as text.
+    """Return a metric's column as text with plain numbers in base units, empty for missing ones; and the base unit.
 
-    A column of words stays what it is.
+    A column of words stays as it is.
 
     Raises:
-        ValueFormatError: numbers as another locale prints them, a unit that is not known or none, a word that has one.
+        ValueFormatError: numbers are in the format of another locale; a unit is missing or unknown; or a word has one.
     """
     if NUMBER.fullmatch(unit) or (_none(unit) and unit):
         raise ValueFormatError(f"is in {unit!r}, which is no unit: the page is damaged, or its row of units is missing")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from profzoo.tools.ncu.quantity import Kind, Quantity, Sum
 
 GPU_TIME = "gpu__time_duration.sum"
-# Bytes of a sector, the least that caches move.
+# Bytes per sector, the smallest unit that caches transfer.
 SECTOR = 32
 
 
@@ -14,20 +14,23 @@ def _one(metric: str, factor: float = 1) -> tuple[Sum, ...]:
 
 
 def _flops(letter: str) -> tuple[Sum, ...]:
-    """Additions and multiplications count once, fused ones twice; threads that are switched off do not count."""
+    """Return the sums of operations: additions and multiplications count once, fused multiply-adds twice.
+
+    Predicated-off threads do not count.
+    """
     counted = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
     factors = {counted.format(f"{letter}{name}"): factor for name, factor in (("add", 1), ("mul", 1), ("fma", 2))}
     if letter != "f":
         return (Sum(factors),)
-    # GPUs from Blackwell on have instructions for two numbers at once.
+    # GPUs since Blackwell have instructions for two numbers at once.
     packed = {counted.format(f"f{name}2"): factor for name, factor in (("add", 2), ("mul", 2), ("fma", 4))}
     return Sum(factors | packed, since=10), Sum(factors)
 
 
 def _tensor(source: str, *results: str, since: float = 8) -> tuple[Sum, ...]:
-    """Operations of tensor cores, which GPUs before and after Hopper may count by result, and Hopper by source alone.
+    """Return the sums of tensor-core operations: by type of the result, or on Hopper by type of the source alone.
 
-    Before Ampere there are counts of instructions alone, of as many operations as the GPU and the shape say.
+    GPUs before Ampere count only instructions, whose number of operations depends on the GPU and on the shape.
     """
     counted = "sm__ops_path_tensor_src_{}.sum"
     by_result = {counted.format(f"{source}_dst_{result}"): 1.0 for result in results}
@@ -47,7 +50,7 @@ def _stalled(what: str, *reasons: str) -> Quantity:
 
 def _needed(what: str, *ways: str) -> Quantity:
     counted = "smsp__sass_data_bytes_mem_global_op_{}.sum"
-    # GPUs before Ampere copy nothing from global to shared memory by itself.
+    # GPUs before Ampere have no asynchronous copy from global to shared memory (LDGSTS).
     sums = [Sum({counted.format(way): 1 / SECTOR for way in ways}, since=8 if "ldgsts" in ways else 0)]
     if "ldgsts" in ways:
         sums.append(Sum({counted.format(way): 1 / SECTOR for way in ways if way != "ldgsts"}, before=8))
@@ -59,7 +62,7 @@ def _moved(unit: str, what: str, way: str) -> Quantity:
 
 
 def _either(whole: str) -> tuple[Sum, ...]:
-    """A metric as a whole, or loads and stores of it."""
+    """Return a metric, or else the sum of its loads and stores."""
     parts = {f"{whole.removesuffix('.sum')}_op_{way}.sum": 1.0 for way in ("ld", "st")}
     return (*_one(whole), Sum(parts))
 
@@ -68,7 +71,7 @@ def _of_time(what: str, *metrics: str) -> Quantity:
     return Quantity("%", what, tuple(Sum({metric: 1}) for metric in metrics), Kind.OF_TIME)
 
 
-# Metrics in proportion to the instructions that were issued, and to the cycles in which an SM had a warp.
+# Metrics in proportion to the issued instructions, and to the cycles in which an SM had a warp.
 ISSUED = (
     ("smsp__inst_issued.sum",),
     ("smsp__issue_active.sum",),
@@ -143,7 +146,7 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "multiprocessors": Quantity("SM", "of the GPU", _one("launch__sm_count"), Kind.OF_LAUNCH),
     "registers": Quantity("registers", "of a thread", _one("launch__registers_per_thread"), Kind.OF_LAUNCH),
-    # Copies from global to shared memory count among the loads of L1, and have asked for their bytes by themselves.
+    # L1 counts copies from global to shared memory among its loads, but their requested bytes are a separate metric.
     "load_needed_sectors": _needed("loads", "ld", "ldgsts"),
     "store_needed_sectors": _needed("stores", "st"),
     "load_sectors": _moved("sectors", "of 32 bytes by global loads", "ld"),
@@ -180,16 +183,16 @@ QUANTITIES: dict[str, Quantity] = {
     "stall_math_cycles": _stalled("of these, for an arithmetic pipe", "math_pipe_throttle"),
 }
 
-# Those that tables made before them lack.
+# Quantities that older tables lack.
 LATER = [
     *(name for name in QUANTITIES if name.endswith(("_sectors", "_requests", "_cycles"))),
     *("bank_conflicts", "shared_wavefronts"),
 ]
 
-# What adds up over launches; the others are means, each by what its kind says.
+# Quantities that add up over launches; the others are means, weighted by their kind.
 ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.kind is Kind.SUM]
 OF_LAUNCH = [name for name, quantity in QUANTITIES.items() if quantity.kind is Kind.OF_LAUNCH]
-# What tables are made of, which are numbers wherever they were collected.
+# Metrics from which quantities are derived; their values are numbers in every table.
 NUMBERS = {name for quantity in QUANTITIES.values() for one in quantity.sums for name in one.factors} | {
     name for quantity in QUANTITIES.values() for product in quantity.per for name in product
 }

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Kind(enum.Enum):
     """States how to combine the values of several launches.
 
-    SUM: they add up. RATIO: of two metrics that do, by the second. OF_TIME: a part of the elapsed time, by that.
-    OF_LAUNCH: the same in every launch of a configuration, and of several configurations together it says nothing.
+    SUM: values add up. RATIO: a quotient of two additive metrics; the mean is weighted by the second one. OF_TIME: a
+    share of the elapsed time; the mean is weighted by time. OF_LAUNCH: equal in all launches of a configuration, and
+    meaningless over several configurations.
     """
 
     SUM = enum.auto()
@@ -21,9 +22,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum of metrics (full names), each times a factor.
+    """A sum of metrics, each times a factor.
 
-    since, before: compute capabilities of the GPUs that have these metrics, as far as is known.
+    Attributes:
+        factors: factor by full name of the metric.
+        since, before: the metrics are known to exist on GPUs from compute capability `since` to below `before`.
     """
 
     factors: Mapping[str, float]
@@ -42,10 +45,16 @@ class Sum:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A sum of metrics; several sums where GPUs or sections differ, of which the first that was collected counts.
+    """A quantity of a launch, and how to derive it from ncu's metrics.
 
-    unit: of the value, in base units. what: one line for readers. per: of a ratio, what it is relative to, as metrics
-    whose product is in proportion to that; the first of which all are there counts, and time where none is.
+    Attributes:
+        unit: base unit of the value.
+        what: description in one line, for readers.
+        sums: sums of metrics that give the value on different GPUs or from different sections; the first one that was
+            collected counts.
+        kind: how the values of several launches are combined.
+        per: weights of a ratio: metrics whose product is in proportion to its denominator. The first product whose
+            metrics were all collected counts; without any, launches are weighted by time.
     """
 
     unit: str

@@ -28,14 +28,14 @@ CONFIGURATION = [
 ]  # fmt: skip
 LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
 SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
-# A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
-# matrices with another inner dimension: less is what one and the same launch varies by.
+# If the launches of a configuration differ by more than this factor in time, they are assumed to do different work,
+# such as matrix products with different inner dimensions. The time of a single launch varies by less.
 UNEVEN = 1.5
 NOISE = re.compile(r"==[A-Z]+== ")
 AGAIN = "delete its folder, and the next run prints the report again"
-# A page that is whole is as ncu prints the report, each time.
+# ncu would print an undamaged page in the same way again.
 ODD = "ncu would print it so again: report it, with the version of ncu"
-# Columns that a page has, with patterns of their cells; those of launches, which ranges do not have.
+# Required columns with regular expressions for their values; then columns of launches, which ranges lack.
 PAGE = {"ID": r"[0-9]+", "Kernel Name": r"(?s:.*)", "CC": r".*"}
 LAUNCHES = PAGE | {"Stream": r"[0-9]+"} | dict.fromkeys(["Grid Size", "Block Size"], r"\([0-9]+, [0-9]+, [0-9]+\)")
 # Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
@@ -43,15 +43,15 @@ CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler_
 
 
 def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The raw page of a report as `ncu --import X --page raw --csv` prints it.
+    """Read the raw page of a report as `ncu --import X --page raw --csv` prints it.
 
-    ranges: whether it is of ranges, which have no grid and no stream.
+    ranges: the page is about ranges, which have no grid and no stream.
 
-    Returns: a row a launch, all values as text, those of metrics as plain numbers in base units, whatever units were
-    printed, and empty where there is none; the base unit of each column that has one.
+    Returns: one row per launch, all values as text; metrics are plain numbers in base units, or empty. And the base
+    unit of each column that has one.
 
     Raises:
-        DataError: there is no table, or it has no launch, or a value cannot be read for certain.
+        DataError: there is no table, it has no launch, or a value cannot be read with certainty.
     """
     frame, units = _page(path, PAGE if ranges else LAUNCHES)
     # Lists of numbers look like numbers of other locales.
@@ -65,7 +65,7 @@ def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict
             printed = units.get(name, "")
             frame[name], unit = normalize_column(name, frame[name], printed)
             if name in ncu.SHARED_MEMORY and base_unit(printed)[1] != 1:
-                # A multiple is rounded, and launch configurations are told apart and joined by it.
+                # ncu rounds multiples of units, but launch configurations are compared by these values.
                 raise ValueFormatError(
                     f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"
                 )
@@ -78,9 +78,12 @@ def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict
 
 
 def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The launches of a page by their number, all as printed, and what is printed as the unit of each column.
+    """Return the launches of a page by their number, with values as printed, and the printed unit of each column.
 
-    required: columns that it must have, with a pattern of their cells.
+    required: required columns, each with a regular expression for its values.
+
+    Raises:
+        DataError: the page is damaged, or lacks a column.
     """
     # ncu mixes lines such as ==PROF== into the output of some commands.
     lines = [line for line in reading.lines(text_files.read_text(path, AGAIN)) if not NOISE.match(line)]
@@ -101,15 +104,15 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
         if len(other):
             what, held = "launch" if name == "ID" else name, frame.loc[other[0], name]
             more = "the page is damaged, or holds more than one table"
-            raise DataError(f"{path}: row {other[0] + 1} is of {what} {held!r}: {more}")
+            raise DataError(f"{path}: row {other[0] + 1} has {what} {held!r}: {more}")
     frame = frame.sort_values("ID", key=lambda numbers: numbers.astype("int64"), ignore_index=True)
     if frame["ID"].duplicated().any():
-        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} is there twice: {AGAIN}")
+        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} occurs twice: {AGAIN}")
     return frame, {name: unit for name, unit in zip(heading, units, strict=True) if unit}
 
 
 def _metrics(raw: pd.DataFrame) -> list[str]:
-    """The columns of a raw page that ncu collected."""
+    """Return the columns of a raw page that hold collected metrics."""
     return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
 
 
@@ -119,13 +122,14 @@ def tidy_launches(
     """Make the exported table of one section set.
 
     Args:
-        mangled: raw page with mangled kernel names; units: its units.
+        mangled: raw page with mangled kernel names.
+        units: units of this page.
         demangled: raw page of the same report with demangled names.
-        counts: launches of each launch configuration in the window, indexed by CONFIGURATION; None where the
-            rows themselves are all of them.
+        counts: number of launches of each launch configuration in the window, indexed by CONFIGURATION; None if the
+            rows are all launches of the window.
 
-    Returns: a row a profiled launch, LEADING columns, then every metric that ncu collected as a plain number in
-    base units (text where it is no number); the unit of each metric.
+    Returns: one row per profiled launch, with LEADING columns and then every collected metric, as a plain number in
+    base units or as text; and the unit of each metric.
     """
     frame = pd.DataFrame({"id": mangled["ID"].astype("int64"), "mangled": mangled["Kernel Name"]})
     frame["kernel"] = demangled.set_index("ID")["Kernel Name"].reindex(mangled["ID"]).to_numpy()
@@ -149,7 +153,8 @@ def tidy_launches(
 def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
     """Make the exported table of a section set under range replay: one row per range and step of the window.
 
-    Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
+    Returns: columns `id`, `range`, `step` (in the window, from 0), then every metric as a number in base units; and the
+    unit of each metric.
     """
     stacks = _opened(raw, (WINDOW, STEP, *LAUNCHING))
     inside = stacks.map(lambda stack: WINDOW in stack)
@@ -170,9 +175,9 @@ def count_configurations(census: pd.DataFrame) -> pd.Series:
 
 
 def find_other_kernels(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
-    """Functions of kernels in one exported table of a cell that the census of its launches, another run, lacks.
+    """Return the functions of kernels in an exported table that the census, which is another run, lacks.
 
-    There are none but where a library chose another algorithm than in the census, as cuDNN may.
+    There are such kernels only if a library, such as cuDNN, chose another algorithm than in the census.
     """
     new = table[~table["mangled"].isin(census["mangled"])]
     return list(dict.fromkeys(new["function"]))
@@ -192,15 +197,15 @@ def any_in_step(raw: pd.DataFrame) -> bool:
 
 
 def _opened(raw: pd.DataFrame, names: Sequence[str]) -> pd.Series:
-    """Of each launch the open ranges of these names, outermost first; those of the program itself are left out."""
+    """Return the open ranges with these names of each launch, outermost first; the program's own are left out."""
     column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
     stacks = pd.Series([""] * len(raw), index=raw.index) if column is None else raw[column]
-    # Earlier reports have plain names: in the project's domain, which ncu always names, nothing else goes by them.
+    # Earlier reports have plain names. ncu always prints the domain, and only profzoo's ranges are in its domain.
     return stacks.str.findall(rf'(?<![^\s,])"{DOMAIN}:(?:{PREFIX})?({"|".join(names)}):')
 
 
 def function_name(kernel: str) -> str:
-    """The bare name of a kernel: no return type, namespace, template arguments or parameters.
+    """Return the bare name of a kernel: no return type, namespace, template arguments or parameters.
 
     >>> function_name("void at::native::vectorized_elementwise_kernel<4, at::Add<float>>(int, T2)")
     'vectorized_elementwise_kernel'

@@ -33,7 +33,7 @@ OWN_OPTIONS = {
     "--nvtx": "nothing, it is always on",
     "--nvtx-push-pop-scope": "nothing, it is always process",
 }
-OTHER_LAUNCHES = "profiles other launches than the workflow takes it to, so that they are matched with the wrong ones"
+OTHER_LAUNCHES = "profiles other launches than the workflow expects, so results would be matched with wrong launches"
 NOTHING = "profiles nothing"
 OTHER_OPTIONS = "gives options that the workflow does not see"
 # Why each of the others is refused. Of some the value matters, but all values that do no harm are ncu's defaults.
@@ -50,10 +50,10 @@ REFUSED = {
     "--disable-profiler-start-stop": f"{OTHER_LAUNCHES}; warmup and window say which steps are profiled",
     "--app-replay-match": f"{OTHER_LAUNCHES} where it is `name`; set ncu.replay to kernel if launches differ",
     "--app-replay-mode": f"{OTHER_LAUNCHES} where it is `relaxed`; set ncu.replay to kernel if launches differ",
-    "--kill": "ends the program before it has left what the workflow needs; drop it",
+    "--kill": "ends the program before it has written the files that the workflow needs; drop it",
     "--config-file-path": f"{OTHER_OPTIONS}; give them in ncu.extra or ncu.sets",
     "--mode": f"{NOTHING} of the cell where it waits for another ncu; drop it",
-    "--hostname": f"{NOTHING} of the cell, but what runs elsewhere; drop it",
+    "--hostname": f"{NOTHING} of the cell, but a program on another machine; drop it",
     "--mps": "profiles processes that the workflow did not start; drop it",
     "--open-in-ui": "opens a window; open the report once it is there",
     "-h": NOTHING,
@@ -69,7 +69,7 @@ REFUSED = {
     "--query-metrics-mode": NOTHING,
     "--query-metrics-collection": NOTHING,
     "--chips": NOTHING,
-    "--section-folder-restore": "changes files of ncu; run ncu with it by itself",
+    "--section-folder-restore": "changes files of ncu; run ncu with it outside the workflow",
 }
 # Others, which those begin with.
 WHOLE = ("--config-file", "--section-folder")

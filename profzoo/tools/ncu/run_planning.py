@@ -1,12 +1,12 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.plan_types import Plan, PlanOptions, ReplacedSample
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
@@ -14,7 +14,7 @@ from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import cost_history, cost_probe, launch_sampling, launch_selection
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu.census import read_untold_reason
-from profzoo.tools.ncu.costs import Cost
+from profzoo.tools.ncu.costs import Cost, Costs
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
 from profzoo.tools.ncu.launch_sampling import RunPrices
 from profzoo.tools.ncu.launch_selection import Selection
@@ -73,13 +73,13 @@ class _Estimate:
 
 
 def plan_collection(
-    options: Mapping[str, Any],
+    options: PlanOptions,
     name: str,
     census: pd.DataFrame,
     start_s: float,
     price: Cost,
-    costs: Mapping[str, Any],
-) -> dict[str, Any]:
+    costs: Costs,
+) -> Plan:
     """Plan how to collect a section set of a cell, and estimate how long that takes.
 
     Args:
@@ -102,7 +102,7 @@ def plan_collection(
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     runs = 1 + len(chosen.further)
-    return {
+    planned: Plan = {
         "set": name,
         "replay": replay,
         "launches": chosen.launches,
@@ -118,18 +118,18 @@ def plan_collection(
         "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
         "budget": options["budget"],
         "options": _words(replay, chosen),
-        **({"instead_of": instead} if instead else {}),
     }
+    return {**planned, "instead_of": instead} if instead else planned
 
 
 def _chosen(
-    options: Mapping[str, Any],
+    options: PlanOptions,
     name: str,
     estimate: _Estimate,
     launches: pd.DataFrame,
     whole: Selection,
     census: pd.DataFrame,
-) -> tuple[str, Selection, Mapping[str, Any] | None]:
+) -> tuple[str, Selection, ReplacedSample | None]:
     """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
     set may take, and what is asked for of them."""
     asked, budget = ncu.replay_mode(options, name), options["budget"]
@@ -154,8 +154,10 @@ def _chosen(
     if (sample.launches == len(launches) and runs == 1) or took < (1 - LEAST_SAVED_SHARE) * every_s or every_s > limit:
         return replay, sample, None
     # Starting ncu again may cost as much as launches that say nothing new.
-    instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
-    return every, launch_selection.select_all(options, launches, census), instead | {"estimate_s": round(took, 3)}
+    instead = ReplacedSample(
+        launches=sample.launches, runs=runs, error=round(sample.error or 0.0, 5), estimate_s=round(took, 3)
+    )
+    return every, launch_selection.select_all(options, launches, census), instead
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
@@ -177,7 +179,7 @@ def most_launches(configurations: int, error: float) -> int:
     return int(wide * max(REFERENCE_ERROR / error, 1.0))
 
 
-def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:
+def _affordable(estimate: _Estimate, replay: str, limit: float, options: PlanOptions, name: str) -> int:
     """Return how many launches the budget pays for, or raise DataError if none; name: of the section set."""
     launches = estimate.affordable(replay, limit)
     if launches < 1:
@@ -189,7 +191,7 @@ def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping
     return launches
 
 
-def describe_plan(planned: Mapping[str, Any]) -> str:
+def describe_plan(planned: Plan) -> str:
     """Describe the plan in one line."""
     of = planned["configurations_of_window"]
     what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
@@ -208,7 +210,7 @@ def describe_plan(planned: Mapping[str, Any]) -> str:
     )
 
 
-def _instead(planned: Mapping[str, Any]) -> str:
+def _instead(planned: Plan) -> str:
     """Explain why all launches are profiled although a sample was requested."""
     if not (sample := planned.get("instead_of")):
         return ""
@@ -216,7 +218,7 @@ def _instead(planned: Mapping[str, Any]) -> str:
     return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
 
 
-def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, Any]) -> float:
+def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Costs) -> float:
     """Estimate the seconds of a process under ncu without profiled launches, from the wall time of the census run.
 
     >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
@@ -228,7 +230,7 @@ def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, An
 
 
 def main(
-    options: Mapping[str, Any],
+    options: PlanOptions,
     name: str,
     census: str,
     sidecar: str,
@@ -254,6 +256,6 @@ def main(
     )
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
     if told and (untold := read_untold_reason(told)):
-        planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
+        planned |= {"census_note": f"ncu recorded the launches itself, as the trace of nsys cannot: {untold}"}
     say(describe_plan(planned))
     write_json(planned, path)

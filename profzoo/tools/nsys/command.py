@@ -3,13 +3,16 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import external_programs
 from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools import extra_options
 from profzoo.tools.nsys.refused_options import REFUSED
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import NsysSettings
 
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
@@ -20,7 +23,7 @@ INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --ve
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
 NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={make_nvtx_name(WINDOW)}@{DOMAIN}")
-# Present report names, with what they were called before nsys 2023.
+# Current names of reports, with their names before nsys 2023.
 REPORTS = {
     "cuda_api_gpu_sum": "apigpusum",
     "cuda_api_sum": "cudaapisum",
@@ -77,7 +80,7 @@ OWN_OPTIONS = {
 }
 
 
-def options(nsys: Mapping[str, Any]) -> list[str]:
+def options(nsys: "NsysSettings") -> list[str]:
     """Return the options of `nsys profile`, except the report's name, as the current release spells them."""
     words = [
         "--force-overwrite=true",
@@ -102,13 +105,13 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
     if nsys["pytorch"] != "none":
         words.append(f"--pytorch={nsys['pytorch']}")
     if nsys["modules"]:
-        # nsys has no option of its own for what the program is to mark.
+        # nsys has no option for ranges that the measured program itself opens.
         words.append("--env-var=PROFZOO_MODULES=1")
     return words + nsys["extra"]
 
 
 def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """Return the nsys command with its options and report; several processes get a report each, named by host and rank.
+    """Return the nsys command with its options and report; each of several processes gets a report by host and rank.
 
     >>> wrap_command(["--sample=none"], {"report": Path("x.nsys-rep")}, 1)
     ['nsys', 'profile', '--sample=none', '--output', 'x.nsys-rep']
@@ -118,12 +121,12 @@ def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: in
 
 
 def output_files(made: Mapping[str, Path]) -> list[Path]:
-    """The report and its export; of several processes, what there is of each is known when they are read."""
+    """Return the report and its export; the files of several processes are checked when they are read."""
     return [] if "ranks" in made else [made["report"], _exported(made)]
 
 
 def arrange_outputs(made: Mapping[str, Path]) -> None:
-    """Give the export its name; what the first of several processes did stands for the cell."""
+    """Give the export its name; the first of several processes represents the cell."""
     if "ranks" not in made:
         _exported(made).rename(made["sqlite"])
         return
@@ -150,10 +153,10 @@ def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
 
 
 def adapt_options(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
-    """The options in the words of the nsys whose `nsys profile --help` this is, for a machine with or without a GPU.
+    """Return the options as the nsys with this `nsys profile --help` spells them; gpu: whether there is a GPU.
 
     Raises:
-        ConfigError: an option that this nsys does not offer under any name.
+        ConfigError: this nsys does not offer an option under any name.
     """
     adapted: list[str] = []
     for word in words:
@@ -183,16 +186,16 @@ def current_names(reports: Sequence[str]) -> list[str]:
 
 
 def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
-    """The reports under the names that the nsys with this `nsys stats --help-reports` knows."""
+    """Return the reports under the names in this `nsys stats --help-reports`."""
     known = set(help_text.replace("[", " ").split())
     return [name if name in known or REPORTS[name] not in known else str(REPORTS[name]) for name in reports]
 
 
-def check_settings(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of nsys with present names of reports; nothing in it that nsys would refuse or do otherwise.
+def check_settings(nsys: "NsysSettings") -> "NsysSettings":
+    """Check the configuration of nsys and return it with current names of reports.
 
     Raises:
-        ConfigError: an unknown report, a combination that nsys does not support, an option given twice.
+        ConfigError: a report is unknown, nsys does not support a combination, or an option is given twice.
     """
     nsys = {**nsys, "reports": current_names(nsys["reports"])}
     for report in nsys["reports"]:

@@ -42,7 +42,7 @@ def check_importer() -> Finding:
     """Check whether nsys can write a report, by tracing a program that does nothing."""
     name = "nsys importer"
     if not shutil.which(PROGRAM):
-        return Finding(name, "not checked, which takes nsys", "see nsys above")
+        return Finding(name, "not checked, because this needs nsys", "see nsys above")
     left, answer = _traced("pass", "--trace=osrt")
     if left:
         return Finding(name, "works (traced one process)")
@@ -62,8 +62,8 @@ def check_nvtx() -> Finding:
         return Finding("nvtx", f"{version}, seen by nsys")
     printed = answer.stdout + answer.stderr
     if answer.returncode or doctor_checks.match_cause(printed, FAILURES):
-        return Finding("nvtx", f"{version}, not known whether this nsys sees its ranges", _failed(answer))
-    advice = "take the present Nsight Systems, or a release of nvtx from the time of this one"
+        return Finding("nvtx", f"{version}, unknown whether this nsys sees its ranges", _failed(answer))
+    advice = "install the current Nsight Systems, or a release of nvtx as old as this one"
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
 
 
@@ -74,7 +74,7 @@ def _failed(answer: subprocess.CompletedProcess[str]) -> str:
         return known
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     if answer.returncode == external_programs.TIMED_OUT and lines:
-        return f"{lines[-1]}: look again when this machine has less to do"
+        return f"{lines[-1]}: check again when this machine is less busy"
     return f"nsys failed (exit code {answer.returncode}): {lines[-1] if lines else 'it printed nothing'}"
 
 

@@ -17,11 +17,11 @@ def main(
 ) -> None:
     """Read the export and its sidecar, write both CSV and the table's sidecar.
 
-    The table's sidecar is the report's and, where a whole run was traced, `traced_steps`: how many whole steps of the
-    window the trace holds, which are those that per-step values are of.
+    The table's sidecar is a copy of the report's. If a whole run was traced, it also has `traced_steps`: the number of
+    complete steps of the window in the trace, from which values per step are computed.
 
     Raises:
-        DataError: there is no launch although the cell ran on a GPU.
+        DataError: the trace has no launch although the cell ran on a GPU.
     """
     facts = read_json(report_sidecar, {"capture": fact.TEXT, "device_type": fact.TEXT, "steps?": fact.COUNT})
     whole_run = facts["capture"] == "run"
@@ -44,7 +44,7 @@ def main(
 
 
 def _of_steps(held: int, ran: int, begins: bool, lacking: str | None) -> Iterator[str]:
-    """What there is to say of the steps that a trace holds; ran: in the window; lacking: why there is none."""
+    """Return notes on the steps that a trace holds; ran: steps of the window; lacking: why there are none, or None."""
     if lacking:
         yield f"the trace {lacking}"
     elif held < ran:

@@ -29,7 +29,7 @@ def find_damage(path: Path) -> str | None:
     """Describe damage to the file and its remedy, or return None; cached as long as the file is unchanged.
 
     Raises:
-        sqlite3.Error, OSError: it cannot be read at all.
+        sqlite3.Error, OSError: the file cannot be read at all.
     """
     state = path.stat()
     return _damage(path, state.st_mtime_ns, state.st_size)
@@ -47,7 +47,7 @@ def exporting_version(database: sqlite3.Connection) -> str:
 
 
 def _wrong(database: sqlite3.Connection, table: str) -> str | None:
-    """Which row of a table holds what it cannot, and what to do; None also where there is no such table."""
+    """Return which row of a table has an impossible value, and what to do; None if all are sound, or no table."""
     holds = list(_conditions(table, existing_columns(database, table)))
     together = " AND ".join(f"({condition})" for _, condition, _ in holds)
     if not holds or not database.execute(f"SELECT 1 FROM {table} WHERE NOT ({together}) LIMIT 1").fetchone():
@@ -60,7 +60,7 @@ def _wrong(database: sqlite3.Connection, table: str) -> str | None:
             (of,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
             value = "is NULL" if row[2] == "null" else f"is {str(row[1])[:40]!r} ({row[2]})"
             said = f"{column} in row {row[0]} of {table} {value}, which is no {expected}"
-            # Whatever happens to a file does not turn numbers into NULL, nor most rows of a table into others.
+            # Damage does not turn numbers into NULL, nor change most rows of a table: nsys must have written these.
             if row[2] == "null" or (2 * many > of > 1):
                 return f"{said}, as in {many} of {of} rows: {exporting_version(database)} wrote it so, {OTHER}"
             return f"{said}: {ONCE}"
@@ -68,7 +68,7 @@ def _wrong(database: sqlite3.Connection, table: str) -> str | None:
 
 
 def _conditions(table: str, columns: set[str]) -> Iterator[tuple[str, str, str]]:
-    """What holds of each sound row: the column, the condition in SQL, and what was expected in words."""
+    """Yield the conditions of a sound row: the column, the condition in SQL, and the expected value in words."""
     for name, column in READ[table].items():
         if name in columns:
             # Text is larger than any number.

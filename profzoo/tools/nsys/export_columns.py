@@ -1,8 +1,8 @@
 """Declares which columns of an nsys export (SQLite) are read: what each may hold, and whether it may be NULL or absent.
 
-Columns that are not declared are never looked at, so that a release of nsys may add as many as it likes. The
-declarations follow the schema that NVIDIA documents for exports 3.7 (nsys 2023.4) to 3.25 (2026.2); exports of schema 2
-declare every column NOT NULL, and have 0 or an empty text where later ones have NULL.
+Other columns are never read, so a release of nsys may add any. The declarations follow the schema that NVIDIA documents
+for exports 3.7 (nsys 2023.4) to 3.25 (2026.2). Exports of schema 2 declare every column NOT NULL; they have 0 or an
+empty text where later exports have NULL.
 """
 
 import sqlite3
@@ -19,9 +19,9 @@ NO_CALL, NO_ACTIVITY = -1, -2
 
 @dataclass(frozen=True)
 class Column:
-    """Whole numbers from `least` to `most` that a column may hold.
+    """A column of integers from `least` to `most`.
 
-    null: whether it may be NULL. missing: whether an export may be without the column. instead: what is read then.
+    null: a value may be NULL. missing: an export may lack the column. instead: value to read in these cases.
     """
 
     most: int
@@ -93,9 +93,9 @@ def existing_columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def sql_for_numbers(database: sqlite3.Connection, table: str, names: Sequence[str], alias: str = "") -> dict[str, str]:
-    """How SQL reads declared columns of a table as whole numbers, by column: never NULL, also of a missing column.
+    """Return SQL expressions that read declared columns as integers, by column; NULL and missing columns are replaced.
 
-    alias: of the table, in a query of several.
+    alias: alias of the table in a query of several tables.
     """
     has, declared = existing_columns(database, table), READ[table]
     found = {}

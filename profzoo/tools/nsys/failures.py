@@ -10,12 +10,12 @@ CAUSES: Sequence[tuple[str, str]] = (
     ),
     (
         r"Local Endpoint is not available|Connection to Agent lost",
-        "nsys did not get in touch with the agent that it starts, or lost it, which happens on a busy machine: run it "
+        "nsys did not reach the agent that it starts, or lost it, which happens on a busy machine: run it "
         "again, on a quieter one or with `--retries 2`",
     ),
     (
         r"(?s) per step, .*\nGenerated:\s*\Z",
-        "nsys never saw the program's window open, and left no report: where there is no GPU, one that is older than "
-        "the nvtx here cannot read its ranges (`snakemake doctor` looks): take the present Nsight Systems",
+        "nsys never saw the program's window open, and left no report: without a GPU, an nsys that is older "
+        "than this nvtx cannot read its ranges (`snakemake doctor` checks this): install the current Nsight Systems",
     ),
 )

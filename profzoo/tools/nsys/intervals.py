@@ -31,7 +31,7 @@ def intersect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the time that both sets cover."""
     if not len(first) or not len(second):
         return np.empty((0, 2), dtype=np.int64)
-    # Each of `first` meets those of `second` that end after it begins and begin before it ends.
+    # An interval of `first` meets the intervals of `second` that end after its begin and begin before its end.
     low = np.searchsorted(second[:, 1], first[:, 0], side="right")
     high = np.searchsorted(second[:, 0], first[:, 1], side="left")
     counts = np.maximum(high - low, 0)

@@ -27,11 +27,13 @@ def read_launches(
 ) -> pd.DataFrame:
     """Return one row per kernel launch or launch of a CUDA graph that was traced as a whole.
 
-    Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
-    the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
-    began: `launched` is then -1 less its start. Where asked for when they began, their `start`, and the number of the
-    CUDA graph's `node` that launched each, 0 for none; for how kernels are placed, their `start`, their `stream` and
-    the `correlation` of their call; a graph has stream -1.
+    Columns: PACKS, the packed launch configuration; `launched`, the start of the launching call in ns; `process`; `ns`,
+    the time on the GPU; `graph`, the number of the graph, -1 for a kernel. If the call was not traced, `launched` is
+    -1 minus the start on the GPU.
+
+    Args:
+        placed: add `start` in ns, `stream` (-1 for a graph), and `correlation` of the launching call.
+        began: add `start` in ns, and `node`, the number of the node of a CUDA graph, 0 for none.
     """
     graphs = _of_graphs(database, tables)
     if placed:
@@ -69,9 +71,9 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, be
 
 
 def _packed(database: sqlite3.Connection) -> dict[str, str]:
-    """How SQL packs the launch configuration of a kernel of the table `k`, by PACKS.
+    """Return SQL expressions that pack the launch configuration of a kernel in table `k`, by name in PACKS.
 
-    A kernel without a mangled name goes by its demangled one.
+    A kernel without a mangled name is identified by its demangled name.
     """
     names = [column for group in PACKED for _, column, _ in group]
     read = sql_for_numbers(database, KERNEL_TABLE, names, "k") | {"mangledName": _identity(database, "k")}
@@ -83,13 +85,13 @@ def _packed(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def _identity(database: sqlite3.Connection, alias: str) -> str:
-    """How SQL tells kernels apart: the number of the mangled name, or where there is none of the demangled one."""
+    """Return the SQL expression that identifies a kernel: number of its mangled name, or else of its demangled name."""
     mangled = sql_for_numbers(database, KERNEL_TABLE, ["mangledName"], alias)["mangledName"]
     return f"coalesce(nullif({mangled}, 0), {alias}.demangledName)"
 
 
 def _fetched(database: sqlite3.Connection, columns: dict[str, str], source: str) -> pd.DataFrame:
-    """Whole numbers that SQLite computes, by column."""
+    """Return integers that SQLite computes; columns: SQL expression by column."""
     cursor = database.execute(f"SELECT {', '.join(columns.values())} {source}")
     return pd.DataFrame(read_integers(cursor).reshape(-1, len(columns)), columns=list(columns))
 
@@ -131,9 +133,12 @@ def unpack_configurations(table: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tuple[str, str, str]]:
-    """Of each kernel, by the number that tells it apart in PACKS: the mangled name, the demangled and the short one.
+    """Return (mangled, demangled, short) names of each kernel, by the number that identifies it in PACKS.
 
-    The mangled name is empty where the trace does not have it.
+    The mangled name is empty if the trace does not have it.
+
+    Raises:
+        DamagedError: a name is missing from the export.
     """
     if KERNEL_TABLE not in tables:
         return {}
@@ -155,7 +160,7 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
 def find_ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
     """Return, per launch, 1 + the index in LAUNCHING of the range open at the launching call; 0 if none was open."""
     codes = np.append(parts["name"].map(LAUNCHING.index).to_numpy(dtype=np.int8) + 1, 0)
-    # The last is what an index of -1 finds.
+    # An index of -1 finds the last element, which means no range.
     return codes[_open_at(launches["launched"].to_numpy(), launches["process"].to_numpy(), parts)]
 
 
@@ -176,9 +181,9 @@ def launch_times(launches: pd.DataFrame) -> np.ndarray:
 
 
 def _open_at(moments: np.ndarray, process: np.ndarray, ranges: pd.DataFrame) -> np.ndarray:
-    """At each moment of a process, the position of its range that was open, -1 where none was.
+    """Return, per moment (ns) of a process, the position of the range that was open; -1 if none was.
 
-    Such ranges follow one another without overlap, so the last one that began before is the only candidate.
+    The ranges of a process do not overlap, so the last one that began before is the only candidate.
     """
     found = np.full(len(moments), -1)
     for one, at in ranges.groupby("process").indices.items():

@@ -17,8 +17,8 @@ def read_step_launches(path: str | Path, whole_run: bool = False, with_calls: bo
     """Return one row per kernel launch in the steps of `read_window_steps`, by process and then by time.
 
     Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
-    open when it was launched; `stream`, and the launch configuration. Kernels that a CUDA graph launched, at one
-    moment, come in the order in which they began; graphs that were traced whole are left out.
+    open when the kernel was launched; `stream`; and the launch configuration. A CUDA graph launches its kernels at one
+    moment; these are in the order in which they began. Graphs that were traced as a whole are left out.
 
     with_calls: whether to add the `correlation` of the launching call, which is unique within a process.
 

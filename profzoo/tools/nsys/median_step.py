@@ -1,9 +1,9 @@
 """Reads one typical step of an nsys export (SQLite): ranges and calls of the CPU, the GPU's streams, gaps by cause."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -18,15 +18,37 @@ COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the de
 MOST = 5000
 
 
-def read_typical_step(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
-    """The step of the median length of the first process that ran steps, but for the window's first; None of no step.
+# Start and length in ns, the place of a name or cause, and of operations how many were merged.
+Span = Sequence[int]
 
-    whole_run: whether more was traced than the window, of which only whole steps count.
 
-    Returns: `step`, its place; `steps`, of how many; `ns`, how long it took until CPU and GPU were done; `names`; then
-    rows of whole numbers, the first two their start, in ns from the step's, and how long they took: `ranges` (name),
-    `calls` (name), `streams`, by stream (name, how many were merged into it), and `gaps` (place of the cause in
-    steps.CAUSES; together they take as long as all gaps of that cause). A name is a place in `names`.
+class Timeline(TypedDict):
+    """One step in time; starts are relative to the step's start, and names are places in `names`."""
+
+    # Number of the step, from 1, and how many there are.
+    step: int
+    steps: int
+    # How long the step took in ns, until CPU and GPU were done.
+    ns: int
+    names: Sequence[str]
+    ranges: Sequence[Span]
+    calls: Sequence[Span]
+    # By stream.
+    streams: Mapping[str, Sequence[Span]]
+    # By cause, a place in steps.CAUSES.
+    gaps: Sequence[Span]
+
+
+def read_typical_step(path: str | Path, whole_run: bool = False) -> Timeline | None:
+    """Return the step of median length of the first process, without the window's first step; None without steps.
+
+    whole_run: the trace holds more than the window; only whole steps count.
+
+    Returns: `step`, the number of the step, from 1; `steps`, the number of all steps; `ns`, the time until CPU and GPU
+    had finished the step; `names`; and lists of rows. Each row begins with its start and duration in ns, counted from
+    the step's begin. Rows of `ranges` and `calls` continue with a name. `streams` holds a list per stream, whose rows
+    continue with a name and the number of merged operations. Rows of `gaps` continue with an index into steps.CAUSES;
+    merged gaps of a cause take as long as all its gaps. A name is an index into `names`.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -66,7 +88,7 @@ def read_typical_step(path: str | Path, whole_run: bool = False) -> dict[str, An
 
 
 def _median(steps: pd.DataFrame) -> int:
-    """The place of the step of the median length, the first left out where there are more."""
+    """Return the position of the step of median length; the first step is left out if there are several."""
     length = (steps["end"] - steps["start"]).to_numpy(dtype=float)
     if len(length) > 1:
         length[0] = np.inf
@@ -75,7 +97,7 @@ def _median(steps: pd.DataFrame) -> int:
 
 
 def _operations(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
-    """What the GPU did: start, end, stream, name, the demangled one of kernels."""
+    """Return one row per GPU operation: start and end in ns, stream, name (of kernels the demangled one)."""
     queries = {
         KERNEL_TABLE: "SELECT start, end, streamId, (SELECT value FROM StringIds WHERE id = demangledName)",
         "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, streamId, copyKind",
@@ -91,7 +113,7 @@ def _operations(database: sqlite3.Connection, tables: set[str], process: int) ->
 
 
 def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
-    """CUDA calls of the CPU: start, end, name without its version."""
+    """Return one row per CUDA call of the CPU: start and end in ns, and the name without its version."""
     rows: Sequence[tuple] = []
     if CALL_TABLE in tables:
         rows = database.execute(
@@ -104,19 +126,19 @@ def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.
 
 
 def _within(table: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
-    """The rows that begin in a span, by start, what holds others before these, whatever the order of rows."""
+    """Return the rows that begin in a span, by start; of rows with equal starts, the longer one comes first."""
     inside = table[(table["start"] >= begin) & (table["start"] < end)]
     return inside.sort_values(["start", "end", "name"], ascending=[True, False, True])
 
 
 def _fewer(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows, those of a name that begin in the same slot of time as one where there are more than MOST."""
+    """Return at most about MOST rows: if there are more, rows that begin in the same slot of time are merged."""
     table = table.assign(merged=1)
     if len(table) <= MOST:
         return table
     begin, end = table["start"].min(), table["end"].max()
     slot = (table["start"] - begin) * (MOST // 2) // max(end - begin, 1)
-    # Of a slot the name that took longest stands for all.
+    # A merged row has the name of its longest row.
     longest = (table["end"] - table["start"]).groupby(slot).transform("max") == table["end"] - table["start"]
     names = table[longest].groupby(slot[longest])["name"].first()
     found = table.groupby(slot).agg(start=("start", "min"), end=("end", "max"), merged=("merged", "sum"))
@@ -124,9 +146,9 @@ def _fewer(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gaps(causes: Sequence[np.ndarray], begin: int, end: int) -> list[list[int]]:
-    """Start, time and cause of each gap; those of a cause in one slot of time added up, where there are more than MOST.
+    """Return [start, duration, cause] of each gap in ns; if there are more than MOST, gaps in a slot are added up.
 
-    causes: of each the gaps' starts and ends, (n, 2) in ns.
+    causes: for each cause, starts and ends of its gaps in ns, shape (n, 2).
     """
     spans = [np.column_stack([gaps, np.full(len(gaps), code)]) for code, gaps in enumerate(causes)]
     table = pd.DataFrame(np.concatenate(spans), columns=["start", "end", "code"]).astype(np.int64)
@@ -139,7 +161,7 @@ def _gaps(causes: Sequence[np.ndarray], begin: int, end: int) -> list[list[int]]
 
 
 def _rows(table: pd.DataFrame, begin: int, names: dict[str, int]) -> list[list[int]]:
-    """Start, time and place of the name, and how many were merged where that is known; adds to the names."""
+    """Return [start, duration, index of the name] per row, and the number of merged rows if any; extends `names`."""
     columns = ["start", "end", "name", *(["merged"] if "merged" in table and table["merged"].gt(1).any() else [])]
     return [
         [int(start - begin), int(end - start), names.setdefault(name, len(names)), *map(int, merged)]

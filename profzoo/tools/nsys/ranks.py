@@ -29,12 +29,13 @@ def tabulate_ranks(paths: Iterable[Path], processes: int, whole_run: bool = Fals
     """Return one row per process of a cell, by rank, with times and launches per step.
 
     Args:
-        paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.
-        whole_run: whether more was traced than the window.
+        paths: exports (SQLite), each named `{host}.{rank}.sqlite`.
+        processes: number of processes of the cell.
+        whole_run: the traces hold more than the window.
 
-    `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one that does, of which
-    `overlap_ns` beside others and `exposed_ns` alone; such kernels wait for the other processes, so that what one of
-    them lags behind is the others' communication.
+    `compute_ns` is the time with a running kernel that does not communicate, and `communication_ns` with one that does.
+    Its parts are `overlap_ns`, beside other kernels, and `exposed_ns`, alone. Communication kernels wait for the other
+    processes, so the delay of one process appears as communication time of the others.
 
     Raises:
         DataError: a process left no trace, or one without steps.
@@ -52,6 +53,6 @@ def tabulate_ranks(paths: Iterable[Path], processes: int, whole_run: bool = Fals
 
 
 def main(traces: str, sidecar: str, csv: str) -> None:
-    """Read the traces of a cell's processes, which a folder holds, and their sidecar; write the cell's table."""
+    """Read the traces of a cell's processes from a folder, and their sidecar; write the cell's table."""
     facts = read_json(sidecar, {"ranks": fact.PROCESSES, "capture": fact.TEXT})
     write_csv(tabulate_ranks(Path(traces).glob("*.sqlite"), len(facts["ranks"]), facts["capture"] == "run"), csv)

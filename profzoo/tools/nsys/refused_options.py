@@ -1,6 +1,6 @@
 """Options of `nsys profile` that `nsys.extra` may not hold beside those that the workflow gives itself, and why."""
 
-OTHER_LAUNCHES = "has other launches traced than those of the cell's steps"
+OTHER_LAUNCHES = "traces other launches than the launches of the cell's steps"
 # Why each is refused.
 REFUSED = {
     "-p": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
@@ -13,7 +13,7 @@ REFUSED = {
     "--cuda-trace-scope": f"{OTHER_LAUNCHES} where it is `system-wide`",
     "--nvtx-domain-include": "may leave out the ranges by which steps are found",
     "--nvtx-domain-exclude": "may leave out the ranges by which steps are found",
-    "--kill": "may end the program before it has left what the workflow needs",
+    "--kill": "may end the program before it has written the files that the workflow needs",
     "--wait": "may end the recording before all processes have",
     "-x": "may leave the recording open once the program has ended",
     "--stop-on-exit": "may leave the recording open once the program has ended",

@@ -11,7 +11,7 @@ from pathlib import Path
 from profzoo.errors import DataError
 from profzoo.tools.nsys import command as nsys
 
-# Numbers and messages are the same everywhere.
+# Under this locale, numbers and messages are the same on all machines.
 LOCALE = {"LC_ALL": "C"}
 SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
 
@@ -19,18 +19,18 @@ SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
 def main(sqlite: str, outputs: Mapping[str, str]) -> None:
     """Write each report to its file.
 
-    A report that nsys skips, or makes without a row, because the trace holds none of its data, becomes a CSV of one
-    column `skipped` with the reason.
+    If the trace has no data for a report, nsys skips it or writes no row. Its CSV then has one column, `skipped`, with
+    the reason.
 
     Raises:
-        DataError: nsys fails, or leaves a report out without a reason.
+        DataError: nsys fails, or skips a report without a reason.
     """
     offered = _run("stats", "--help-reports").stdout
     names = dict(zip(outputs, nsys.offered_names(list(outputs), offered), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         words = ["stats", "--format=csv", f"--output={folder}/x", "--force-overwrite=true"]
         words += [word for name in names.values() for word in ("--report", name)]
-        # nsys takes a path for an address, and finds no table behind `?`, `#` or `%41`, or a quote.
+        # nsys treats a path as a URI, and finds no table in a file whose name has `?`, `#`, `%41` or a quote.
         plain = Path(folder) / "x.sqlite"
         plain.symlink_to(Path(sqlite).absolute())
         answer = _run(*words, str(plain))
@@ -47,7 +47,7 @@ def main(sqlite: str, outputs: Mapping[str, str]) -> None:
 
 
 def _reasons(printed: str, reports: Sequence[str]) -> dict[str, str]:
-    """Why nsys skipped which report: it says so after naming the report's script."""
+    """Return the reason for each skipped report; nsys prints it after the name of the report's script."""
     reasons, current = {}, ""
     for line in printed.splitlines():
         if script := re.search(r"/(\w+)\.py\]", line):

@@ -7,7 +7,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.tools.nsys import dictionary
 from profzoo.tools.nsys.configuration_packing import PACKED
 
-# In the order in which nsys' configurations are packed, without registers, which follow from the kernel.
+# The order of packed configurations of nsys, without registers, because the kernel determines these.
 KEYS = ["mangled", *(name for group in PACKED for name, _, _ in group if name not in ("mangled", "registers"))]
 COLUMNS = ["id", "step", "kernel", "function", "range", *KEYS, "registers", "ns", "min_ns", "max_ns", "steps"]
 TEXTS = ("kernel", "function", "range", "mangled")

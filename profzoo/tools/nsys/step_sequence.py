@@ -1,4 +1,4 @@
-"""Reads an nsys export (SQLite) into the launches of a step, in order, where all steps of its window launch alike."""
+"""Reads the launches of a step from an nsys export (SQLite), if all steps of its window launch the same kernels."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,29 +16,29 @@ from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.step_schema import COLUMNS
 from profzoo.tools.nsys.trace import explain_no_steps, open_export, read_ranges, read_window_steps
 
-OTHERWISE = "so that nsys does not tell what ncu will see"
+OTHERWISE = "so the trace does not show which launches ncu will see"
 CURE = "set ncu.census to ncu"
 
 
 class UntoldError(DataError):
-    """A trace that is whole, and does not tell the launches of a step, as which ncu would see them.
-
-    why: what it is about the trace. Other tools can count the launches all the same.
-    """
+    """An undamaged trace does not show which launches ncu would see in a step; ncu can still record them itself."""
 
     def __init__(self, why: str, cure: str = CURE) -> None:
-        """cure: what to do, for who wants nsys to tell them."""
+        """Keep the reason; why: what is wrong with the trace; cure: what a user can do."""
         super().__init__(f"{why}: {cure}")
         self.why = why
 
 
 def read_step_launches(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
-    """The launches of so many steps, in the order in which they were made, a row each.
+    """Return the launches of `steps` equal steps, one row per launch, in the order of the launching calls.
 
-    `ns` is the median of the launch at this place over all steps of the trace, `min_ns` and `max_ns` the shortest and
-    the longest, `steps` how many these are. Of several processes, the one that ran most steps.
+    `ns` is the median time of the launch over all steps of the trace; `min_ns` and `max_ns` are the shortest and the
+    longest. The column `steps` is the number of these steps. Of several processes, the one with the most steps counts.
 
-    whole_run: whether more was traced than the window.
+    Args:
+        path: nsys export (SQLite).
+        steps: number of steps to return, as in the window under ncu.
+        whole_run: the trace holds more than the window.
 
     Raises:
         UntoldError: there is no step or no launch, or steps do not all launch the same kernels with the same grids,
@@ -58,7 +58,7 @@ def read_step_launches(path: str | Path, steps: int, whole_run: bool = False) ->
         names = nsys_launches.kernel_names(database, tables)
     _check(path, launches, whole_run)
     inside = launches.assign(moment=nsys_launches.launch_times(launches))[launches["step"] >= 0]
-    # A CUDA graph launches its kernels at one moment, and which of those side by side begins first is chance.
+    # A CUDA graph launches all its kernels at one moment, and the order in which parallel kernels begin is random.
     inside = inside.sort_values(["step", "moment", "node", "start"], kind="stable")
     first = _same(path, inside, len(found), names)
     times = inside["ns"].to_numpy().reshape(len(found), len(first))
@@ -72,12 +72,16 @@ def read_step_launches(path: str | Path, steps: int, whole_run: bool = False) ->
 
 
 def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
-    """That there are launches in steps, kernels each; of a trace of the window, none elsewhere."""
+    """Check that the steps have launches, that these are kernels, and that a trace of the window has no others.
+
+    Raises:
+        UntoldError: a condition does not hold.
+    """
     inside = launches["step"] >= 0
     if not inside.any():
         raise UntoldError(f"{path} holds no launch in a step of the window", "trace cuda and nvtx (nsys.traces)")
     if not whole_run and not inside.all():
-        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
+        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are outside its steps, {OTHERWISE}")
     if (launches.loc[inside, "graph"] >= 0).any():
         raise UntoldError(
             f"{path} has CUDA graphs as one launch each, {OTHERWISE}",
@@ -86,7 +90,11 @@ def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
 
 
 def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[int, tuple[str, str, str]]) -> Any:
-    """The launches of the first step, which those of all others are like; launches: in order."""
+    """Return the launches of the first step if all steps launch the same; launches: rows in order.
+
+    Raises:
+        UntoldError: a step launches other kernels, or another number of them.
+    """
     counts = np.bincount(launches["step"], minlength=steps)
     starts = np.concatenate([[0], np.cumsum(counts)])
     packed = launches[PACKS].to_numpy()
@@ -101,9 +109,9 @@ def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[i
         row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
         kernel = names.get(int(nsys_launches.unpack_configurations(row)["mangled"][0]), ("", "", ""))[2]
         raise UntoldError(
-            f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
+            f"{path}: step {step + 1} of {steps} launches other kernels than step 1, from its launch {at + 1} on "
             f"({kernel or 'a CUDA graph'}), {OTHERWISE}",
-            f"{CURE}, or have it launch alike (deterministic: true)",
+            f"{CURE}, or make all steps launch the same (deterministic: true)",
         )
     return launches.iloc[: counts[0]]
 
@@ -117,10 +125,10 @@ def main(
     otherwise: bool,
     say: Callable[[str], object] = print,
 ) -> None:
-    """Read the export and its sidecar, write the launches of so many steps, and whether the trace tells them.
+    """Read the export and its sidecar, write the launches of `steps` steps, and whether the trace shows them.
 
-    otherwise: whether launches can be counted by other means; what does not tell them is then no error, the CSV holds
-    none, and the sidecar says `why`.
+    otherwise: ncu can record the launches instead. If the trace does not show them, this is then no error: the CSV has
+    no rows, and the sidecar gives the reason as `why`.
     """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
     try:
@@ -128,7 +136,7 @@ def main(
     except UntoldError as error:
         if not otherwise:
             raise
-        say(f"{csv}: {error.why}: ncu counts the launches itself")
+        say(f"{csv}: {error.why}: ncu records the launches itself")
         write_csv(pd.DataFrame(columns=COLUMNS), csv)
         write_json({"told": False, "why": error.why}, sidecar)
         return

@@ -1,18 +1,18 @@
-"""Reads an nsys export (SQLite) into where the window's time goes: what the GPU does, and why it does nothing.
+"""Splits the window's time in an nsys export (SQLite): the GPU's work by kind, and its idle time by cause.
 
-The GPU idles because the CPU has not launched anything, or because what it launched has not begun yet. Each moment of
-idleness is put down to the first of these that holds:
+The GPU is idle because the CPU has launched nothing, or because launched work has not begun yet. Each moment of idle
+time is assigned to the first of these causes that holds:
 
   input            the CPU is in the range `data` or `transfer`
-  synchronisation  the CPU waits in a CUDA call for the GPU, which was given nothing more to do
-  latency          something was launched and has not begun: the GPU's own way from launch to start
+  synchronisation  the CPU waits in a CUDA call for the GPU, and nothing more was launched
+  latency          work was launched and has not begun: the time from a launch to its start on the GPU
   launch           the CPU is in a CUDA call that launches or copies
   host             the CPU does something else: Python, torch, autograd
 
-A wait also costs what comes after it: the CPU, which had been ahead, has to fill an empty queue again. Without its
-waits the CPU would be ahead by as long again as it waited for a busy GPU, so that much of the idleness in which nothing
-was queued is put down to synchronisation as well, in equal parts from latency, launch and host. What is left is what a
-CPU that never waits would still be too slow for.
+A wait also costs time after it: the CPU had been ahead, and now has to fill an empty queue. Without its waits, the CPU
+would be ahead by the time that it waited for a busy GPU. As much of the idle time without queued work is therefore
+moved to synchronisation, in equal parts from latency, launch and host. The rest of these three is idle time that would
+remain if the CPU never waited.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from profzoo.tools.nsys import dictionary, intervals, timeline
 from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
-# Those that lie in how fast the CPU launches, and so go where it is ahead.
+# Causes that depend on how fast the CPU launches; they vanish if the CPU is far enough ahead.
 FEEDING = ("latency", "launch", "host")
 COLUMNS = [
     "process", "steps", "wall_ns", "busy_ns", "kernel_ns", "copy_ns", "transfer_ns", "communication_ns", "overlap_ns",
@@ -46,7 +46,7 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 
 
 TABLE = Table(
-    # What no launch tells, where there was none, is empty.
+    # Without any launch, these columns are empty.
     columns={
         name: column_types.or_missing(column_types.NUMBER) if name in UNKNOWN else column_types.NUMBER
         for name in COLUMNS
@@ -57,23 +57,20 @@ TABLE = Table(
     about=dictionary.STEPS,
 )
 INPUT = ("data", "transfer")
-# A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.
+# A launch or copy that takes longer than this waits for room in the queue or for the GPU; others take a tenth of it.
 WAITS_NS = 100_000
 
 
 def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     """Return one row per process that ran steps; all times and counts are per step.
 
-    The window's first step is left out where there are more, because profilers start up in it. Time counts from when
-    CPU and GPU were done with it, to when they were done with the last. `kernel_ns` is time in which a kernel ran,
-    `copy_ns` in which there was nothing but copies, of which `transfer_ns` with one between host and device,
-    `overlap_ns` in which communication and other kernels ran side by side. `host_ns` is what the CPU took, less its
-    waiting for a busy GPU: a step takes that long however fast the kernels. `launch_call_ns` and `launch_latency_ns`
-    (from call to start, of launches that met an idle GPU) are medians, as is `queue_depth`, the launches that had not
-    begun when one more was made. `cpu_` times are those of the ranges on the CPU. A CUDA graph that was traced whole
-    counts as one launch, and as a kernel for as long as it took.
+    If there are several steps, the window's first one is left out, because profilers start up in it. The time counted
+    begins when CPU and GPU have finished the first step, and ends when they have finished the last. docs/columns.md
+    describes each column. `host_ns` is the CPU's time without its waits for a busy GPU; no faster kernel makes a step
+    shorter than that. `launch_call_ns`, `launch_latency_ns` and `queue_depth` are medians over launches. A CUDA graph
+    that was traced as a whole counts as one launch and as one kernel.
 
-    whole_run: whether more was traced than the window, of which only whole steps count.
+    whole_run: the trace holds more than the window; only whole steps count.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -96,11 +93,11 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Counted:
-    """The steps of a process that count, and when.
+    """The counted steps of a process; times in ns.
 
-    steps: how many. on_cpu: from when the CPU began the first to when it was done with the last; span: from when CPU
-    and GPU were done with what came before, to when they were done with the last; both (1, 2) in ns. activity: what the
-    GPU did that was launched in them.
+    steps: their number. on_cpu, span: shape (1, 2), begin of the first and end of the last of these steps; `on_cpu` on
+    the CPU alone, `span` from when CPU and GPU had finished everything before to when both had finished the last step.
+    activity: the GPU's operations that were launched in these steps.
     """
 
     steps: int
@@ -109,7 +106,7 @@ class Counted:
     activity: pd.DataFrame
 
     def when(self, frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.ndarray:
-        """When at least one of the frame's rows held, within the span; begin, end: columns of ns."""
+        """Return the intervals, shape (n, 2), within the span that any row covers; begin, end: columns of ns."""
         return intervals.intersect(_union(frame, begin, end), self.span)
 
 
@@ -118,14 +115,14 @@ def _union(frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.nd
 
 
 def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.DataFrame) -> dict[str, float]:
-    """A row of COLUMNS: where the time of one process's steps goes.
+    """Return one row of COLUMNS for the steps of one process.
 
     Args:
-        ranges: steps and their parts on the CPU: name, start, end. activity: what the GPU did, as timeline has it, with
-            the call that launched it (start_call, end_call). calls: as timeline has them.
+        ranges: steps and their parts on the CPU: name, start, end. activity: GPU operations from timeline.activity,
+            with start_call and end_call of the launching call. calls: from timeline.calls.
 
-    A step of 100 ns: the CPU takes its input for 10 and launches two kernels in calls of 5 each, and the GPU runs them,
-    each 10 ns after its call. That is 60 ns of work, and 40 ns idle.
+    In a step of 100 ns, the CPU takes 10 ns for its input and launches two kernels in calls of 5 ns. The GPU begins
+    each kernel 10 ns after its call. It works for 60 ns and is idle for 40 ns.
 
     >>> ranges = pd.DataFrame({"name": ["step", "data"], "start": [0, 0], "end": [100, 10]})
     >>> activity = pd.DataFrame({"start": [25, 70], "end": [55, 100], "start_call": [10, 55], "end_call": [15, 60]})
@@ -157,7 +154,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
 
 
 def counted_steps(steps: pd.DataFrame, activity: pd.DataFrame) -> Counted:
-    """Of a process's steps, in order, all but the first; that one where it is alone."""
+    """Count all steps of a process but the first, or the only one; steps: `start` and `end` in ns, in order."""
     left_out = min(1, len(steps) - 1)
     begin, end = steps["start"].iloc[left_out], steps["end"].iloc[-1]
     launched = activity["start_call"].fillna(activity["start"])
@@ -172,7 +169,7 @@ def counted_steps(steps: pd.DataFrame, activity: pd.DataFrame) -> Counted:
 
 
 def _working(counted: Counted) -> dict[str, int]:
-    """What the GPU does in the steps that count, in ns, by column; where_time_goes says what each means."""
+    """Return the GPU's working time in the counted steps, in ns, by column of COLUMNS."""
     activity = counted.activity
     kernels = activity[activity["kernel"]]
     busy, running = counted.when(activity), counted.when(kernels)
@@ -189,14 +186,14 @@ def _working(counted: Counted) -> dict[str, int]:
 
 
 def _idle(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: float) -> dict[str, float]:
-    """Ns in which the GPU does nothing, by cause; waited: ns that the CPU waited for its results."""
+    """Return the GPU's idle time in ns by cause; waited: ns that the CPU waited for the GPU's results."""
     idle = intervals.subtract(counted.span, counted.when(counted.activity))
     unqueued = _unqueued(idle, counted.activity)
     return _causes(idle, _covers(counted, ranges, calls, unqueued), unqueued, waited)
 
 
 def spans(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame) -> list[np.ndarray]:
-    """When the GPU did nothing, by cause, in the order of CAUSES: (n, 2) in ns, by what held at each moment alone."""
+    """Return idle intervals in ns, shape (n, 2), one array per cause in CAUSES; nothing is moved between causes."""
     idle = intervals.subtract(counted.span, counted.when(counted.activity))
     covers = _covers(counted, ranges, calls, _unqueued(idle, counted.activity))
     found = []
@@ -207,11 +204,11 @@ def spans(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame) -> list[n
 
 
 def _covers(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, unqueued: np.ndarray) -> dict[str, np.ndarray]:
-    """When each cause may hold; unqueued: idleness in which nothing was queued."""
+    """Return the intervals in which each cause may hold; unqueued: idle intervals without queued work."""
     called = counted.activity.dropna(subset=["start_call"])
     return {
         "input": counted.when(ranges[ranges["name"].isin(INPUT)]),
-        # While the CPU waits, a gap before what is queued already is the GPU's own.
+        # While the CPU waits, a gap before work that is already queued is not caused by the wait.
         "synchronisation": intervals.intersect(counted.when(calls[calls["waits"]]), unqueued),
         "latency": counted.when(called[called["end_call"] < called["start"]], "end_call", "start"),
         "launch": counted.when(calls[calls["launches"]]),
@@ -222,14 +219,14 @@ def _covers(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, unqueue
 def _causes(
     idle: np.ndarray, covers: Mapping[str, np.ndarray], unqueued: np.ndarray, waited: float
 ) -> dict[str, float]:
-    """Idle time by cause.
+    """Return idle time in ns by cause.
 
     Args:
-        covers: when each cause may hold, of which the first counts; unqueued: idleness in which nothing was queued;
-        waited: ns that the CPU waited for a busy GPU.
+        covers: intervals in which each cause may hold; the first one that holds counts. unqueued: idle intervals
+            without queued work. waited: ns that the CPU waited for a busy GPU.
 
-    Idle for 100 ns, the first 30 of which the CPU took its input, in the 20 after that it made a call that launches. It
-    had waited for 35 ns, which it would be ahead otherwise: half of the 70 that are left for launch and host.
+    The GPU is idle for 100 ns. For 30 ns the CPU takes its input, and for the next 20 ns it is in a launching call. It
+    had waited for 35 ns, which is half of the 70 ns of launch and host; so half of either counts as synchronisation.
 
     >>> span = np.array([[0, 100]])
     >>> covers = {cause: span[:0] for cause in CAUSES} | {"input": np.array([[0, 30]]), "host": span}
@@ -254,18 +251,18 @@ def _causes(
 
 
 def _unqueued(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
-    """The idle spans at whose beginning the CPU had launched nothing of what was still to come."""
+    """Return the idle intervals at whose beginning no launched work was pending."""
     ordered = activity.sort_values("start")
     launched = ordered["start_call"].fillna(ordered["start"]).to_numpy(dtype=np.float64)
-    # Of each activity and all after it, when the first was launched; nothing comes after the last.
+    # Earliest launch among each operation and all later ones; infinity after the last.
     earliest = np.append(np.minimum.accumulate(launched[::-1])[::-1], np.inf)
     following = np.searchsorted(ordered["start"].to_numpy(), idle[:, 1])
     return idle[earliest[following] >= idle[:, 0]]
 
 
 def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> tuple[int, int]:
-    """Ns of the window in which the CPU waited in a CUDA call for a busy GPU: for its results, and for room as well."""
-    # A copy from or to pageable memory may return only when it is done, and all that was queued before it.
+    """Return the ns in which the CPU waited in calls for a busy GPU: for results alone, and for results or room."""
+    # A copy from or to pageable memory may return only after it and all work queued before it are done.
     done = calls["correlation"].map(activity.groupby("correlation")["end"].max())
     for_results = calls["waits"] | (calls["copies"] & done.le(calls["end"]))
     for_room = calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS)
@@ -278,7 +275,7 @@ def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> 
 
 
 def _queue(kernels: pd.DataFrame) -> dict[str, float]:
-    """Medians over the launches: time of the call, time from call to start where the queue was empty, queue depth."""
+    """Return medians over launches: ns of the call, ns from call to start on an idle GPU, launches in the queue."""
     known = kernels.dropna(subset=["start_call"])
     if known.empty:
         return dict.fromkeys(("launch_call_ns", "launch_latency_ns", "queue_depth"), np.nan)

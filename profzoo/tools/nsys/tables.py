@@ -16,10 +16,10 @@ from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
 NAMES = ["kernel", "mangled", "function", "range"]
 COLUMNS = [*NAMES, *CONFIGURATION, *STATISTICS]
-# The range of launches that are in no step of the window, of a whole run.
+# The range of launches outside the steps of the window, in the trace of a whole run.
 OUTSIDE = "outside"
 GRAPH = "CUDA graph"
-# Sums of shares may be off by as much, which rounding makes of them.
+# Error of sums of shares that rounding may cause.
 ROUNDING = 1e-6
 
 
@@ -47,18 +47,19 @@ TABLE = Table(
 
 
 def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
-    """Launches and GPU times of an export by launch configuration and range, the longest total first.
+    """Return one row per launch configuration and range of an export, the largest total first; no row without launches.
 
-    A launch belongs to the range that was open, on whatever thread, when it was launched: autograd launches the
-    backward pass from a thread of its own. Times are durations on the GPU in ns, `std_ns` that of the population;
-    `share` is of the GPU time of all launches. No rows where the trace holds no launch.
+    A launch belongs to the range that was open on any thread when it was launched, because autograd launches the
+    backward pass from another thread. Times are GPU durations in ns; `std_ns` is their population standard deviation.
+    `share` is relative to the GPU time of all launches.
 
-    A CUDA graph that was traced whole has a row as one launch, named by the number of the graph, its grid and block 0:
-    its time is from its first kernel's start to its last one's end.
+    A CUDA graph that was traced as a whole counts as one launch. It is named by its number, and its grid and block are
+    0. Its time is from its first kernel's start to its last kernel's end.
 
     Args:
-        whole_run: whether more was traced than the window; launches outside its steps (as window_steps has them) are
-            then in the range OUTSIDE, and have no share, unless the trace holds none of these steps.
+        path: nsys export (SQLite).
+        whole_run: the trace holds more than the window. Launches outside the steps of read_window_steps then have the
+            range OUTSIDE and no share, unless the trace holds none of these steps.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -88,8 +89,8 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
 
 
 def _grouped(launches: pd.DataFrame) -> pd.DataFrame:
-    """Launches and times of each packed configuration, graph and range."""
-    # In order of their durations, so that sums of floats are those of any order of rows.
+    """Return the number of launches and their times in ns by packed configuration, graph and range."""
+    # Durations are sorted, so that sums of floats do not depend on the order of rows.
     ordered = launches.sort_values("ns", kind="stable")
     grouped = ordered.groupby([*PACKS, "graph", "range"], sort=False)["ns"]
     table = grouped.agg(["size", "sum", "mean", "median", "min", "max"])

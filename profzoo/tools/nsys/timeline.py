@@ -9,20 +9,23 @@ from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.nsys.export_columns import sql_for_numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, read_graphs, read_integers
 
-# CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
+# Beginnings of the names of CUDA runtime and driver calls; a version may follow (cudaLaunchKernel_v7000).
 LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
              "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset")  # fmt: skip
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
            "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
 COPYING = ("cudaMemcpy", "cuMemcpy")
-# CUPTI's kinds of copies that cross between host and device: to and from device memory, and arrays.
+# CUPTI's kinds of copies between host and device: to and from device memory, and arrays.
 CROSSING = (1, 2, 3, 4)
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
 def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
-    communicates, or a copy between host and device."""  # fmt: skip
+    """Return one row per GPU operation: start and end in ns, correlation ID, process, and flags for its kind.
+
+    `kernel`: it is a kernel. `talking`: it is a kernel that communicates. `crossing`: it copies between host and
+    device.
+    """
     kinds = {"kernel": "demangledName", "copy": "copyKind", "set": ""}
     frames = []
     talking = _communicating(database, tables)
@@ -37,14 +40,17 @@ def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
             )
         )
     whole = read_graphs(database, tables).drop(columns="graph")
-    # What communicates or crosses in a graph that was traced whole is not known.
+    # It is unknown which kernels communicate, or which copies cross, in a graph that was traced as a whole.
     none = np.full(len(whole), False)
     frames.append(whole.assign(kernel=~none, talking=none, crossing=none))
     return pd.concat(frames, ignore_index=True)
 
 
 def calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
+    """Return one row per CUDA call of the CPU.
+
+    Columns: `start` and `end` in ns, `correlation`, `process`, and flags `launches`, `copies` and `waits`.
+    """
     frame = _numbers(database, tables, CALL_TABLE, "globalTid", "nameId")
     names = frame.pop("name")
     frame["process"] &= PROCESS
@@ -53,9 +59,9 @@ def calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def outermost(calls: pd.DataFrame) -> pd.DataFrame:
-    """Correlation ID, start and end of one process's calls; of those that share an ID, of the one around the others.
+    """Return correlation ID, start and end (ns) of one process's calls; of calls with the same ID, the outermost one.
 
-    A runtime call may share its ID with the driver's that it makes.
+    A runtime call may share its ID with the driver's call inside it.
     """
     if calls["correlation"].duplicated().any():
         calls = calls.sort_values(["start", "end"], ascending=[True, False])
@@ -63,7 +69,7 @@ def outermost(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _communicating(database: sqlite3.Connection, tables: set[str]) -> list[int]:
-    """Of kernels that communicate, the numbers of their demangled names."""
+    """Return the numbers of the demangled names of kernels that communicate."""
     table, column = ACTIVITIES[0], "demangledName"
     query = f"SELECT id, value FROM StringIds WHERE id IN (SELECT DISTINCT {column} FROM {table})"
     rows = database.execute(query) if table in tables else ()
@@ -71,15 +77,17 @@ def _communicating(database: sqlite3.Connection, tables: set[str]) -> list[int]:
 
 
 def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:
-    """Of strings that begin so, the numbers by which rows refer to them."""
+    """Return the numbers of the strings with one of these beginnings; rows refer to strings by number."""
     rows = database.execute("SELECT id, value FROM StringIds").fetchall()
     return [number for number, value in rows if value.startswith(beginnings)]
 
 
 def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process: str, name: str) -> pd.DataFrame:
-    """Start, end, correlation ID, process and number of the name of each row of a table; none where it is not there.
+    """Return (start, end, correlation ID, process, number of the name) of each row of a table; empty without the table.
 
-    Without a Python object for each of a million rows at a time. process, name: columns of these; 0 for no name.
+    The values are streamed, so that a million rows do not become Python objects at the same time.
+
+    process, name: columns of the table for the process and the name; without a name, its number is 0.
     """
     read = sql_for_numbers(database, table, ["start", "end", "correlationId", process, *([name] if name else [])])
     query = f"SELECT {', '.join([*read.values(), *([] if name else ['0'])])} FROM {table}"

@@ -1,6 +1,6 @@
 """Opens an nsys export (SQLite) and reads what other modules share: ranges, the steps that count, CUDA graphs.
 
-Rows of an export are in no order (they were in that of time before nsys 2025.6), and nothing here relies on one.
+Rows of an export have no order since nsys 2025.6 (before, they were ordered by time). No code here relies on an order.
 """
 
 import itertools
@@ -20,36 +20,36 @@ from profzoo.tools.nsys.export_checks import AGAIN
 from profzoo.tools.nsys.export_columns import sql_for_numbers
 
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
-# CUDA runtime and driver calls that have kernels run, by how their names begin.
+# Beginnings of the names of CUDA runtime and driver calls that launch kernels.
 LAUNCHING_KERNELS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
                      "cudaGraphLaunch", "cuGraphLaunch")  # fmt: skip
 # Event type of ranges in NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
 PUSH_POP = 59
 NO_WHOLE_STEP = (
-    "holds no whole step of the window, so that nothing is known per step: raise nsys.duration, lower nsys.delay, and "
+    "holds no whole step of the window, so no values per step are known: raise nsys.duration, lower nsys.delay, and "
     "have nvtx among nsys.traces"
 )
 NO_STEP = (
-    "holds no step of the window, so that nothing is known per step, and launches have no range: this nsys did not see "
-    "the program's NVTX ranges (`snakemake doctor` looks), or the program never came to a step (see its log)"
+    "holds no step of the window, so no values per step are known, and launches have no range: this nsys did not see "
+    "the program's NVTX ranges (`snakemake doctor` checks this), or the program never began a step (see its log)"
 )
 EARLIER = (
-    f"its ranges named {STEP} are the program's own, or those of an earlier profzoo, whose traces have to be made again"
+    f"its ranges named {STEP} are the program's own, or those of an earlier profzoo: such traces must be made again"
 )
 # The bits of a globalTid that name the process, as the signed integer that SQLite computes with.
 PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
 
 
 class DamagedError(ValueError):
-    """What an export holds cannot be; the message says what, without the file."""
+    """The content of an export is impossible; the message says why, without the file's name."""
 
 
 @contextmanager
 def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
-    """Open an export for reading; yields the connection and the table names.
+    """Open an export for reading; yields the connection and the names of its tables.
 
     Raises:
-        DataError: it is none, or damaged; also where that shows only as the body reads it.
+        DataError: the file is no export, or is damaged; also if only the body of the `with` block finds the damage.
     """
     try:
         database = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True)
@@ -80,15 +80,17 @@ def _unread(database: sqlite3.Connection, error: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """What an error says, in one line: SQLite quotes a whole schema."""
+    """Return an error's message in one short line, because SQLite quotes a whole schema."""
     return " ".join(str(error).split())[:200]
 
 
 def read_integers(rows: Iterable[tuple]) -> np.ndarray:
-    """All cells of these rows, one after another, without a Python object for each of a million rows at a time.
+    """Return all values of the rows as one flat array of integers, shape (rows * columns,).
+
+    The values are streamed, so that a million rows do not become Python objects at the same time.
 
     Raises:
-        DamagedError: a cell is empty, or text.
+        DamagedError: a value is empty, or text.
     """
     try:
         return np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
@@ -97,9 +99,9 @@ def read_integers(rows: Iterable[tuple]) -> np.ndarray:
 
 
 def count_traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
-    """How many steps the trace holds, as window_steps has them, and whether it holds the window's beginning.
+    """Return the number of complete steps of the window per process, and whether the trace has the window's beginning.
 
-    Of several processes, each of which runs as many, those of the first.
+    whole_run: the trace holds more than the window.
     """
     with open_export(path) as (database, tables):
         steps = read_window_steps(database, tables, whole_run)
@@ -118,16 +120,16 @@ def explain_no_steps(path: str | Path, whole_run: bool) -> str | None:
 
 
 def read_window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
-    """Return the complete steps of the window, with columns as in ranges_of.
+    """Return the complete steps of the window, with the columns of read_ranges.
 
-    Of a trace of the window they are all. Of a whole run they are those after the window's beginning, or all where the
-    trace does not have that, but for those that the trace's end cut off, or the work that they launched.
+    In a trace of the window, these are all steps. In a trace of a whole run, these are the steps after the window's
+    beginning, or all steps if the trace lacks it. Steps are left out if the trace ended before them or their work.
     """
     steps = read_ranges(database, tables, (STEP,))
     if not whole_run or steps.empty:
         return steps
     if "ANALYSIS_DETAILS" in tables:
-        # nsys closes what is open when it stops at that very moment.
+        # When nsys stops, it closes open ranges at that moment.
         (stopped,) = database.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
         steps = steps[steps["end"] < (np.inf if stopped is None else stopped)]
     begins = _events(database, tables, (WINDOW,)).groupby("process")["start"].min()
@@ -137,9 +139,9 @@ def read_window_steps(database: sqlite3.Connection, tables: set[str], whole_run:
 
 
 def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
-    """By process, when the first of the launches was made that had not run when the trace ended.
+    """Return by process the time in ns of the first launching call whose kernel had not run when the trace ended.
 
-    These come after the last of those that had; one without a kernel among others was captured into a graph.
+    Only calls after the last one with a kernel count; an earlier call without a kernel was captured into a graph.
     """
     if CALL_TABLE not in tables:
         return pd.Series(dtype="int64")
@@ -165,9 +167,10 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
 
 
 def read_ranges(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
-    """The project's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start.
+    """Return profzoo's ranges with these names (step, forward, ...) on the CPU, ordered by start.
 
-    Those that were never closed are left out, and the program's own, whatever they are called.
+    Columns: `name`, `start` and `end` in ns, `process`. Ranges that were never closed are left out. Ranges of the
+    program itself are not among them, even if they have the same names.
     """
     found = _events(database, tables, names)
     # Exports of schema 2 have 0 where later ones have NULL.
@@ -175,16 +178,16 @@ def read_ranges(database: sqlite3.Connection, tables: set[str], names: tuple[str
 
 
 def _events(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
-    """The project's ranges of these names, closed or not, as ranges_of has them."""
+    """Return profzoo's ranges with these names, closed or not, with the columns of read_ranges."""
     columns = ["name", "start", "end", "process"]
     found = pd.DataFrame(_named(database, tables, tuple(map(make_nvtx_name, names))), columns=columns)
     return found.assign(name=found["name"].astype("str").str.removeprefix(PREFIX))
 
 
 def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> list[tuple]:
-    """Ranges by their names in the trace: name, start, end, process, by start.
+    """Return ranges by their names in the trace as rows of name, start, end, process, ordered by start.
 
-    What was never closed ends before it starts, as whole numbers leave room for no NULL.
+    A range that was never closed has an end before its start, because integer columns cannot hold NULL.
     """
     if "NVTX_EVENTS" not in tables:
         return []
@@ -199,9 +202,10 @@ def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...
 
 
 def read_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """CUDA graphs that were traced whole, a row a launch: start, end in ns, correlation, process, number of the graph.
+    """Return one row per launch of a CUDA graph that was traced as a whole.
 
-    Without those whose kernels the trace has, and those that CUPTI could not time.
+    Columns: `start` and `end` in ns, `correlation`, `process`, `graph` (its number). Graphs whose kernels are in the
+    trace are left out, and so are graphs that CUPTI could not time.
     """
     columns = ["start", "end", "correlation", "process", "graph"]
     if GRAPH_TABLE not in tables:

@@ -16,6 +16,7 @@ from profzoo.tools.nsys.export_columns import existing_columns, sql_for_numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, PUSH_POP, open_export, read_integers, read_window_steps
 from profzoo.tools.user_ranges import NEVER, UserRanges
 
+TOOL = "nsys"
 START_END = 60
 # Event type by which an export names a domain.
 DOMAIN_NAMES = 75

@@ -1,12 +1,15 @@
 """Summarizes NVML samples of a cell; NVML has no values for kernels or ranges."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from profzoo.io import sidecars as fact
 from profzoo.tools.sample import dictionary, tables
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 TABLE = tables.TABLE
 FACTS: fact.Needs = {
@@ -30,6 +33,6 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
-    """Power, energy, clock, temperature, why clocks moved; nothing where the sidecar says that samples have gaps."""
+def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> Mapping[str, float | str]:
+    """Return power, energy, clock rate, temperature, and why clocks moved; empty if the sidecar reports gaps."""
     return {} if facts["gaps"] else tables.summarise_cell(table, facts)

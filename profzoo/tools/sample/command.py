@@ -1,22 +1,25 @@
-"""The sampler around the program, which runs as under the baseline."""
+"""Builds the command of the sampler, which starts the measured program as the baseline runs it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Runs around the measured program.
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import SampleSettings
+
+# The sampler starts the measured program.
 BESIDE = ("profzoo/tools/sample/sampler.py",)
 SAMPLER = ["python", "-m", "profzoo.tools.sample.sampler"]
-# What the counter of energy may leave open, and how long a window lasts for that: it moves every 100 ms, and a window
-# begins and ends between two moves.
+# Largest relative error of energy that the counter may cause, and how long a window must last for it. The counter moves
+# every 100 ms, and a window begins and ends between two moves.
 ERROR = 0.02
 WINDOW_S = 0.1 / ERROR + 0.3
-# Of several processes the first one's sampler sees all GPUs of its node.
+# With several processes, the sampler of the first one sees all GPUs of its node.
 FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
 
 
-def options(own: Mapping[str, Any]) -> list[str]:
-    """Options of the sampler, but for its file.
+def options(own: "SampleSettings") -> list[str]:
+    """Return the options of the sampler, except the path of its file; own: the configuration's section `sample`.
 
     >>> options({"window": 200, "interval_ms": 20})
     ['--interval-ms', '20']
@@ -25,7 +28,7 @@ def options(own: Mapping[str, Any]) -> list[str]:
 
 
 def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """The sampler and its file.
+    """Return the command of the sampler with the path of its file.
 
     >>> wrap_command(["--interval-ms", "20"], {"samples": Path("x.csv")}, 1)[3:]
     ['--interval-ms', '20', '--out', 'x.csv']
@@ -35,12 +38,12 @@ def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: in
 
 
 def program_options(made: Mapping[str, Path]) -> list[str]:
-    """Where the clock writes, as under the baseline, and how long the window is to last."""
+    """Return options with the path of the step times, as for the baseline, and the length of the window."""
     return ["--steps", str(made["steps"]), "--at-least-s", str(WINDOW_S)]
 
 
 def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
-    """The command; of a cell that will not run on a GPU nothing is sampled, and the file says so.
+    """Return the command; for a cell that will not run on a GPU, nothing is sampled, and the file says so.
 
     >>> adapt_command([*SAMPLER, "--out", "x.csv", "python"], gpu=False)[3:]
     ['--nothing', '--out', 'x.csv', 'python']

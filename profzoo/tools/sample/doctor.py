@@ -11,7 +11,7 @@ NAME = "NVML"
 
 
 def list_checks() -> Sequence[Check]:
-    """The library, and what a GPU tells by it."""
+    """List the check of NVML: the library, and the values that a GPU reports."""
     return (check_nvml,)
 
 

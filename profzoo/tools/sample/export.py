@@ -1,15 +1,19 @@
 """Exports the samples of a cell's window to one tidy CSV."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.io.scripts import write_csv, write_json
 from profzoo.tools.sample import tables
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 NEEDS: fact.Needs = {
     "window_began_ns?": fact.COUNT,
@@ -23,15 +27,16 @@ NEEDS: fact.Needs = {
 
 
 def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callable[[str], object] = print) -> None:
-    """Read the sampler's file and its sidecar, write the CSV and its own.
+    """Read the sampler's file and its sidecar, write the CSV and its sidecar.
 
-    That is the samples' and, besides, `samples` (of the GPU that has the fewest), `interval_reached_ms`, how power is
-    to be taken, the GPUs' power limits, and `gaps`: why they say nothing of the cell.
+    The new sidecar is a copy of the sampler's with further keys: `samples`, their number on the GPU with the fewest;
+    `interval_reached_ms`; the kind of power values; the GPUs' power limits; and `gaps`, why samples do not describe the
+    cell.
 
     Raises:
-        DataError: the run did not say when its window began.
+        DataError: the sidecar does not say when the window began.
     """
-    facts, raw = read_json(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
+    facts, raw = read_facts(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
     windows = tables.process_windows(facts)
     if not all("window_began_ns" in window for window in windows):
         raise DataError(f"{samples} does not tell which samples are of the window: collect it again")
@@ -40,7 +45,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
         for process, window in enumerate(windows)
     ]
     table = pd.concat(parts, ignore_index=True)
-    ran_on = [one["device_uuid"] for one in facts.get("ranks", [facts]) if one.get("device_uuid")]
+    ran_on = [uuid for one in facts.get("ranks", [facts]) if (uuid := one.get("device_uuid"))]
     gaps = [why_unsampled(facts)] if raw.empty else tables.find_gaps(table, windows, ran_on)
     told = [*gaps, *([] if gaps else tables.describe_coarse_energy(table))]
     for line in told:
@@ -58,7 +63,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     write_json({**facts, **more}, sidecar)
 
 
-def why_unsampled(facts: Mapping[str, Any]) -> str:
+def why_unsampled(facts: "Sidecar") -> str:
     """Explain why there are no samples."""
     if facts.get("device_type") == "cpu":
         return "the cell ran on the CPU, of whose power and energy NVML knows nothing"

@@ -1,4 +1,4 @@
-"""Reads what NVML tells of GPUs, by NVIDIA's own binding (nvidia-ml-py) of the library that comes with the driver."""
+"""Reads GPU values from NVML, the driver's library, through NVIDIA's own binding (nvidia-ml-py)."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -8,10 +8,10 @@ from typing import Any
 import pynvml
 
 LIBRARY = "libnvidia-ml.so.1"
-# What a reading holds.
+# Values of a reading.
 READ = ("power_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "gpu_utilisation_pct",
         "memory_utilisation_pct", "memory_used_bytes", "throttle_reasons", "energy_mj")  # fmt: skip
-# What slows a GPU down.
+# Reasons that lower a GPU's clock rate.
 REASONS = {
     pynvml.nvmlClocksEventReasonSwPowerCap: "power cap",
     pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
@@ -35,10 +35,11 @@ class Nvml:
     """The library, initialised."""
 
     def __init__(self) -> None:
-        """Load it.
+        """Load and initialise the library.
 
         Raises:
-            NoNvmlError: it is not there. NvmlError: it finds no driver.
+            NoNvmlError: the library is missing.
+            NvmlError: it finds no driver.
         """
         try:
             # The binding loads it by the same name, and does not say why that fails.
@@ -48,10 +49,10 @@ class Nvml:
         self.call(pynvml.nvmlInit)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one of the binding's functions.
+        """Return the result of one of the binding's functions.
 
         Raises:
-            NvmlError: NVML refuses.
+            NvmlError: NVML refuses the call.
         """
         try:
             return function(*arguments)
@@ -63,7 +64,7 @@ class Nvml:
         return str(self.call(pynvml.nvmlSystemGetDriverVersion))
 
     def present(self) -> list[dict[str, str]]:
-        """Name and UUID of each GPU, in nvidia-smi's order."""
+        """Return name and UUID of each GPU, in the order of nvidia-smi."""
         found = []
         for number in range(self.call(pynvml.nvmlDeviceGetCount)):
             handle = self.call(pynvml.nvmlDeviceGetHandleByIndex, number)
@@ -72,15 +73,15 @@ class Nvml:
         return found
 
     def device(self, uuid: str) -> "Device":
-        """The GPU, or part of one (MIG), of that UUID."""
+        """Return the GPU, or the part of a GPU (MIG), with this UUID."""
         return Device(uuid, self.call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
 
 
 class Device:
-    """A GPU, read value by value; None stands for what it does not tell."""
+    """A GPU, read value by value; a value that the GPU does not report is None."""
 
     def __init__(self, uuid: str, handle: Any) -> None:
-        """handle: as the library gave it."""
+        """Keep the GPU's UUID and the handle that the library gave it."""
         self.uuid, self._handle = uuid, handle
         instant = self._instant_power_mw()
         # How its power is to be taken: INSTANT or MEAN.
@@ -88,10 +89,10 @@ class Device:
         self.power_limit_mw = self._told(pynvml.nvmlDeviceGetEnforcedPowerLimit)
 
     def reading(self) -> dict[str, int | None]:
-        """What it tells now, in NVML's own units.
+        """Return the current values, in NVML's own units.
 
-        Utilisation is the percent of NVML's last sample period, 1/6 to 1 s, that kernels and copies took. What the
-        driver keeps of the memory for itself counts as used.
+        Utilisation is the share of NVML's last sample period (1/6 to 1 s) in which kernels or copies ran, in percent.
+        Memory that the driver keeps for itself counts as used.
         """
         told, instant = self._told, self.power_is == INSTANT
         used, memory = told(pynvml.nvmlDeviceGetUtilizationRates), told(pynvml.nvmlDeviceGetMemoryInfo)
@@ -109,14 +110,17 @@ class Device:
         }
 
     def _told(self, function: Callable[..., Any], *given: Any) -> Any:
-        """What one of the binding's functions tells of it; None where the GPU or its driver does not."""
+        """Return the result of one of the binding's functions for this GPU; None if GPU or driver do not support it."""
         try:
             return function(self._handle, *given)
         except pynvml.NVMLError:
             return None
 
     def _instant_power_mw(self) -> int | None:
-        """From driver 530 on. What nvmlDeviceGetPowerUsage tells is, from Ampere on but for GA100, a second's mean."""
+        """Return the power at this moment in mW; None before driver 530.
+
+        nvmlDeviceGetPowerUsage returns a mean over one second on GPUs since Ampere, except GA100.
+        """
         fields = self._told(pynvml.nvmlDeviceGetFieldValues, [pynvml.NVML_FI_DEV_POWER_INSTANT])
         return fields[0].value.uiVal if fields and not fields[0].nvmlReturn else None
 
@@ -126,7 +130,7 @@ def open_library() -> Iterator[Nvml]:
     """Load NVML while the body runs.
 
     Raises:
-        NvmlError: it is not there, or finds no driver.
+        NvmlError: the library is missing, or finds no driver.
     """
     library = Nvml()
     try:

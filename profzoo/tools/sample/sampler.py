@@ -2,9 +2,9 @@
 
 python -m profzoo.tools.sample.sampler --interval-ms 20 --out FILE PROGRAM ...
 
-The file holds a row a sample and GPU; time_ns is the host's monotonic clock, which the program's facts go by too. Where
-there is no NVML it holds none, and the program runs as well. It passes on signals, and ends as the program does: with
-its exit code, or 128 and the number of the signal that ended it.
+The file has one row per sample and GPU. `time_ns` is the host's monotonic clock, which the program's sidecar uses too.
+Without NVML, the program runs all the same, and the file has no rows. The sampler passes signals on to the program. It
+ends with the program's exit code, or with 128 plus the number of the signal that ended the program.
 """
 
 import argparse
@@ -60,7 +60,8 @@ def visible_gpus(library: nvml.Nvml) -> list[nvml.Device]:
     """Return the GPUs of the job: the GPUs that CUDA may see.
 
     Raises:
-        NvmlError: there is none. ConfigError: nobody knows which.
+        NvmlError: no GPU is visible.
+        ConfigError: it cannot be determined which GPUs are visible.
     """
     words = gpus.choose_candidates(os.environ, library.present())
     if not words:
@@ -101,7 +102,7 @@ def run_and_sample(program: Sequence[str], note: Callable[[], None], interval_ns
 
 
 def _wait(process: subprocess.Popen[bytes], due: int) -> None:
-    """Wait until the time has come or the program has ended; pass signals on."""
+    """Wait until the time `due` or the end of the program; pass signals on."""
     while process.poll() is None:
         left = max(due - time.perf_counter_ns(), 0)
         caught = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, left / 1e9)

@@ -1,7 +1,7 @@
-"""Samples of the window in base units, and what they say of a cell's power and energy."""
+"""Selects the samples of the window in base units, and computes a cell's power and energy from them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,12 @@ from profzoo.tools.sample import dictionary
 from profzoo.tools.sample.command import ERROR
 from profzoo.tools.sample.nvml import MEAN, REASONS
 
-# Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ProcessFacts, Sidecar
+
+# Fewest samples of a GPU, and fewest moves of its energy counter, from which values are computed.
 LEAST = 10
-# A mean of the last second is of the window once that second is over.
+# A mean over the last second belongs to the window after the window's first second.
 SECOND_NS = 1_000_000_000
 # Columns in base units: the sampler's, and what one of its units is.
 UNITS = {
@@ -29,7 +32,7 @@ UNITS = {
     "throttle_reasons": ("throttle_reasons", 1),
 }
 COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
-# What a GPU does not tell is empty.
+# Values that a GPU does not report are empty.
 TABLE = Table(
     columns=dict.fromkeys(COLUMNS, column_types.or_missing(column_types.NUMBER))
     | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
@@ -54,15 +57,18 @@ SAMPLES = Table(
 )
 
 
-def process_windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def process_windows(facts: "Sidecar") -> "Sequence[ProcessFacts]":
     """Return the description of each window in a sidecar: one per process."""
     return facts.get("processes") or [facts]
 
 
 def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> pd.DataFrame:
-    """The samples of a process' window, which began at a time and took so long; empty where NVML tells nothing.
+    """Return the samples of a process's window; values that NVML does not report are empty.
 
-    `t_ns` is from its beginning. `energy_j` is by the GPU's counter, from its first sample here.
+    `t_ns` counts from the window's beginning. `energy_j` counts from the GPU's first sample in the window.
+
+    Args:
+        raw: the sampler's table. began_ns, wall_ns: begin and length of the window in ns. process: number to add.
     """
     rows = raw[raw["time_ns"].between(began_ns, began_ns + wall_ns)]
     table = pd.DataFrame({"process": process, "t_ns": rows["time_ns"] - began_ns, "gpu_uuid": rows["gpu_uuid"]})
@@ -73,17 +79,17 @@ def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int =
     return table[COLUMNS].reset_index(drop=True)
 
 
-def find_gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
+def find_gaps(table: pd.DataFrame, of_windows: "Sequence[ProcessFacts]", ran_on: Sequence[str]) -> list[str]:
     """Explain why the samples do not describe the cell, one line each; empty if they do. ran_on: UUIDs of its GPUs."""
     counts = table.groupby(["process", "gpu_uuid"]).size().unstack("process").reindex(columns=range(len(of_windows)))
     found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
     if (fewest := int(counts.fillna(0).min().min()) if len(counts) else 0) < LEAST:
         found.append(
-            f"the window of {wall_ns / 1e6:.0f} ms holds {fewest} sample(s), and it takes {LEAST} to say anything: "
+            f"the window of {wall_ns / 1e6:.0f} ms holds {fewest} sample(s), but at least {LEAST} are needed: "
             "raise sample.window, or lower sample.interval_ms"
         )
     elif len(set(ran_on)) > len(counts):
-        found.append(f"of {len(set(ran_on))} GPUs {len(counts)} were sampled, those of the first node")
+        found.append(f"only {len(counts)} of {len(set(ran_on))} GPUs were sampled: the GPUs of the first node")
     return found
 
 
@@ -93,19 +99,19 @@ def mean_interval_ms(table: pd.DataFrame) -> float | None:
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
 
 
-def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_cell(table: pd.DataFrame, facts: "Sidecar") -> dict[str, float | str]:
     """Return means over processes of `summarise_processes`, and `clocks`: why they were not steady, if so."""
     frame = pd.DataFrame(summarise_processes(table, facts))
-    found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
+    found: dict[str, float | str] = {name: float(frame[name].mean()) for name in frame}
     return found | ({"clocks": said} if (said := describe_clocks(table)) else {})
 
 
-def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
+def summarise_processes(table: pd.DataFrame, facts: "Sidecar") -> list[dict[str, float]]:
+    """Return for each process over its window: power and energy of all GPUs, clock rate, temperature, throttling.
 
-    What the GPUs do not tell is left out. Energy, a step and an item (a sample of the data), is that between the
-    counter's first and last move, and the integral of power, each brought to the whole window by its length: the
-    columns' names say which. `energy_error` is what a move of the counter is of all of them.
+    Values that the GPUs do not report are left out. Energy is given per step and per item (a data sample), in two ways:
+    from the counter, between its first and last move, and from the integral of power. Both are scaled to the whole
+    window; the names of the columns say which is which. `energy_error` is one move of the counter over all its moves.
     """
     return [
         _of_window(table[table["process"] == process], window, facts["power_is"] == MEAN)
@@ -113,7 +119,7 @@ def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[d
     ]
 
 
-def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -> dict[str, float]:
+def _of_window(table: pd.DataFrame, window: "ProcessFacts", averaged: bool) -> dict[str, float]:
     of_gpus = [rows for _, rows in table.groupby("gpu_uuid")]
     power = sum(mean_power_w(rows, averaged) for rows in of_gpus)
     counted = sum(energy_counter_power_w(rows) for rows in of_gpus)
@@ -133,7 +139,7 @@ def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -
 
 
 def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
-    """Whether each sample that tells of reasons has any of these."""
+    """Return whether each sample has any of these throttle reasons; samples without reasons are left out."""
     return (table["throttle_reasons"].dropna().astype("int64") & bits) > 0
 
 
@@ -157,9 +163,9 @@ def describe_clocks(table: pd.DataFrame) -> str:
 
 
 def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
-    """The mean power of a GPU, by the trapezoidal rule; not a number where fewer than LEAST samples tell it.
+    """Return the mean power of a GPU in W, by the trapezoidal rule; NaN with fewer than LEAST samples.
 
-    averaged: whether each sample is a mean of the last second.
+    averaged: each sample is a mean over the last second.
 
     >>> mean_power_w(pd.DataFrame({"t_ns": range(10), "power_w": [100.0] * 5 + [200.0] * 5}), averaged=False)
     150.0
@@ -172,9 +178,9 @@ def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
 
 
 def energy_counter_power_w(rows: pd.DataFrame) -> float:
-    """The mean power of a GPU from its counter's first move to its last; not a number where it moves less than LEAST.
+    """Return the mean power of a GPU in W between the energy counter's first and last move; NaN below LEAST moves.
 
-    Both ends are moves, as the counter stands still for longer than a sample takes.
+    The interval begins and ends with moves, because the counter stands still for longer than the sampling interval.
 
     >>> moving = [joule // 2 * 2 for joule in range(22)]
     >>> energy_counter_power_w(pd.DataFrame({"t_ns": [n * 10**7 for n in range(22)], "energy_j": moving}))
@@ -188,7 +194,7 @@ def energy_counter_power_w(rows: pd.DataFrame) -> float:
 
 
 def energy_resolution(rows: pd.DataFrame) -> float:
-    """What of the energy between the first move of a GPU's counter and its last one move is; nan where it stands still.
+    """Return one move of a GPU's energy counter over the energy between its first and last move; NaN without moves.
 
     >>> energy_resolution(pd.DataFrame({"energy_j": [0, 0, 5, 5, 10, 10, 15]}))
     0.5
@@ -198,9 +204,11 @@ def energy_resolution(rows: pd.DataFrame) -> float:
 
 
 def describe_coarse_energy(table: pd.DataFrame) -> list[str]:
-    """That the counter of energy leaves more open than it may, a line; none where it does not, or tells nothing."""
+    """Return a note if the energy counter's error is too large; empty if it is small enough or unknown."""
     errors = [energy_resolution(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
     worst = max((error for error in errors if not np.isnan(error)), default=0.0)
     return (
-        [f"the counter of energy is good to {worst:.1%}, not {ERROR:.0%}: it moved too seldom"] if worst > ERROR else []
+        [f"the energy counter is exact to {worst:.1%}, not to {ERROR:.0%}: it moved too seldom"]
+        if worst > ERROR
+        else []
     )

@@ -1,1 +1,6 @@
 """torch.profiler."""
+
+from typing import Final
+
+# The name of the tool, for code that is about this tool alone.
+TOOL: Final = "torch"

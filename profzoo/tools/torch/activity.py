@@ -1,7 +1,7 @@
 """Summarizes kernels, operators and ranges from torch.profiler's exported table."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -9,22 +9,26 @@ from profzoo.io import sidecars as fact
 from profzoo.range_names import REST, STEP
 from profzoo.tools.torch import tables
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 PLACE = 20
 TABLE = tables.TABLE
 FACTS: fact.Needs = {"device_type": fact.TEXT}
 
 
-def summarise_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+def summarise_kernels(table: pd.DataFrame, facts: "Sidecar") -> pd.DataFrame:
     """Return kernels; for a CPU run, operators with their self time."""
     gpu = facts["device_type"] == "cuda"
     rows = table[table["kind"] == ("kernel" if gpu else "operator")]
     return rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])
 
 
-def summarise_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """As of nsys; on a CPU the time that each part took, and REST, which add up to the steps, without launches.
+def summarise_ranges(table: pd.DataFrame, facts: "Sidecar") -> tuple[str, Mapping[str, Any]]:
+    """Return GPU time and launches by launching range; for a CPU run, the time of each part of the step, and REST.
 
-    A training step of the model's own opens what ranges it wants, so that parts alone may be little of it.
+    On a CPU, the parts and REST add up to the steps. REST is needed because a model with its own training step may open
+    other ranges than the parts.
     """
     if facts["device_type"] != "cuda":
         times = {row["name"]: row["cpu_ns"] for _, row in table[table["kind"] == "range"].iterrows()}

@@ -9,8 +9,8 @@ from profzoo.tools.torch.trace import Trace
 def find_forward_operators(trace: Trace) -> np.ndarray:
     """Return, per operator, the index of its forward operator if it is an autograd node; -1 for other operators.
 
-    A node has the number that the sequence of its forward's thread had when it was made, and operators have the number
-    that it had when they began: of those alike, the last one made the node.
+    Each thread of the forward pass counts a sequence number up for each node. A node has the number from when it was
+    made, and an operator the number from when it began. Of the operators with the node's number, the last one made it.
     """
     operators = trace.operators
     nodes = np.flatnonzero(operators["forward_thread"] > 0)
@@ -28,15 +28,16 @@ def find_forward_operators(trace: Trace) -> np.ndarray:
 
 
 def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
-    """Of each node of autograd, the thread of its forward pass, which autograd has numbers of its own for.
+    """Return the thread of the forward pass of each autograd node, as an index of the trace's threads.
 
-    Only the links that lead from operators to their backward ones tell which thread is meant.
+    Autograd numbers threads in its own way. Only the trace's links from operators to their backward operators show
+    which thread a number stands for.
     """
     operators, links = trace.operators, trace.links
     forward = (operators["forward_thread"] == 0) & (operators["sequence"] >= 0)
     counts = np.bincount(operators["thread"][forward]) if forward.any() else np.zeros(1)
     _, numbers = np.unique(operators["forward_thread"][nodes], return_inverse=True)
-    # What no link tells is of the thread that runs most.
+    # A number without any link stands for the thread with the most forward operators.
     threads = np.full(int(numbers.max(initial=0)) + 1, int(counts.argmax()), dtype=np.int64)
     order = np.argsort(operators["start"][nodes], kind="stable")
     begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
@@ -46,7 +47,7 @@ def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
     known = (begin >= 0) & (node >= 0)
     pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
     pairs, votes = np.unique(pairs, axis=1, return_counts=True)
-    # The pair with most votes last, as it is to stay.
+    # The pair with the most votes is assigned last, so it stays.
     for index in np.argsort(votes, kind="stable"):
         threads[pairs[0, index]] = pairs[1, index]
     return threads[numbers]

@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def program_options(made: Mapping[str, Path]) -> list[str]:
-    """Where it writes, and where the baseline that is timed before it does."""
+    """Return options with the paths of the trace, and of the baseline that the same process times before it."""
     timed = ["--steps", str(made["steps"])] if "steps" in made else []
     return [*timed, "--operators", str(made["operators"]), "--trace", str(made["trace"])]

@@ -12,7 +12,7 @@ VERSIONS = (
 
 
 def list_checks() -> Sequence[Check]:
-    """torch itself."""
+    """List the check of torch."""
     return (check_torch,)
 
 
@@ -22,7 +22,7 @@ def describe_use(lacking: frozenset[str]) -> str | None:
         return None
     if "GPU" in lacking:
         return "torch (on the CPU)"
-    # A GPU that is there and not used is no matter of course.
+    # With a GPU in the machine, using the CPU has to be chosen.
     return "torch (on the CPU, where device is cpu)" if "torch CUDA" in lacking else "torch (on the GPU)"
 
 

@@ -1,14 +1,18 @@
-"""Exports torch.profiler's operators, and its trace's launches, by range to one tidy CSV and by owner to another."""
+"""Exports torch.profiler's operators and launches to two CSV files: by range, and by owner."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tools.torch import host_calls, losses, owners, trace, user_ranges
 from profzoo.tools.torch import tables as torch_tables
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 FACTS: fact.Needs = {
     "cell": {"profiler": {"memory": fact.FLAG}},
@@ -17,11 +21,11 @@ FACTS: fact.Needs = {
     "left_out?": fact.TEXTS,
 }
 KERNEL = list(trace.DEVICE_KINDS).index("kernel")
-# A session loses its first kernels, so that of more steps the later ones are whole.
+# A session loses its first kernels, so with more steps the later ones are complete.
 LONGER = "raise torch.window, so that later steps are whole"
 NO_STEP = (
-    "holds no step of the window, so that nothing is known per step, and launches have no range: the program opened "
-    "none while torch.profiler recorded (see the log of the profiling job)"
+    "holds no step of the window, so no values per step are known, and launches have no range: the program opened no "
+    "range while torch.profiler recorded (see the log of the profiling job)"
 )
 
 
@@ -34,9 +38,9 @@ def main(
 
     Raises:
         DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
-            step; or a launch has times that it cannot have had.
+            step; or a launch has impossible times.
     """
-    facts = read_json(sidecar, FACTS)
+    facts = read_facts(sidecar, FACTS)
     raw = reading.read(operators, torch_tables.OPERATORS)
     if raw.empty:
         raise DataError(f"{operators} holds no operator: torch.profiler recorded nothing in the window")
@@ -63,8 +67,12 @@ def main(
     write_csv(owners.tabulate_modules(whole), outputs["modules"])
 
 
-def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[trace.Trace, bool]:
-    """The trace without the steps of which kernels are lost, and whether there are such."""
+def _whole(events: trace.Trace, traced: str, facts: "Sidecar") -> tuple[trace.Trace, bool]:
+    """Return the trace without steps that lack kernels, and whether there were any.
+
+    Raises:
+        DataError: no complete step is left, the sidecar does not mention the loss, or a launch has impossible times.
+    """
     if why := losses.find_impossible(events):
         raise DataError(f"{traced}: {why}, {trace.WRONG}: {trace.AGAIN}")
     found = losses.find_losses(events)
@@ -76,6 +84,6 @@ def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[
         raise DataError(f"{traced}: torch.profiler lost kernels, {told}: {LONGER}")
     if facts.get("traced_steps") != left:
         raise DataError(
-            f"{traced}: torch.profiler lost kernels, {told}, of which its sidecar says nothing: {trace.AGAIN}"
+            f"{traced}: torch.profiler lost kernels, {told}, but its sidecar does not say so: {trace.AGAIN}"
         )
     return losses.drop_steps(events, sorted(found.lacking)), True

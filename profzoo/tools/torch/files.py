@@ -1,27 +1,36 @@
 """Names the files that torch.profiler leaves under results/."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import TorchSettings
 
 
-def exported_files(own: Mapping[str, Any]) -> Sequence[str]:
-    """The table of operators and kernels, those of launches, layers and operators by owner, and the trace."""
+def exported_files(own: "TorchSettings") -> Sequence[str]:
+    """Return the tables of operators and kernels, of launches, layers and operators by owner, and the trace."""
     return ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
 
 
-def table_inputs(own: Mapping[str, Any]) -> Mapping[str, str]:
-    """The table with the trace's sidecar; and the baseline, where that is timed in the same process."""
+def table_inputs(own: "TorchSettings") -> Mapping[str, str]:
+    """Return the table with the trace's sidecar, and the baseline if it is timed in the same process."""
     timed = {"time": "{phase}.torch-time.csv", "time_sidecar": "{phase}.torch-time.csv.json"} if own["baseline"] else {}
     return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json", **timed}
 
 
-def required_files(own: Mapping[str, Any]) -> Sequence[str]:
-    """The tables of operators, kernels, launches and modules, with the trace's sidecar."""
+def provided_files(own: "TorchSettings") -> Mapping[str, str]:
+    """Return the tables of layers, of their kernels, of operators, and of the share of time that has an owner."""
+    names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners"}
+    return {name: f"{{phase}}.{part}.csv" for name, part in names.items()}
+
+
+def required_files(own: "TorchSettings") -> Sequence[str]:
+    """Return the tables of operators, kernels, launches and modules, with the trace's sidecar."""
     tables = [f"{{phase}}.torch{part}.csv" for part in ("", ".launches", ".modules")]
     return [*tables, *table_inputs(own).values()]
 
 
-def name_parts(own: Mapping[str, Any]) -> Sequence[str]:
-    """Names between dots."""
+def name_parts(own: "TorchSettings") -> Sequence[str]:
+    """Return the parts of torch.profiler's file names between dots."""
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners"]
     return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]

@@ -7,7 +7,7 @@ from profzoo.tools.torch.trace import Trace
 
 REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch")
 BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
-# Calls that put a node into a graph that is captured.
+# Calls that add a node to a graph during its capture.
 LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
 
 
@@ -18,9 +18,9 @@ def find_replayed(trace: Trace) -> np.ndarray:
 
 
 def find_capturing_operators(trace: Trace) -> np.ndarray:
-    """Of each launch, the ID of the operator that made it, for a replay of that which was captured; -1 for none.
+    """Return the ID of the operator behind each launch, for a replay the captured operator; -1 if unknown.
 
-    The trace has to hold the capture, or else launches one by one of the same kernels in the same order.
+    The trace must contain the capture, or single launches of the same kernels in the same order.
     """
     launches, calls = trace.launches, launching_calls(trace)
     found = launches["external"].astype(np.int64)
@@ -36,7 +36,7 @@ def find_capturing_operators(trace: Trace) -> np.ndarray:
         called = trace.calls["start"][calls[group[0]]]
         fitting = [ids for began, _, ids in captured if began < called and len(ids) == len(group)]
         if fitting:
-            # A graph that is replayed as often as captured is that of the last capture.
+            # A graph that is captured several times is replayed from the last capture.
             found[group] = fitting[-1]
         elif (place := _place(launches["name"][eager], launches["name"][group])) >= 0:
             found[group] = launches["external"][eager[place : place + len(group)]]
@@ -44,12 +44,12 @@ def find_capturing_operators(trace: Trace) -> np.ndarray:
 
 
 def find_captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
-    """Of each capture, when it began and ended, and the IDs of the operators that made its nodes, in their order."""
+    """Return for each capture its begin and end in ns, and the IDs of the operators that made its nodes, in order."""
     calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
     order = np.argsort(calls["start"], kind="stable")
     begun: int | None = None
     found = []
-    # By the call's own ID, which a runtime call may share with the driver's that it makes.
+    # Calls are matched by ID, which a runtime call may share with the driver's call inside it.
     ids: dict[int, int] = {}
     for index in order[np.isin(calls["name"][order], _named(texts))]:
         name = texts[calls["name"][index]]
@@ -68,7 +68,7 @@ def _named(texts: list[str]) -> list[int]:
 
 
 def _place(names: np.ndarray, wanted: np.ndarray) -> int:
-    """Where the wanted sequence begins in another; -1 where it is not in it."""
+    """Return the index at which the wanted sequence begins in another; -1 if it does not occur."""
     last = len(names) - len(wanted)
     for place in np.flatnonzero(names[: last + 1] == wanted[0]) if last >= 0 else ():
         if np.array_equal(names[place : place + len(wanted)], wanted):

@@ -11,7 +11,7 @@ from profzoo.tools.torch.trace import Trace
 def launching_calls(trace: Trace) -> np.ndarray:
     """Return, per launch, the index of its launching call; -1 if the trace has none."""
     calls, launches = trace.calls, trace.launches
-    # A runtime call may share its ID with the driver's that it makes.
+    # A runtime call may share its ID with the driver's call inside it.
     order = np.lexsort((calls["start"], calls["correlation"]))
     order = order[calls["correlation"][order] >= 0]
     return look_up(launches["correlation"], calls["correlation"][order], order)
@@ -52,7 +52,7 @@ def count_steps(trace: Trace) -> int:
 def range_spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return start, end and name index of the project's ranges of these names, sorted by start."""
     known = {text: code for code, text in enumerate(trace.texts)}
-    # A program may have ranges of its own by the plain names.
+    # Names carry profzoo's prefix, because a program may open ranges of its own with the plain names.
     code_of = {known[make_torch_name(one)]: index for index, one in enumerate(names) if make_torch_name(one) in known}
     chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
     starts = trace.ranges["start"][chosen]
@@ -63,7 +63,7 @@ def range_spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
 
 
 def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+    """Return per time (ns) the index of the name of an open range, and the number of the range; -1 if none was."""
     starts, ends, codes = range_spans(trace, names)
     if not len(starts):
         return np.full(len(times), -1), np.full(len(times), -1)

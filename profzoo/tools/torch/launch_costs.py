@@ -7,10 +7,12 @@ from profzoo.tools.torch.trace import Trace
 
 
 def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (indices of operators with a known cost, their exclusive costs (n, COLUMNS), and for every operator the
-    nearest enclosing known one, itself included, -1 for none).
+    """Return the operators with a known cost, their costs without nested ones, and each operator's nearest of these.
 
-    parents: the operator that each ran in.
+    parents: index of the enclosing operator of each operator, -1 for none.
+
+    Returns: indices of the operators with a known cost, shape (known,); their costs, shape (known, len(COLUMNS)); and
+    per operator the index of the nearest one with a known cost, itself included, -1 for none.
     """
     operators = trace.operators
     told = np.flatnonzero(operators["inputs"] >= 0)
@@ -27,14 +29,15 @@ def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray,
 
 
 def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
-    """Return the cost of each launch, shape (launches, COLUMNS): an operator's first launch has its whole cost, its
-    other launches 0.
+    """Return the cost of each launch, shape (launches, len(COLUMNS)).
+
+    An operator's first launch has the operator's whole cost, and its other launches have 0, so that costs add up. The
+    cost is NaN if no enclosing operator has a formula, or if the trace lacks its inputs.
 
     Args:
-        operators: by launch, in order, the innermost operator that made it, -1 for none. replays: by launch, which
-            replay of a graph it is of, -1 for none: each of these needs it all again.
-
-    So they add up. NaN where no operator around the launch has a formula, or its inputs are not told.
+        parents: index of the enclosing operator of each operator, -1 for none.
+        operators: innermost operator of each launch, in order, -1 for none.
+        replays: number of the CUDA graph's replay of each launch, -1 for none; every replay has the cost again.
     """
     known, own, holder = known_operator_costs(trace, parents)
     found = np.full((len(operators), len(COLUMNS)), np.nan)

@@ -1,8 +1,8 @@
 """Finds GPU work that a trace lost although its launching call is recorded, and impossible times.
 
-The profiler may lose records of the GPU, those of a session's first kernels most of all (torch 2.10 and later; pytorch
-issue 192021: CUPTI gives them times from outside the session, and the profiler drops them). Their launch calls are in
-the trace all the same. A step that lacks some is left out of everything; steps that launch different kernels are not.
+The profiler may lose records of the GPU, above all of a session's first kernels. In torch 2.10 and later, CUPTI gives
+them times outside the session, and the profiler drops them (pytorch issue 192021). The trace still has their launching
+calls. A step that lacks kernels is left out of all results. A step that launches other kernels than the rest stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,26 +14,26 @@ import numpy as np
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json
 from profzoo.range_names import STEP
 from profzoo.tools.torch import graph_replays, trace
 from profzoo.tools.torch.host_calls import find_steps, launching_calls, range_spans
 from profzoo.tools.torch.trace import Columns, Trace
 
-# Calls that have kernels run, by how their names begin.
+# Beginnings of the names of calls that launch kernels.
 LAUNCHING = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
              *graph_replays.REPLAYS)  # fmt: skip
-# Clocks of host and GPU differ by microseconds, and what runs at a trace's end may outlast the host's part.
+# The clocks of host and GPU differ by microseconds, and GPU work may continue after the host's last event.
 SKEW_NS, BEHIND_NS = 1_000_000, 1_000_000_000
-# Launches of a stream follow one another, but for such as begin early by themselves (programmatic dependent launch).
+# Launches of a stream run one after another, except launches that begin early (programmatic dependent launch).
 TOGETHER = 8
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What is lost of a trace: of so many steps those by number, counted from 0, each with what it lacks, in words.
+    """The losses of a trace.
 
-    outside: likewise of a trace without steps.
+    steps: number of steps in the trace. lacking: description of what is lost, by number of the step, from 0. outside:
+    description of what is lost in a trace without steps.
     """
 
     steps: int
@@ -60,13 +60,13 @@ def find_losses(found: Trace) -> Losses:
         lost, all_of = int((~ran & own).sum()), int(own.sum())
         words = [f"{lost} of {all_of} launch calls have no kernel"] if lost else []
         lacking[step] = " and ".join([*words, *["a graph's first replay lacks kernels"] * bool((cut & own).any())])
-    # What is launched before the first step may be a capture that was made behind the window.
+    # Launches before the first step may belong to a capture that was made after the window.
     outside = "" if count else lacking.get(-1, "")
     return Losses(count, {step: why for step, why in lacking.items() if step >= 0}, outside)
 
 
 def _launch_calls(found: Trace) -> np.ndarray:
-    """The calls that have kernels run, in their order; of a runtime call and the driver's within, the first."""
+    """Return indices of the calls that launch kernels, in order; of a runtime call and its driver call, the first."""
     calls, captured = found.calls, graph_replays.find_captures(found)
     names = np.array([text.startswith(LAUNCHING) for text in found.texts] + [False])
     made = np.flatnonzero(names[calls["name"]] & (calls["correlation"] >= 0))
@@ -74,16 +74,16 @@ def _launch_calls(found: Trace) -> np.ndarray:
     _, first = np.unique(calls["correlation"][made], return_index=True)
     made = made[np.sort(first)]
     at = calls["start"][made]
-    # A backward pass is captured from another thread than that which began to capture.
+    # The backward pass is captured from another thread than the one that began the capture.
     within = [(at > begin) & (at < end) for begin, end, _ in captured]
     return made[~np.logical_or.reduce(within)] if within else made
 
 
 def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
-    """The call of the first replay of which anything is there, where it lacks kernels that a later one has.
+    """Return the call of the first recorded replay of a CUDA graph if it lacks kernels that later replays have.
 
-    made, ran: launch calls, and whether anything of them is there. Only the trace's beginning is lost so: before that
-    replay nothing is there, and nothing later is as short as it.
+    Only the beginning of a trace is lost in this way: nothing before that replay is recorded, and no later replay has
+    just the same kernels. made: launching calls; ran: whether any kernel of each is recorded.
     """
     if not ran.any():
         return made[:0]
@@ -142,7 +142,10 @@ def find_impossible(found: Trace) -> str | None:
 
 
 def _overlapping(found: Trace, start: np.ndarray, end: np.ndarray) -> str | None:
-    """That a launch runs on beside several that follow it in its stream; not of graphs, whose branches may."""
+    """Describe a launch that runs beside several later ones of its stream, or return None.
+
+    Launches of CUDA graphs are not checked, because branches of a graph may overlap.
+    """
     queue = np.where(graph_replays.find_replayed(found), -1, found.launches["queue"])
     for one in np.unique(queue[queue >= 0]).tolist():
         mine = np.flatnonzero(queue == one)
@@ -155,17 +158,18 @@ def _overlapping(found: Trace, start: np.ndarray, end: np.ndarray) -> str | None
 
 
 def _named(found: Trace, launch: int) -> str:
-    """A launch, for a message: what it is, and where it stands among all, counted from 1."""
+    """Describe a launch for a message: its position among all launches, from 1, and its name."""
     return f"launch {launch + 1} of {len(found.launches['name'])} ({found.texts[found.launches['name'][launch]][:60]})"
 
 
 def explain_losses(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
-    """Why a job is to be repeated, as the profiler lost a part of its trace, and what the sidecar is to say of that.
+    """Return why a job has to be repeated because its trace lost records, empty if not; and facts for its sidecar.
 
-    made: the job's files, by the names of its outputs. Nothing of what ran on a CPU; and nothing of a trace that cannot
-    be read, of which the export says what is wrong.
+    Both are empty for a CPU run, and for a trace that cannot be read; the export describes that.
+
+    made: paths of the job's files, by the names of the rule's outputs.
     """
-    if read_json(made["sidecar"], {"device_type": fact.TEXT})["device_type"] != "cuda":
+    if fact.read_sidecar(made["sidecar"], {"device_type": fact.TEXT})["device_type"] != "cuda":
         return "", {}
     try:
         found = trace.read_trace(made["trace"], lambda line: None)

@@ -16,12 +16,15 @@ PLAIN, MARK, NODE, SUM = range(4)
 
 @dataclass(frozen=True)
 class Nesting:
-    """Of each operator of a trace, by its index there; indices of operators are -1 where there is none.
+    """What encloses each operator of a trace. Arrays of shape (operators,); indices of operators are -1 for none.
 
-    parent: the operator that it ran in. module: the range of the module that was called last, unless a node of
-    autograd ran within it. node: the node of autograd that it ran in; for the sum of a parameter's gradients, that
-    which made the last of them. top: the outermost operator of the call, within module and node. numbered: the last
-    one that has a number of autograd's sequence. again: whether it repeats a forward pass within the backward one.
+    Attributes:
+        parent: the directly enclosing operator.
+        module: the range of the innermost module, unless an autograd node lies between.
+        node: the enclosing autograd node; for the sum of a parameter's gradients, the node of the last gradient.
+        top: the outermost operator within module and node.
+        numbered: the innermost enclosing operator with an autograd sequence number.
+        again: whether the operator repeats a forward pass within the backward pass.
     """
 
     parent: np.ndarray
@@ -33,7 +36,7 @@ class Nesting:
 
 
 def classify_operators(trace: Trace) -> np.ndarray:
-    """Of each operator whether it is none of special meaning, the range of a module, autograd's, or its sum."""
+    """Return the class of each operator: ordinary, range of a module, autograd node, or sum of gradients."""
     found = np.array([_kind(text) for text in trace.texts], dtype=np.int8)
     return found[trace.operators["name"]] if len(found) else np.zeros(0, dtype=np.int8)
 
@@ -47,7 +50,7 @@ def _kind(text: str) -> int:
 
 
 def nest_operators(trace: Trace) -> Nesting:
-    """The nesting of a trace's operators, by their threads and times."""
+    """Find what encloses each operator of a trace, from threads and times."""
     parents = _parents(trace)
     return Nesting(parents, **_walk(trace, parents))
 
@@ -61,7 +64,7 @@ def exclusive_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:
 
 
 def _parents(trace: Trace) -> np.ndarray:
-    """Of each operator the one that it ran in, which comes before it; -1 for none."""
+    """Return the index of the directly enclosing operator of each operator, which comes before it; -1 for none."""
     operators = trace.operators
     start, end, thread = operators["start"].data, (operators["start"] + operators["ns"]).data, operators["thread"].data
     parents = np.full(len(start), -1, dtype=np.int32)
@@ -78,13 +81,13 @@ def _parents(trace: Trace) -> np.ndarray:
 
 
 def _walk(trace: Trace, parents: np.ndarray) -> dict[str, np.ndarray]:
-    """The other columns of Nesting; every operator comes behind the one that it ran in."""
+    """Return the other arrays of Nesting, in one pass, because each operator comes after the enclosing one."""
     found = {name: np.full(len(parents), -1, dtype=np.int32) for name in ("module", "node", "top", "numbered")}
     module, node, top, numbered = (column.data for column in found.values())
     again = np.zeros(len(parents), dtype=np.int8)
     repeated, parent, kind = again.data, parents.data, classify_operators(trace).data
     sequence, forward, thread = (trace.operators[name].data for name in ("sequence", "forward_thread", "thread"))
-    # By thread: autograd sums a gradient right after the node that made it.
+    # The last node of each thread: autograd adds up a gradient right after the node that computed it.
     last: dict[int, int] = {}
     for place in range(len(parents)):
         within, what = parent[place], kind[place]
@@ -107,6 +110,6 @@ def _walk(trace: Trace, parents: np.ndarray) -> dict[str, np.ndarray]:
             repeated[place] = node[place] >= 0
         elif sequence[place] >= 0:
             numbered[place] = place
-            # Within a node of autograd gradients are off, unless it repeats what a checkpoint did not keep.
+            # Within an autograd node, gradients are off unless a checkpoint repeats a forward pass.
             repeated[place] = node[place] >= 0
     return found | {"again": again}

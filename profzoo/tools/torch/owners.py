@@ -20,7 +20,7 @@ from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
 from profzoo.tools.torch.user_ranges import COLUMN as USER_RANGE
 
 OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction")
-# What is no module's: in a part of the step, in none of them, and in no step.
+# Owners outside of modules: each part of the step, the step outside its parts, and outside all steps.
 PLACES = ("step", *LAUNCHING, "outside")
 GRAPH, COMMUNICATION = "graph", "communication"
 BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
@@ -53,16 +53,16 @@ DEEPEST = 8
 def tabulate_launches(trace: Trace) -> pd.DataFrame:
     """Return one row per launch, in the order of the launching calls.
 
-    Columns: `step`, counted from 0 and empty outside of all, and `order` in it; `kind`: kernel, memcpy or memset;
-    `name`; `stream`; grid, block and its shared memory; `start_ns` and `ns` on the device; `range`: the part of the
-    step; `operator`: the innermost one, with the `shapes` of its inputs, and its `caller`, the outermost one within
-    module or node of autograd; `module`: path, of the backward pass that of the forward one; its `type`; `direction`:
-    forward, backward, recompute, or the part of the step; which `call` of the module in the step it is, counted from 0;
-    `sequence`: autograd's number, which forward and backward share; and what it needs, as NEEDED, with the first launch
-    of an operator, so that it adds up, empty where it is not known.
+    Columns (docs/columns.md has all): `step`, from 0, empty outside all steps, and `order` in the step; `kind` (kernel,
+    memcpy or memset); `name`, `stream` and launch configuration; `start_ns` and `ns` on the device; `range`, the part
+    of the step; `operator`, the innermost one, with `shapes` of its inputs; `caller`, the outermost operator within the
+    module or autograd node; `module`, its path, in the backward pass the path of the forward operator's module, and
+    `type`; `direction`; `call`, the number of the module's call in the step, from 0; `sequence`, autograd's number,
+    which forward and backward pass share; and NEEDED. An operator's first launch has its whole cost, so that costs add
+    up; the cost is empty if unknown.
 
-    A launch of no module has an owner in parentheses instead: the part of the step, or of the forward pass that it is
-    the backward of; `(communication)`; `(graph)` for a replay whose capture is not known; `(step)`; `(outside)`.
+    A launch outside of modules has an owner in parentheses: the part of the step, in the backward pass the part of its
+    forward operator; `(communication)`; `(graph)` for a replay without a known capture; `(step)`; `(outside)`.
     """
     launches, called = trace.launches, launch_times(trace)
     order = np.lexsort((launches["start"], called))
@@ -109,7 +109,7 @@ def tabulate_operators(trace: Trace) -> pd.DataFrame:
 
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
-    """(operators, NEEDED) what each needs but for what it calls, NaN where that is not known."""
+    """Return the cost of each operator without nested operators, shape (operators, len(NEEDED)); NaN if unknown."""
     known, own, _ = launch_costs.known_operator_costs(trace, nesting.parent)
     found = np.full((len(nesting.parent), len(NEEDED)), np.nan)
     found[known] = own
@@ -119,15 +119,18 @@ def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
 def _owned(
     trace: Trace, nesting: Nesting, operators: np.ndarray, called: np.ndarray, made: np.ndarray, other: np.ndarray
 ) -> pd.DataFrame:
-    """Step, order and owner of what was called at these times by these operators (-1: none).
+    """Return step, order and owner of launches; operators: operator of each launch, -1 for none.
 
-    made: when the operators ran, which of replays is earlier; other: owners that are told otherwise, else nothing.
+    Args:
+        called: time of each launching call in ns.
+        made: time in ns at which the operator ran; for a replay this is earlier.
+        other: owner of each launch that is known otherwise, else empty.
     """
     places = _places(made, trace)
     node, again = _at(nesting.node, operators), _at(nesting.again, operators, 0) > 0
     owner, origin = _owner(nesting, find_forward_operators(trace), operators)
     ranges, backward = np.array(PLACES, dtype=object)[places], node >= 0
-    # Of what is the backward of no module: where the forward was.
+    # Backward work of no module belongs to the part of the step in which its forward operator ran.
     began = _at(trace.operators["start"], np.where(backward, origin, -1))
     steps, open_then = find_steps(called, trace), find_ranges(called, trace)
     stands = np.array([f"({name})" for name in PLACES], dtype=object)
@@ -160,8 +163,8 @@ def _owned(
 def tabulate_modules(trace: Trace) -> pd.DataFrame:
     """Return one row per called module, in order of the first call.
 
-    `inputs` are the shapes of the tensors that it was called with, each once; `calls` in the forward pass, `repeated`
-    ones again within the backward pass.
+    `inputs` lists the distinct shapes of its input tensors. `calls` is the number of calls in the forward pass, and
+    `repeated` the number of repeated calls within the backward pass.
     """
     marks = np.flatnonzero(kinds_of(trace) == MARK)
     marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
@@ -176,13 +179,13 @@ def tabulate_modules(trace: Trace) -> pd.DataFrame:
 
 
 def _by_id(trace: Trace, ids: np.ndarray) -> np.ndarray:
-    """The operators of these IDs; -1 for none."""
+    """Return the indices of the operators with these IDs; -1 for none."""
     order = np.argsort(trace.operators["external"], kind="stable")
     return look_up(np.where(ids > 0, ids, -2), trace.operators["external"][order], order)
 
 
 def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
-    """Of each moment, the index in PLACES of where it was."""
+    """Return the index in PLACES of each time (ns)."""
     parts = find_ranges(times, trace)
     return np.where((parts == 0) & (find_steps(times, trace) < 0), len(PLACES) - 1, parts)
 
@@ -198,10 +201,10 @@ def fused_name(name: str) -> str:
 
 
 def _owner(nesting: Nesting, forward: np.ndarray, operators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The range of the module that operators belong to, and the operator of the forward pass that tells so."""
+    """Return the module's range to which each operator belongs, and the forward operator from which this follows."""
     owner, origin = _at(nesting.module, operators), operators
     for _ in range(DEEPEST):
-        # What ran in a node of autograd, and in no module there, is of the module of the node's forward.
+        # An operator in an autograd node, and in no module there, belongs to the module of the node's forward operator.
         node = np.where(owner < 0, _at(nesting.node, origin), -1)
         origin = np.where(node >= 0, _at(forward, node), origin)
         owner = np.where(node >= 0, _at(nesting.module, origin), owner)
@@ -209,7 +212,10 @@ def _owner(nesting: Nesting, forward: np.ndarray, operators: np.ndarray) -> tupl
 
 
 def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
-    """Of each operator that is a module's range, which call of the module in the step it is, in forward and again."""
+    """Return, per operator that is a module's range, the number of the module's call in the step, from 0.
+
+    Calls of the forward pass and repeated calls are counted separately.
+    """
     marks = np.flatnonzero(kinds_of(trace) == MARK)
     marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
     steps = find_steps(trace.operators["start"][marks], trace)
@@ -220,7 +226,7 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
 
 
 def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tuple[pd.Categorical, pd.Categorical]:
-    """Paths and types by the names of modules' ranges; where there is none (-1) what stands in for the path."""
+    """Return paths and types of modules from the names of their ranges; `where` is the path if there is none (-1)."""
     chosen, places = np.unique(codes, return_inverse=True)
     pairs = [
         parse_module_range(original_name(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "")
@@ -231,13 +237,13 @@ def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tupl
 
 
 def _at(values: np.ndarray, indices: np.ndarray, none: int = -1) -> np.ndarray:
-    """The values at indices, of which -1 has none."""
-    # Without a copy of them all, of which there may be many more than indices.
+    """Return the values at these indices; `none` for an index of -1."""
+    # Avoids a copy of all values, which may be many more than the indices.
     return np.where(indices >= 0, values[indices], none) if len(values) else np.full(len(indices), none)
 
 
 def _texts(codes: np.ndarray, texts: Sequence[str], changed: Callable[[str], str] = str) -> pd.Categorical:
-    """Texts by codes, of which -1 is nothing; one copy of each, as there may be millions of long ones."""
+    """Return texts by code as a categorical column, empty for -1, because there may be millions of long texts."""
     chosen, places = np.unique(codes, return_inverse=True)
     names = pd.Index([changed(texts[code]) if code >= 0 else "" for code in chosen], dtype=object)
     unique, first = names.factorize()[::-1]
@@ -245,5 +251,5 @@ def _texts(codes: np.ndarray, texts: Sequence[str], changed: Callable[[str], str
 
 
 def _known(values: np.ndarray) -> pd.arrays.IntegerArray:
-    """Whole numbers, of which negative ones are missing."""
+    """Return an integer column in which negative numbers are missing values."""
     return pd.arrays.IntegerArray(values if values.dtype == np.int32 else values.astype(np.int64), values < 0)

@@ -1,8 +1,7 @@
 """Makes torch.profiler's table tidy and adds the kernels of its trace, each with the range it was launched in."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,14 @@ from profzoo.tools.torch import dictionary
 from profzoo.tools.torch.host_calls import find_ranges, launch_times
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
 
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import ProfilerSettings
+
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
 MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")
 COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes", "stack"]
 TEXTS = ("kind", "name", "range", "shapes", "stack")
-# What options or the device leave unmeasured is empty; memory may be given back.
+# Columns may be empty, because options or the device may not measure them. Freed memory is negative.
 TABLE = Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.WHOLE) for name in COLUMNS
@@ -40,20 +42,20 @@ RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 
 
 def tidy_operators(
-    operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool, lacking: bool = False
+    operators: pd.DataFrame, trace: Trace, profiler: "ProfilerSettings", gpu: bool, lacking: bool = False
 ) -> pd.DataFrame:
     """Return one row per operator, range, runtime call, kernel, memcpy or memset, sorted by kind and time.
 
     Args:
-        operators: torch.profiler's table as the recorder leaves it.
-        trace: of the same cycle.
-        profiler: its options; what they left unmeasured is left empty.
+        operators: torch.profiler's table as the recorder writes it.
+        trace: trace of the same cycle.
+        profiler: options of the profiler; columns that they did not measure are left empty.
         gpu: whether the cell ran on a GPU.
-        lacking: whether the trace is without steps that the operators' table is of, as the profiler lost kernels of
-            these; operators then have no time on the device, which would lack those as well.
+        lacking: steps are missing from the trace because the profiler lost their kernels. Operators then have no time
+            on the device, because that would lack the lost kernels too.
 
-    `cpu_ns` and `device_ns` include what an operator calls, `self_` ones do not. `range` is the part of the step that
-    was open when the launch was made, on whatever thread; the `device_ns` of a range is that of its launches.
+    `cpu_ns` and `device_ns` include nested operators; the columns `self_` do not. `range` is the part of the step that
+    was open on any thread when the launch was made. The `device_ns` of a range is the time of its launches.
     """
     launches = device_events(trace)
     table = pd.concat([_operators(operators), _grouped(launches)], ignore_index=True).reindex(columns=COLUMNS)
@@ -93,7 +95,7 @@ def device_events(trace: Trace) -> pd.DataFrame:
 
 
 def _operators(raw: pd.DataFrame) -> pd.DataFrame:
-    # Ranges of modules are in the table of owners, by what ran in them.
+    # Ranges of modules are left out; the table of owners has the launches within them.
     others = ("ProfilerStep", f"{DOMAIN}:{MODULE}:")
     host = raw[(raw["device"] == "CPU") & ~raw["name"].str.startswith(others)]
     table = pd.DataFrame({"name": host["name"].str.removeprefix(f"{DOMAIN}:"), "count": host["count"]})

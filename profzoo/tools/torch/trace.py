@@ -13,20 +13,21 @@ import numpy as np
 
 from profzoo.errors import DataError
 from profzoo.io import chrome_trace
+from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-# How the driver names the kernels by which a graph copies and sets memory; nsys tells them as copies and memsets.
+# The driver's names of kernels by which a graph copies and sets memory; nsys reports these as copies and memsets.
 OF_MEMORY = re.compile(r"(memcpy|memset)\d+\w*")
 CALLS = ("cuda_runtime", "cuda_driver")
 READ = {*DEVICE_KINDS, *CALLS, "user_annotation", "cpu_op"}
 AGAIN = "delete it, and the next run collects it again"
 WRONG = "which cannot be"
-# A whole file is as its writer left it, and so would another one be.
+# An undamaged file has the content that torch wrote, and so a new one would have it too.
 ODD = "which is not read here, and would be in another trace as well: report it, with the version of torch"
-# Of numbers without a sign, and of times in ns, of which two may be added up: more than a century.
+# Limits of unsigned numbers, and of times in ns: more than a century, so that the sum of two times does not overflow.
 BEYOND, LATEST = 2**53, 2**62
-# Of a launch: numbers of blocks and threads, and bytes of shared memory that a block has.
+# Columns of a launch: numbers of blocks and threads, and bytes of shared memory per block.
 SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
 # Times in ns, IDs, and indices of texts and threads; -1 where an event has none.
 COLUMNS = {
@@ -36,7 +37,7 @@ COLUMNS = {
     "operators": ("start", "ns", "sequence", "external", "name", "shapes", "inputs", "thread", "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
 }
-# What may take 64 bits; others are indices, or small.
+# Columns that may need 64 bits; the others are indices or small numbers.
 WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id")
 # Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
 # once that the system has the memory back as soon as it is free; until they are filled they take none.
@@ -49,18 +50,22 @@ Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 class TimesError(DataError):
-    """An event has impossible times."""
+    """An event of the trace has impossible times."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by kind, each a column by name; texts: what names and shapes are indices of; inputs: what those of
-    operators are, shapes, types and values of each, of operators of which it is known what they need.
+    """The events of a trace by kind. Each kind is a mapping from column names to arrays with one value per event.
 
-    launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS, and `queue` a number of the
-    stream of its context and device, in which one follows another; calls: of the runtime and the driver; ranges: what
-    the program marked; operators: of torch, and ranges of modules, by thread and start, each behind what it ran in;
-    links: beginning and end of what leads from an operator to its backward one.
+    Attributes:
+        launches: kernels, copies and memsets. `kind` is an index of DEVICE_KINDS; `queue` numbers the streams of all
+            contexts and devices.
+        calls: calls of CUDA's runtime and driver.
+        ranges: ranges that the program marked.
+        operators: operators of torch and ranges of modules, by thread and start; each comes after the enclosing one.
+        links: begin and end of links from operators to their backward operators.
+        texts: texts to which names and shapes are indices.
+        inputs: shapes, types and values of an operator's inputs, for operators with a cost formula.
     """
 
     texts: list[str]
@@ -76,8 +81,8 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     """Read a Chrome trace, gzipped or plain; report how many events had to be repaired.
 
     Raises:
-        DataError: the file is none, is cut off, or has events without what they are read for; TimesError where these
-            have times beyond what can be.
+        DataError: the file is no trace, is cut off, or an event lacks a required field.
+        TimesError: an event has impossible times.
     """
     reader, number = _Reader(), -1
     try:
@@ -114,7 +119,7 @@ def make_trace(events: Iterable[Any]) -> Trace:
 
 
 class _Columns:
-    """Rows of numbers as columns, in the end no wider than their numbers are."""
+    """Collects rows of numbers as columns, whose final types are as narrow as the numbers allow."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """names: of the columns."""
@@ -156,7 +161,7 @@ class _Columns:
 
 
 class _Reader:
-    """Takes events, and sorts what is read of them into columns."""
+    """Collects events, and sorts their fields into columns by kind of event."""
 
     def __init__(self) -> None:
         self._columns = {kind: _Columns(names) for kind, names in COLUMNS.items()}
@@ -210,7 +215,7 @@ class _Reader:
         return True
 
     def _operator(
-        self, times: tuple[int, int], external: int, name: int, thread: int, called: str, arguments: Mapping[str, Any]
+        self, times: tuple[int, int], external: int, name: int, thread: int, called: str, arguments: JsonObject
     ) -> bool:
         sequence, forward = arguments.get("Sequence number", -1), arguments.get("Fwd thread id", 0)
         if not (_number(sequence, int) and _number(forward, int)):
@@ -221,7 +226,7 @@ class _Reader:
         self._columns["operators"].add((*times, sequence, external, name, known, inputs, thread, forward))
         return True
 
-    def _known(self, arguments: Mapping[str, Any]) -> int:
+    def _known(self, arguments: JsonObject) -> int:
         """The index of an operator's inputs; -1 where the trace does not tell them."""
         dims, types, values = (arguments.get(key) for key in INPUTS)
         if not (isinstance(dims, list) and isinstance(types, list) and isinstance(values, list)):
@@ -229,7 +234,7 @@ class _Reader:
         inputs = dims, types, values
         return self._inputs.setdefault(str(inputs), (len(self._inputs), inputs))[0]
 
-    def _link(self, event: Mapping[str, Any]) -> None:
+    def _link(self, event: JsonObject) -> None:
         start, number = event.get("ts"), event.get("id")
         # What leads from nowhere to nowhere is not needed, but for what leads astray.
         if event.get("ph") in ("s", "f") and _number(start, int | float) and _number(number, int):
@@ -239,12 +244,12 @@ class _Reader:
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
 
-    def _queue(self, arguments: Mapping[str, Any]) -> int:
+    def _queue(self, arguments: JsonObject) -> int:
         """The number of a stream of its context and device; -1 where no stream is told."""
         place = tuple(str(arguments.get(key)) for key in ("device", "context", "stream"))
         return self._queues.setdefault(place, len(self._queues)) if "stream" in arguments else -1
 
-    def _thread(self, event: Mapping[str, Any]) -> int:
+    def _thread(self, event: JsonObject) -> int:
         return self._threads.setdefault(str(event.get("tid")), len(self._threads))
 
 
@@ -253,10 +258,10 @@ def _number(value: Any, kind: Any) -> TypeGuard[Any]:
 
 
 def _small(value: Any) -> int:
-    """A size or a number of a stream; -1 for what is none."""
+    """Return a size or the number of a stream; -1 if the value is none."""
     return value if _number(value, int) and abs(value) < 2**31 else -1
 
 
 def _three(sizes: Any) -> list[int]:
-    """Three sizes, -1 for what there is none of."""
+    """Return three sizes; -1 for a missing one."""
     return [_small(size) for size in sizes] if isinstance(sizes, list) and len(sizes) == 3 else [-1] * 3

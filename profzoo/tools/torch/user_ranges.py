@@ -15,6 +15,7 @@ from profzoo.tools.torch.nesting import MARK, classify_operators
 from profzoo.tools.torch.trace import Trace
 from profzoo.tools.user_ranges import NODES, UserRanges
 
+TOOL = "torch"
 # In the table of launches, there only where the program has such ranges.
 COLUMN = "user_range"
 # What torch opens by record_function in every program that uses the feature.

@@ -1,0 +1,29 @@
+"""Says which settings a script takes: those that can be applied to it from outside, and those that describe it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from profzoo import schema
+
+# Settings that can be applied to a script from outside; all others are of the zoo's own step loop.
+APPLICABLE = (
+    "device", "warmup", "window", "precision", "compile", "optimizer", "checkpoint", "channels_last",
+    "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory",
+)  # fmt: skip
+
+
+def general_settings(is_script: bool, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the top level of the configuration for a program.
+
+    A script takes the defaults of all settings that cannot be applied from outside.
+    """
+    return {
+        key: part["default"] if is_script and key not in (*APPLICABLE, "data") else config[key]
+        for key, part in schema.cell_properties().items()
+    }
+
+
+def own_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that describe a script, apart from its phase; changes: what the configuration says of it."""
+    known = schema.script_properties()
+    return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}

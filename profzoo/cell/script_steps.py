@@ -1,0 +1,36 @@
+"""Describes what a step of a script is, from the facts that its sidecar holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# How a step's counts are told, in this order.
+COUNTED = (
+    ("batches", "batch", "batches"),
+    ("forward calls", "forward call", "forward calls"),
+    ("backward passes", "backward pass", "backward passes"),
+    ("optimizer steps", "optimizer step", "optimizer steps"),
+)
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Describe what happens in a step.
+
+    >>> describe_counts({"forward calls": 3, "optimizer steps": 1})
+    '3 forward calls, 1 optimizer step'
+    """
+    return ", ".join(
+        f"{counts[key]} {one if counts[key] == 1 else several}" for key, one, several in COUNTED if counts.get(key)
+    )
+
+
+def describe_step(script: Mapping[str, Any]) -> str:
+    """Describe what was taken for a step of a script, and how regular its steps are.
+
+    script: the part of a sidecar under that key.
+
+    >>> describe_step({"step": "a step of SGD", "per_step": {"batches": 1, "optimizer steps": 1}, "regular_share": 0.9})
+    'A step ends with a step of SGD: 1 batch, 1 optimizer step in 90 % of the steps of the window'
+    """
+    share = round(script["regular_share"] * 100)
+    counts = describe_counts(script["per_step"])
+    return f"A step ends with {script['step']}: {counts} in {share} % of the steps of the window"

@@ -1,0 +1,18 @@
+"""Reads the sidecars of measured files, with their type."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from profzoo.io import sidecars
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
+
+def read_facts(path: str | Path, needs: sidecars.Needs = sidecars.NOTHING) -> "Sidecar":
+    """Read a sidecar and check its declared keys; needs: which keys are required, and what they hold.
+
+    Raises:
+        DataError: it cannot be read, is no object of JSON, or lacks what is needed.
+    """
+    return cast("Sidecar", sidecars.read_sidecar(path, needs))

@@ -1,0 +1,30 @@
+"""Names the files of a cell that rules, tables and pages read whichever tool provides them."""
+
+from collections.abc import Mapping
+
+from profzoo.schema import BASELINE
+
+# What each holds, and in brackets the table or module that declares its form.
+PROVIDED: Mapping[str, str] = {
+    BASELINE: "steps without a profiler, with their times (profzoo.tools.time.tables.TABLE)",
+    f"{BASELINE}_sidecar": "the sidecar of these steps",
+    "launch_times": "GPU time per launch configuration and range, with sidecar (profzoo.tools.nsys.tables.TABLE)",
+    "steps": "where the time of a step goes (profzoo.tools.nsys.steps.TABLE)",
+    "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
+    "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.trace)",
+    "trace_database_sidecar": "the sidecar of that trace",
+    "timeline": "one typical step of the trace as JSON (profzoo.tools.nsys.timeline)",
+    "program": "the traced steps, for what-if simulations (profzoo.what_if.storage)",
+    "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",
+    "host": "host time by cause (profzoo.what_if.tables.TAX)",
+    "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.ranks.TABLE)",
+    "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
+    "layer_kernels": "the kernels of each module (profzoo.tables.layer_kernels.TABLE)",
+    "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
+    "owners": "how much of the GPU time has an owner (profzoo.tables.owner_coverage.TABLE)",
+    "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",
+    "coverage": "launch configurations that were counted, of all traced ones (profzoo.tables.ncu_coverage.TABLE)",
+    "advice": "the details page of ncu, with its advice (profzoo.tools.ncu.details_page)",
+    "advised_launches": "the launches that the advice is about (profzoo.tools.ncu.export_schema.TABLE)",
+    "samples": "power and clocks of the GPU over time (profzoo.tools.sample.tables.TABLE)",
+}
