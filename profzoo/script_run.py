@@ -5,14 +5,17 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from profzoo import run, schema
 from profzoo.cell import programs, script_steps
 from profzoo.errors import CollectError, ConfigError
 from profzoo.script_harness import launcher
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
 
 
 def main(words: Sequence[str]) -> int:
@@ -28,7 +31,7 @@ def main(words: Sequence[str]) -> int:
         )
         with tempfile.TemporaryDirectory() as folder:
             files = dict.fromkeys(("memory", "trace", "operators")) | {"steps": Path(folder) / "steps.csv"}
-            facts = launcher.run_script(cell, argparse.Namespace(at_least_s=0.0, **files))
+            facts = cast("Sidecar", launcher.run_script(cell, argparse.Namespace(at_least_s=0.0, **files)))
     except (CollectError, ConfigError) as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
@@ -48,7 +51,7 @@ def propose_name(command: str) -> str:
     return name if usable else f"my_{name}"
 
 
-def describe_run(facts: Mapping[str, Any]) -> list[str]:
+def describe_run(facts: "Sidecar") -> list[str]:
     """Describe in lines what a step of the script is, how regular its steps are, and how long one takes."""
     script = facts["script"]
     step_s = facts["step_ns"] / 1e9
@@ -66,7 +69,7 @@ def describe_run(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def configuration_lines(name: str, command: str, options: argparse.Namespace, facts: Mapping[str, Any]) -> list[str]:
+def configuration_lines(name: str, command: str, options: argparse.Namespace, facts: "Sidecar") -> list[str]:
     """Return the lines of a configuration file that profile the script, and what to type then."""
     trains = "optimizer steps" in facts["script"]["per_step"]
     phase = options.phase if trains else "inference"

@@ -72,6 +72,33 @@ class ProcessFacts(TypedDict, total=False):
     round: int
 
 
+class ScriptArithmetic(TypedDict):
+    """The arithmetic that a script was seen to use."""
+
+    # "fp32", "tf32", "bf16" or "fp16".
+    precision: str
+    # Whether torch.compile made a network.
+    compile: bool
+    cudnn_benchmark: bool
+
+
+class ScriptFacts(TypedDict):
+    """What was seen of a script in its window."""
+
+    # What ends a step, and how often each event occurs in most steps.
+    step: str
+    per_step: Mapping[str, int]
+    # Share of the window's steps with these counts.
+    regular_share: float
+    # Optimizer steps that a gradient scaler skipped.
+    skipped_updates: int
+    loss_is_finite: bool
+    networks: Sequence[str]
+    # Settings that were applied from outside, by name.
+    applied: Mapping[str, Any]
+    observed: ScriptArithmetic
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: its job, what ran it, and what the program said of itself."""
 
@@ -100,8 +127,8 @@ class Sidecar(ProcessFacts, total=False):
     waited_s: float
     warnings: Sequence[str]
     parameters: int
-    # Of a script: what its command did in its steps, and the settings that were seen in effect.
-    script: Mapping[str, Any]
+    # Only of a script.
+    script: ScriptFacts
     # Steps in a trace that lost others; what else a trace lost, a line each.
     traced_steps: int
     left_out: Sequence[str]

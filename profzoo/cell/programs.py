@@ -1,13 +1,14 @@
 """Finds the program that a name stands for: a model of the zoo, the user's own model, or a script by its command."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from profzoo import import_graph, schema
 from profzoo.cell import registry
 from profzoo.errors import ConfigError, UnusableError
+from profzoo.json_types import GivenSettings
 
 # What runs inside the processes of a script, and what it runs in: with all that they import, part of what is measured.
 MEASURED = (
@@ -21,7 +22,7 @@ MEASURED = (
 GROUPS = ("scripts", "own")
 
 
-def find_program(name: str, changes: Mapping[str, Any]) -> registry.Model:
+def find_program(name: str, changes: GivenSettings) -> registry.Model:
     """Find the program of a name; changes: its settings, or those of a resolved cell.
 
     Raises:
@@ -34,7 +35,7 @@ def find_program(name: str, changes: Mapping[str, Any]) -> registry.Model:
     return registry.find_model(name, None if module == f"models.{name}" else module)
 
 
-def describe_script(name: str, changes: Mapping[str, Any]) -> registry.Model:
+def describe_script(name: str, changes: GivenSettings) -> registry.Model:
     """Describe a script in the terms of a model; its batch is not known before it runs.
 
     Raises:

@@ -1,9 +1,9 @@
 """Says which settings a script takes: those that can be applied to it from outside, and those that describe it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from profzoo import schema
+from profzoo.json_types import GivenSettings
 
 # Settings that can be applied to a script from outside; all others are of the zoo's own step loop.
 APPLICABLE = (
@@ -12,7 +12,7 @@ APPLICABLE = (
 )  # fmt: skip
 
 
-def general_settings(is_script: bool, config: Mapping[str, Any]) -> dict[str, Any]:
+def general_settings(is_script: bool, config: GivenSettings) -> dict[str, Any]:
     """Return the top level of the configuration for a program.
 
     A script takes the defaults of all settings that cannot be applied from outside.
@@ -23,7 +23,7 @@ def general_settings(is_script: bool, config: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def own_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+def own_settings(changes: GivenSettings) -> dict[str, Any]:
     """Return the settings that describe a script, apart from its phase; changes: what the configuration says of it."""
     known = schema.script_properties()
     return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}

@@ -1,7 +1,10 @@
 """Describes what a step of a script is, from the facts that its sidecar holds."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ScriptFacts
 
 # How a step's counts are told, in this order.
 COUNTED = (
@@ -23,7 +26,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     )
 
 
-def describe_step(script: Mapping[str, Any]) -> str:
+def describe_step(script: "ScriptFacts") -> str:
     """Describe what was taken for a step of a script, and how regular its steps are.
 
     script: the part of a sidecar under that key.

@@ -111,7 +111,7 @@ def relative_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell: Mapping[str, Any], code: int) -> str:
+def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell: "CellSettings", code: int) -> str:
     """Explain in one line why a command ended before its window did, and what to do.
 
     notes: what its processes saw; errors: what ended some of them; code: the exit code of the command.

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from profzoo.script_harness.stages import Stages
 from profzoo.script_harness.step_finder import StepFinder
 from profzoo.script_harness.step_memory import StepMemory
 from profzoo.script_harness.task import Task, write_note
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ScriptFacts
 
 # What happens in a step, counted to tell how regular steps are.
 BATCHES, FORWARDS, BACKWARDS, UPDATES = "batches", "forward calls", "backward passes", "optimizer steps"
@@ -228,6 +231,16 @@ class Session:
         device = self.networks.device
         loss = None if self._loss is None else float(self._loss)
         most, times = self._kinds.most_common(1)[0]
+        script: ScriptFacts = {
+            "step": self._names.get(self.finder.closing) or self.finder.describe_rule(),
+            "per_step": dict(most),
+            "regular_share": times / self._kinds.total(),
+            "skipped_updates": self._skipped,
+            "loss_is_finite": loss is None or math.isfinite(loss),
+            "networks": self.networks.names(),
+            "applied": self.settings.asked,
+            "observed": step_facts.describe_arithmetic(self.observed, self.networks.found),
+        }
         return {
             **devices.describe_machine(self.task.cell["device"], device),
             **({"device_why": LEFT_ALONE} if device.type != "cuda" and torch.cuda.is_available() else {}),
@@ -236,16 +249,7 @@ class Session:
             "input": {"from": "script", "pool": None},
             "loss": loss if loss is not None and math.isfinite(loss) else None,
             "imported": step_facts.imported_files(),
-            "script": {
-                "step": self._names.get(self.finder.closing) or self.finder.describe_rule(),
-                "per_step": dict(most),
-                "regular_share": times / self._kinds.total(),
-                "skipped_updates": self._skipped,
-                "loss_is_finite": loss is None or math.isfinite(loss),
-                "networks": self.networks.names(),
-                "applied": self.settings.asked,
-                "observed": step_facts.describe_arithmetic(self.observed, self.networks.found),
-            },
+            "script": script,
         }
 
     def describe_progress(self) -> dict[str, Any]:

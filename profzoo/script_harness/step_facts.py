@@ -6,16 +6,19 @@ import sysconfig
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import ScriptArithmetic
 
 # A process whose other threads keep it alive after its window is ended by then.
 PATIENCE_S = 30.0
 
 
-def describe_arithmetic(entered: Collection[str], networks: Iterable[nn.Module]) -> dict[str, Any]:
+def describe_arithmetic(entered: Collection[str], networks: Iterable[nn.Module]) -> "ScriptArithmetic":
     """Return what arithmetic the script uses: autocast, TensorFloat-32, type of most weights, and compilation.
 
     entered: types of the autocast contexts that it has entered.

@@ -115,11 +115,11 @@ def test_facts_of_several_processes_name_each(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(devices, "read_uuid", lambda device: "GPU-1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 9)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    told_gpu = measure._machine({"device": "auto"}, GPU)
+    told_gpu = devices.describe_machine("auto", GPU)
     assert [told_gpu[key] for key in ("device", "device_type", "device_uuid", "device_why", "cuda", "cudnn")] == [
         "H100", "cuda", "GPU-1", None, "13.0", 9,
     ]  # fmt: skip
-    assert measure._machine({"device": "cpu"}, CPU)["cuda"] is None
+    assert devices.describe_machine("cpu", CPU)["cuda"] is None
 
 
 # Devices.

@@ -220,9 +220,9 @@ def test_a_gain_is_that_of_a_sample_without_the_drift() -> None:
         "failed": {}, "chosen": "wide", "trials": {"candidates": {"wide": ["batch=8"]}},
     }  # fmt: skip
     (found,) = trials._measured_rows(pd.DataFrame(rows), facts, 0.02)
-    assert found["gain"] == pytest.approx(2.5) and found["processes"] == 3
-    assert found["gain_low"] == pytest.approx(2.5) and found["gain_high"] == pytest.approx(2.5)
-    assert (found["base_ns"], found["ns"]) == (pytest.approx(1e7 * 1.1**2), pytest.approx(0.8e7 * 1.1**3))
+    assert found.gain == pytest.approx(2.5) and found.processes == 3
+    assert found.gain_low == pytest.approx(2.5) and found.gain_high == pytest.approx(2.5)
+    assert (found.base_ns, found.ns) == (pytest.approx(1e7 * 1.1**2), pytest.approx(0.8e7 * 1.1**3))
     # Of one round there is no interval: 10 ms over 8.8 ms / 2.
     (one,) = trials._measured_rows(pd.DataFrame(rows[:10]), facts | {"processes": facts["processes"][:2]}, 0.02)
-    assert one["gain"] == pytest.approx(2 / 0.88) and np.isnan(one["gain_low"])
+    assert one.gain == pytest.approx(2 / 0.88) and np.isnan(one.gain_low)
