@@ -14,7 +14,7 @@ from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.tables import kernel_table, layer_kernels, layers, ncu_coverage, owner_coverage, roofline
+from profzoo.tables import kernel_table, layer_kernels, layers, ncu_coverage, owner_coverage, roofline, user_ranges
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
@@ -26,6 +26,7 @@ from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
 from profzoo.tools.torch import owners as torch_owners
 from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import user_ranges as torch_user_ranges
 from profzoo.what_if import tables as replay
 
 COLUMNS = ("table", "column", "unit", "meaning", "tool", "clock")
@@ -126,11 +127,15 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.torch.launches.csv": File(
         "Launches by torch.profiler with their owners (on a CPU: calls of operators).", "a launch", torch_owners.TABLE
     ),
+    "{model}/{phase}.torch.ranges.csv": File(
+        "Ranges that the program opened with record_function.", "a range", torch_user_ranges.TABLE
+    ),
     "{model}/{phase}.torch.modules.csv": File("Modules that were called.", "a module", torch_owners.MODULES),
     "{model}/{phase}.torch-operators.csv": File(
         "torch.profiler's own table of operators.", "an operator", torch_tables.OPERATORS
     ),
     "{model}/{phase}.layers.csv": File("Time by module and direction.", "a module and direction", layers.TABLE),
+    "{model}/{phase}.ranges.csv": File("Time by range that the program opened itself.", "a range", user_ranges.TABLE),
     "{model}/{phase}.operators.csv": File(
         "Time by operator and module.", "an operator and module", layers.OPERATORS_TABLE
     ),

@@ -10,6 +10,8 @@ from profzoo.collect.failure_summary import Failure
 # What a report's jobs add to a cell, by names between dots: without these its tools' own tables are whole.
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
 ADDED |= {"program", "timeline"}
+# By the whole name behind the phase, as a section set may be called so too.
+USER_RANGES = "ranges.csv"
 # Folders beside those of models, with what one of their files is.
 ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
 CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference|imported)\.(?P<rest>[\w.+-]*\w)")
@@ -46,11 +48,14 @@ def is_dispensable(path: str) -> bool:
 
     >>> is_dispensable("results/unet/train.kernels.csv"), is_dispensable("results/unet/train.nsys.csv")
     (True, False)
+    >>> is_dispensable("results/unet/train.ranges.csv"), is_dispensable("results/unet/train.ncu.ranges.csv")
+    (True, False)
     >>> is_dispensable("results/figures/steps.svg"), is_dispensable("results/peaks/here.csv")
     (True, True)
     """
     place = Path(path)
-    return place.parent.name in ACROSS or bool(set(place.name.split(".")[1:]) & ADDED)
+    _, _, rest = place.name.partition(".")
+    return place.parent.name in ACROSS or rest == USER_RANGES or bool(set(rest.split(".")) & ADDED)
 
 
 def read_missing(noted: str | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from profzoo import formatting
 from profzoo.figures import palette, plots
 from profzoo.range_names import REST
 from profzoo.tables.tool_preference import prefer_tool
+from profzoo.tables.user_ranges import select_parts
 
 ORDER = 90
 TITLE = "parts of the step"
@@ -23,7 +24,7 @@ CPU_CAPTION = "Time per step by range. Time outside all ranges is `other`."
 def draw(ranges: pd.DataFrame) -> Figure:
     """Draw the table of ranges: a bar per cell, each part's share of its time."""
     plots.set_style()
-    chosen = prefer_tool(ranges)
+    chosen = prefer_tool(select_parts(ranges))
     chosen = chosen.assign(cell=plots.label_cells(chosen), range=chosen["range"].replace("", REST))
     order = list(dict.fromkeys(chosen["cell"]))
     wide = (

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
+from profzoo.report import range_tree
 from profzoo.tools.nsys.steps import CAUSES
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
         block["tree"] = _table(
             TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
         )
+    # Of the table of ranges, those that the program opened itself.
+    if (own := tables.get("ranges")) is not None and (tree := range_tree.select_tree(own)) is not None:
+        block["ranges"] = _table(TREE_COLUMNS, tree)
     if timeline:
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]

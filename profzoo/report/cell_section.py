@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Kernels shown per cell.
 TOP = 10
 # Tables from which a cell's roofline, tables and tree are drawn.
-DRAWN_TABLES = ("kernels", "roofline", "layers")
+DRAWN_TABLES = ("kernels", "roofline", "layers", "ranges")
 
 
 def make_anchor(row: pd.Series) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
 from profzoo.tables import schemas, step_shares
+from profzoo.tables.user_ranges import select_parts
 
 # Smallest part to show, in %.
 LEAST_PERCENT = 0.5
@@ -27,7 +28,7 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
     The strip is empty if the cell has neither. tables: steps and, if there are any, ranges of all cells.
     """
     given = (tables.get(name, NO_ROWS) for name in ("steps", "ranges"))
-    steps, ranges = (schemas.rows_of_cell(table, model, phase) for table in given)
+    steps, ranges = (select_parts(schemas.rows_of_cell(table, model, phase)) for table in given)
     if len(steps) and "busy_ns" in steps:
         shares = step_shares.step_shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
         colours = STEP_COLOURS

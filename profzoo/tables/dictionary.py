@@ -53,12 +53,21 @@ KERNELS: Mapping[str, Column] = {
     "source": Column("Tools that saw the launch configuration: `nsys+ncu`, `nsys` or `ncu`."),
 }
 RANGES: Mapping[str, Column] = {
-    "range": Column("Part of the step; empty for launches outside all parts, `other` for the rest of a CPU's step."),
+    "range": Column(
+        "Part of the step; empty for launches outside all parts, `other` for the rest of a CPU's step; or a range of "
+        "the program's own (see `api`)."
+    ),
     "clock": Column("Clock of `ns_per_step`: `gpu`, or `cpu` where the cell ran on one."),
     "ns_per_step": Column(
         "Time per step: GPU time of the kernels launched in the range, or host time; see `clock`.", "ns", clock=GPU
     ),
     "launches_per_step": Column("Launches per step; empty on a CPU.", COUNT),
+    "api": Column(
+        "Of a range of the program's own, what opened it: `nvtx`, or `record_function` of torch.profiler; else empty."
+    ),
+    "calls_per_step": Column("How often a range of the program's own was opened per step.", COUNT),
+    "cpu_ns_per_step": Column("Host time per step for which such a range was open.", "ns", clock=CPU),
+    "self_ns_per_step": Column("`ns_per_step` without ranges within.", "ns", clock=GPU),
 }
 STEPS: Mapping[str, Column] = {
     "busy_share": Column(
@@ -150,6 +159,24 @@ LAYERS: Mapping[str, Column] = {
     "total_ns": Column(f"GPU time per step with modules below: {_TIMED}.", "ns", clock=GPU),
     "share": Column("Part of the time of all layers.", FRACTION, clock=GPU),
     "needed_share": Column("Part of the time in operators whose needs are known.", FRACTION, clock=GPU),
+}
+_CLOCKED = "GPU time per step of the kernels launched in it (on a CPU: host time of operators)"
+USER_RANGES: Mapping[str, Column] = {
+    **ROOFLINE,
+    "api": Column("What the program opened the range with: `nvtx`, or `record_function` of torch.profiler."),
+    "range": Column(
+        "Range of the program's own behind the names of those around it, joined by ` > `; `(step)` for the whole step, "
+        "`(other)` for what is in none."
+    ),
+    "parent": Column("Range around this one; `(step)` around the outermost ones."),
+    "tool": Column("Tool that timed the launches: `nsys` where it was used, else `torch`."),
+    "clock": Column("Clock of `total_ns`: `gpu`, or `cpu` where the cell ran on one."),
+    "calls": Column("How often the range was opened per step.", COUNT),
+    "cpu_ns": Column("Host time per step for which the range was open.", "ns", clock=CPU),
+    "launches": Column("Launches per step in the range and those within (on a CPU: calls of operators).", COUNT),
+    "self_ns": Column(f"{_CLOCKED}, without ranges within.", "ns", clock=GPU),
+    "total_ns": Column(f"{_CLOCKED}, with ranges within; empty where no tool saw launches.", "ns", clock=GPU),
+    "share": Column("Part of the time of the whole step.", FRACTION, clock=GPU),
 }
 OPERATORS: Mapping[str, Column] = {
     **LAYERS,

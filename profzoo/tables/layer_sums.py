@@ -52,7 +52,7 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
         joined, seen = None, Joined(pd.DataFrame(), steps)
     else:
         own = pd.concat(_parts(launches), ignore_index=True)
-        joined = seen = _joined(others, own, nsys)
+        joined = seen = join_tools(others, own, nsys)
         copies = layers.sum_by_owner([joined_step.select_copies(own)], steps)
         called, rows = (
             layers.apply_other_times(layers.sum_by_owner([own], steps), joined, copies),
@@ -74,7 +74,7 @@ def _traced(others: Others) -> pd.DataFrame | None:
     return traced if len(traced) else None
 
 
-def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joined:
+def join_tools(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joined:
     """Return the launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
     if not others.census:
         assert nsys is not None

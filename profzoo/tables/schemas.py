@@ -12,7 +12,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, roofline
+from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, roofline, user_ranges
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
@@ -110,8 +110,11 @@ TABLES: Mapping[str, Table] = {
     ),
     "ranges": Table(
         columns=_texts("tool", "clock", "range") | _numbers(["ns_per_step", "launches_per_step"], NUMBER),
-        key=[*CELL, "tool", "range"],
-        about=dictionary.RANGES,
+        # Where a program opened ranges of its own.
+        optional={name: user_ranges.TABLE.columns[user_ranges.FORMER.get(name, name)] for name in user_ranges.ADDED},
+        holds=user_ranges.find_repeated,
+        about={name: one for name, one in dictionary.USER_RANGES.items() if name in user_ranges.ADDED}
+        | {**dictionary.RANGES},
     ),
     "steps": Table(
         columns=_texts()

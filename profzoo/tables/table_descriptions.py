@@ -10,7 +10,10 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "cells": ("The unprofiled step of every cell, with what it ran and what tools add.", "a cell"),
     "activity": ("Time by kernel (on a CPU: operator) as each tool saw it.", "a cell, tool, range and kernel"),
     "kernels": ("Time by nsys and counters by ncu.", "a cell, launch configuration and range"),
-    "ranges": ("Time by part of the step.", "a cell, tool and part of the step"),
+    "ranges": (
+        "Time by part of the step, and by range that the program opened itself.",
+        "a cell, tool and part of the step or range",
+    ),
     "steps": ("Where a step's time goes: GPU at work, idle time by cause, host.", "a cell and process"),
     "agreement": ("Launches and GPU time as each tool saw them, and its slowdown.", "a cell"),
     "coverage": ("How much of what nsys traced ncu profiled.", "a cell and section set"),

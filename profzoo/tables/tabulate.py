@@ -18,6 +18,7 @@ from profzoo.tables import (
     ncu_coverage,
     rank_imbalance,
     steps_per_export,
+    user_ranges,
     version_columns,
 )
 from profzoo.tools.nsys import steps as nsys_steps
@@ -75,7 +76,8 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
-    write_csv(cell_tables.ranges(exported), outputs["ranges"])
+    own_ranges = cell_tables.read(inputs.get("user_ranges", []), user_ranges.TABLE)
+    write_csv(user_ranges.append_user_ranges(cell_tables.ranges(exported), own_ranges), outputs["ranges"])
     processes = rank_imbalance.read(inputs.get("ranks", []))
     traced = cell_tables.read(inputs.get("steps", []), nsys_steps.TABLE)
     write_csv(cell_tables.steps(cells, traced, processes), outputs["steps"])

@@ -10,6 +10,7 @@ from profzoo.tables import layer_kernels, schemas
 from profzoo.tables import layers as layer_tables
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.roofline import read_peaks
+from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
 from profzoo.verdicts import cpu_verdicts, verdicts
@@ -60,7 +61,7 @@ def _judge_cpu_cells(
     cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, KnownSettings]
 ) -> pd.DataFrame:
     """Return the verdicts on cells that ran on a CPU; only their operators are read."""
-    timed, parts = schemas.read_table("cells", cells), schemas.read_table("ranges", ranges)
+    timed, parts = schemas.read_table("cells", cells), select_parts(schemas.read_table("ranges", ranges))
     chosen = cpu_verdicts.cpu_cells(parts)
     own = {
         _cell_of_path(path): reading.read(path, layer_tables.OPERATORS_TABLE)

@@ -1,17 +1,28 @@
 """Layers with times of nsys and counters of ncu, by recordings of one cell under three tools."""
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv, write_json
 from profzoo.kernels import demangle
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER
-from profzoo.tables import layer_kernels, layers, owner_coverage
-from profzoo.tools.ncu.raw_page import function_name
+from profzoo.tables import layer_kernels, layers, owner_coverage, range_sums, user_ranges
+from profzoo.tables.layer_sums import Others
+from profzoo.tables.range_sums import OfTorch
+from profzoo.tools.ncu import export_schema
+from profzoo.tools.ncu.raw_page import CONFIGURATION, function_name
 from profzoo.tools.nsys import launches_by_step
 from profzoo.tools.torch import owners as torch_owners
 from tests.conftest import DATA
+from tests.unit.test_user_ranges import PUSH_POP, annotate, of_nsys
 
 FLOP = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 PEAKS = {"dram": 4e12, "l2": 8e12, "fp32": 5e13, "tf32": 4e14}
@@ -144,3 +155,70 @@ def test_launches_that_torch_has_not_are_told_apart(by_torch: pd.DataFrame, by_n
     covered = owner_coverage.make_owner_coverage(called, joined).iloc[0]
     assert covered["aligned_launches"] == 475 / 476 and covered["unowned"].startswith("no operator")
     assert ("(unaligned)", "forward") in tree(called, joined).index
+
+
+def counted(by_ncu: pd.DataFrame, folder: Path) -> dict[str, str]:
+    """A census of one step's launches, and what ncu counted of each."""
+    columns = [name for name in export_schema.CENSUS.columns if name in by_ncu]
+    alike = by_ncu.groupby(CONFIGURATION, dropna=False)["id"].transform("size")
+    for name, table in (("census", by_ncu[columns].assign(launches=alike)), ("set", by_ncu.assign(launches=alike))):
+        write_csv(table, folder / f"{name}.csv")
+    return {"census": str(folder / "census.csv"), "sets": [str(folder / "set.csv")], "steps": 1}
+
+
+def write_peaks(folder: Path) -> str:
+    units = {name: "byte/s" if name in ("dram", "l2") else "flop/s" for name in PEAKS}
+    table = pd.DataFrame({"peak": [*PEAKS], "rate": [*PEAKS.values()], "unit": [*units.values()], "how": "by hand"})
+    write_csv(table, folder / "peaks.csv")
+    return str(folder / "peaks.csv")
+
+
+def test_counters_of_ncu_belong_to_the_ranges_of_their_launches(
+    recording: Callable, tmp_path: Path, by_ncu: pd.DataFrame
+) -> None:
+    """Halves of each recorded step: the counters of both and of the rest are those of all launches."""
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(recording("nsys/train.sqlite").read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        steps = database.execute(
+            "SELECT start, end, globalTid FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id "
+            "WHERE coalesce(text, value) = 'profzoo_step'"
+        ).fetchall()
+    rows = []
+    for begin, end, thread in steps:
+        middle = (begin + end) // 2
+        rows += [(begin + 1, middle, thread, "early", PUSH_POP, 0), (middle, end - 1, thread, "late", PUSH_POP, 0)]
+    table = of_nsys(annotate(path, rows), **counted(by_ncu, tmp_path), peaks=write_peaks(tmp_path)).set_index("range")
+    traffic = table["dram_bytes"].fillna(0)
+    assert traffic["early"] > 0 < traffic["late"] and table.loc["(step)", "counted_share"] == pytest.approx(1)
+    rest = traffic.reindex(["early", "late", "(other)", "(unaligned)"]).fillna(0).sum()
+    assert traffic["(step)"] == pytest.approx(rest)
+    whole = (by_ncu["dram__bytes_read.sum"] + by_ncu["dram__bytes_write.sum"]).sum()
+    assert traffic["(step)"] == pytest.approx(whole) and table.loc["early", "bound"] in ("dram", "l2", "simt", "tensor")
+
+
+def test_ranges_of_torch_have_times_of_nsys(recording: Callable, tmp_path: Path, by_torch: pd.DataFrame) -> None:
+    path = recording("nsys/train.sqlite")
+    known = pd.DataFrame({"range": ["(step)", "a", "a > b"], "parent": ["", "", "a"], "calls": 2.0, "cpu_ns": 10.0})
+    own = np.select([by_torch["order"] < 100, by_torch["order"] < 300], ["a > b", "a"], "")
+    files = OfTorch(*(str(tmp_path / name) for name in ("launches.csv", "ranges.csv", "s.json")))
+    full = by_torch.assign(stream=7, smem_bytes=pd.NA, start_ns=0, range="forward", call=pd.NA, sequence=pd.NA)
+    write_csv(full[[*torch_owners.COLUMNS]].assign(user_range=own), files.launches)
+    write_csv(known, files.ranges)
+    write_json({"cell": {"window": 2}, "capture": "window"}, files.sidecar)
+    csv = str(tmp_path / "r.csv")
+    range_sums.main(files, Others(nsys=str(path), sidecar=files.sidecar), csv)
+    table = reading.read(csv, user_ranges.TABLE).set_index("range")
+    assert set(table["tool"]) == {"nsys"} and set(table["api"]) == {"record_function"}
+    by_step = launches_by_step.read_step_launches(path)
+    assert table.loc["(step)", "launches"] == by_step.groupby("step").size().mode()[0]
+    assert table.loc["(step)", "total_ns"] == pytest.approx(by_step["ns"].sum() / 10, rel=0.02)
+    outermost = table[table["parent"] == "(step)"]
+    assert outermost["total_ns"].sum() == pytest.approx(table.loc["(step)", "total_ns"])
+    assert table.loc["a > b", "launches"] == pytest.approx(100, abs=3)
+    # Without nsys they are torch's own.
+    range_sums.main(files, Others(), csv)
+    table = reading.read(csv, user_ranges.TABLE).set_index("range")
+    kernels = by_torch[by_torch["kind"] == "kernel"]
+    assert set(table["tool"]) == {"torch"} and table.loc["a > b", "launches"] == 100
+    assert table.loc["(step)", "total_ns"] == kernels["ns"].sum() / 2

@@ -11,7 +11,7 @@ from tests.workflow.project import COLLECTING, Project, models, rules
 FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "write_report", *FIGURES}
-LAYERS = {"add_up_layers", "tabulate_layers"}
+LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers"}
 
 
 def test_second_run_does_nothing(built: Project) -> None:

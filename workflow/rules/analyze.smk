@@ -65,6 +65,25 @@ rule add_up_layers:
         "../scripts/add_up_layers.py"
 
 
+rule add_up_ranges:
+    """Add up a cell's launches by the ranges that the program opened itself: NVTX by nsys, record_function by torch."""
+    input:
+        code("workflow/scripts/add_up_ranges.py"),
+        unpack(lambda wildcards: user_range_inputs(TABLES, wildcards)),
+    output:
+        csv="<results>/{model}/{phase}.ranges.csv",
+    log:
+        "<logs>/{model}/{phase}.ranges.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    params:
+        steps=SET_JOBS.window,
+    script:
+        "../scripts/add_up_ranges.py"
+
+
 rule replay_steps:
     """Run a cell's traced steps again, changed: what each change would be worth, and what the CPU's time went to."""
     input:
@@ -110,6 +129,7 @@ rule tabulate:
     input:
         code("workflow/scripts/tabulate.py"),
         **TABLES.inputs(),
+        user_ranges=user_range_tables(RUN),
     output:
         cells=table("cells"),
         activity=table("activity"),

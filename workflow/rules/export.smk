@@ -255,6 +255,7 @@ rule export_torch:
         csv="<results>/{model}/{phase}.torch.csv",
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
+        ranges="<results>/{model}/{phase}.torch.ranges.csv",
     log:
         "<logs>/{model}/{phase}.torch.export.log",
     group:

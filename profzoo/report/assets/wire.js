@@ -30,4 +30,5 @@ page.build = cell => {
     show(kinds[0]);
   }
   if (data.tree) page.tree(part(cpu ? "Modules, by their operators' own time" : "Modules, by GPU time"), data.tree);
+  if (data.ranges) page.tree(part(`The program's own ranges, by ${cpu ? "CPU" : "GPU"} time`), data.ranges, " > ");
 };

@@ -13,12 +13,14 @@ from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION]
 
 
-def read_step_launches(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
+def read_step_launches(path: str | Path, whole_run: bool = False, with_calls: bool = False) -> pd.DataFrame:
     """Return one row per kernel launch in the steps of `read_window_steps`, by process and then by time.
 
     Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
     open when the kernel was launched; `stream`; and the launch configuration. A CUDA graph launches its kernels at one
     moment; these are in the order in which they began. Graphs that were traced as a whole are left out.
+
+    with_calls: whether to add the `correlation` of the launching call, which is unique within a process.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -39,4 +41,6 @@ def read_step_launches(path: str | Path, whole_run: bool = False) -> pd.DataFram
     table = table[table["place"] >= 0].sort_values(order, ignore_index=True)
     table["step"] = table["place"].map(steps.groupby("process").cumcount()).astype("int64")
     of_kernel = pd.DataFrame.from_dict(kernels, orient="index", columns=["mangled", "kernel", "function"], dtype="str")
-    return table.drop(columns="mangled").join(of_kernel, on=table["mangled"].rename("number"))[COLUMNS]
+    return table.drop(columns="mangled").join(of_kernel, on=table["mangled"].rename("number"))[
+        [*COLUMNS, *(["correlation"] if with_calls else [])]
+    ]

@@ -37,6 +37,11 @@ LAUNCHES: Mapping[str, Column] = {
     "start_ns": Column("When it began, on the clock of the trace.", "ns", "torch", GPU),
     "ns": Column("GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
     "range": Column("Part of the step (NVTX range) that was open at the launch.", tool="torch"),
+    "user_range": Column(
+        "Innermost range of the program's own (`record_function`) that was open at the launch, behind those around it; "
+        "empty outside all.",
+        tool="torch",
+    ),
     "call": Column("Which call of the module within the step launched it, counted from 0.", tool="torch"),
     "sequence": Column("Autograd's sequence number, which an operator and its backward pass share.", tool="torch"),
     "needed_product_flop": Column(
@@ -48,6 +53,14 @@ LAUNCHES: Mapping[str, Column] = {
         "byte",
         "torch",
     ),
+}
+USER_RANGES: Mapping[str, Column] = {
+    "range": Column(
+        "Range of the program's own, behind the names of those around it, joined by ` > `; or `(step)`.", tool="torch"
+    ),
+    "parent": Column("Range around this one; empty for an outermost one.", tool="torch"),
+    "calls": Column("How often the range was opened, in all traced steps.", COUNT, "torch"),
+    "cpu_ns": Column("Host time for which the range was open, in all traced steps.", "ns", "torch", CPU),
 }
 MODULES: Mapping[str, Column] = {
     "calls": Column("Calls of the module in the forward pass, in all traced steps.", COUNT, "torch"),

@@ -8,7 +8,7 @@ from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import host_calls, losses, owners, trace
+from profzoo.tools.torch import host_calls, losses, owners, trace, user_ranges
 from profzoo.tools.torch import tables as torch_tables
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ NO_STEP = (
 def main(
     operators: str, traced: str, sidecar: str, outputs: Mapping[str, str], say: Callable[[str], object] = print
 ) -> None:
-    """Read the recorder's table and trace, write CSV: `csv`, `launches`, and the `modules` that own them.
+    """Read the recorder's table and trace, write CSV: `csv`, `launches`, the `modules` that own them, and `ranges`.
+
+    `ranges` are those that the program opened itself; where there are any, `launches` has the one of each launch.
 
     Raises:
         DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
@@ -56,7 +58,12 @@ def main(
         say(f"{outputs['csv']}: without {line}")
     table = torch_tables.tidy_operators(raw, whole, profiler, gpu, lacking)
     write_csv(table, outputs["csv"])
-    write_csv(owners.tabulate_launches(whole) if gpu else owners.tabulate_operators(whole), outputs["launches"])
+    launches = owners.tabulate_launches(whole) if gpu else owners.tabulate_operators(whole)
+    found = user_ranges.find_user_ranges(whole)
+    if found is not None:
+        launches = user_ranges.add_user_ranges(launches, whole, found, gpu)
+    write_csv(launches, outputs["launches"])
+    write_csv(user_ranges.tabulate_user_ranges(found), outputs["ranges"])
     write_csv(owners.tabulate_modules(whole), outputs["modules"])
 
 

@@ -17,6 +17,7 @@ from profzoo.tools.torch.host_calls import find_ranges, find_steps, launch_times
 from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest_operators
 from profzoo.tools.torch.nesting import classify_operators as kinds_of
 from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
+from profzoo.tools.torch.user_ranges import COLUMN as USER_RANGE
 
 OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction")
 # Owners outside of modules: each part of the step, the step outside its parts, and outside all steps.
@@ -31,6 +32,7 @@ TABLE = Table(
     }
     | {"order": column_types.COUNT, "ns": column_types.COUNT, "start_ns": column_types.WHOLE}
     | dict.fromkeys(NEEDED, column_types.or_missing(column_types.AMOUNT)),
+    optional={USER_RANGE: column_types.TEXT},
     key=("step", "order"),
     about=dictionary.LAUNCHES,
 )
