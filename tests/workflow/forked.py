@@ -82,13 +82,23 @@ def serve() -> None:
 
 if __name__ == "__main__":
     # What every run imports, of Snakemake and of what the project's planning takes.
-    for name in ("jsonschema", "yaml"):
+    for name in ("difflib", "jsonschema", "nbformat", "packaging.version", "runpy", "smart_open", "yaml"):
         importlib.import_module(name)
     import snakemake.cli
 
     # And the plugins, which it looks for here.
     snakemake.cli.get_argument_parser()
-    # For processes to share its memory.
+    # For processes to share its memory; those live for a second, of which looking for garbage takes a tenth.
     gc.freeze()
+    gc.disable()
     serve()
-    snakemake.cli.main()
+    try:
+        snakemake.cli.main()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int):
+            raise
+        # Clearing what is shared with the server would copy all of it first.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code)
