@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -26,6 +27,7 @@ def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]
             "environment": dict(environment),
             "out": out,
             "err": err,
+            "scripts": _scripts(),
         }
         server = _server()
         assert server.stdin and server.stdout
@@ -48,7 +50,18 @@ def _server() -> subprocess.Popen[str]:
     return process
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+@cache
+def _scripts() -> str:
+    """What stands for Python in commands that run scripts."""
+    # Here, as the process that forks imports this module.
+    from tests.workflow import forked_scripts
+
+    process, path = forked_scripts.start()
+    atexit.register(_end, process)
+    return forked_scripts.command(path)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
     process.communicate()
 
 
@@ -61,12 +74,36 @@ def become(request: Mapping[str, object]) -> None:
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.chdir(str(request["folder"]))
+    own = _start_variables()
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]
     tempfile.tempdir = None
     sys.argv = ["snakemake", *request["words"]]  # type: ignore[misc]
     # As `python -m` has it, and without the folder of this file.
     sys.path[:1] = [str(request["folder"])]
+    # What else a process goes by as it starts cannot be changed later.
+    if _start_variables() == own:
+        run_scripts_by(str(request["scripts"]))
+
+
+def _start_variables() -> dict[str, str]:
+    """Variables that Python and libraries read once, as they start or are imported."""
+    names = ("PYTHON", "MPL", "LANG", "LC_", "TZ")
+    return {name: value for name, value in os.environ.items() if name.startswith(names) and name != "PYTHONPATH"}
+
+
+def run_scripts_by(command: str) -> None:
+    """Have Snakemake run scripts by this command instead of its own Python."""
+    from snakemake.script import PythonScript
+
+    by_itself = PythonScript.execute_script
+
+    def execute_script(self: Any, fname: str, edit: bool = False) -> None:
+        if edit or self.container_img or self.conda_env or self.env_modules:
+            return by_itself(self, fname, edit)
+        self._execute_cmd("{python} {fname:q}", python=command, fname=fname, is_python_script=True)
+
+    PythonScript.execute_script = execute_script
 
 
 def serve() -> None:

@@ -1,0 +1,28 @@
+"""Stands for a script where Snakemake started it, while a process of `forked_scripts` runs it: `SOCKET SCRIPT`."""
+
+import marshal
+import os
+import socket
+import sys
+
+
+def ask(path: str, script: str) -> None:
+    """Have the process that listens there run the script in place of this one, and end as it does."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(path)
+        os.umask(mask := os.umask(0))
+        # Without pathlib, which takes longer to import than all of this.
+        folder = os.getcwd()  # noqa: PTH109
+        request = marshal.dumps(([sys.orig_argv[0], script], folder, dict(os.environ), mask))
+        socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
+        server.sendall(request)
+        answer = server.recv(8)
+    # It never answers where it was killed itself.
+    code = int.from_bytes(answer, "big", signed=True) if answer else 1
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    ask(*sys.argv[1:])
