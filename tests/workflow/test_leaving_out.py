@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.project import STANDINS, Project, finished
+from tests.workflow.project import Project, finished
 from tests.workflow.test_ncu import BY_NSYS, trace_of_standin, traced
 
 UNLIKE = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]
@@ -36,41 +36,39 @@ def streamless(project: Project) -> dict[str, str]:
     return {part: project.read(log).splitlines()[-1].removeprefix("profzoo: ") for part, log in logs.items()}
 
 
-def test_steps_that_launch_otherwise_cost_the_counters_alone(fresh: Project, tmp_path: Path) -> None:
+def test_steps_that_launch_otherwise_cost_the_counters_alone(counted: Project, tmp_path: Path) -> None:
     """The report has what nsys traced, although ncu cannot be planned by it."""
-    fresh.path = (STANDINS,)
-    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", more_in=4))
-    fresh.draw_one()
-    run = fresh.snakemake("report", "--config", *UNLIKE, ok=False)
+    traced(counted, trace_of_standin(tmp_path / "standin.sqlite", more_in=4))
+    counted.draw_one()
+    run = counted.snakemake("report", "--config", *UNLIKE, ok=False)
     assert run.returncode and MADE in run.stderr.splitlines()
     # Ten steps of 468 launches, and one more.
-    (step,) = rows(fresh, "steps")
+    (step,) = rows(counted, "steps")
     assert (step["model"], float(step["launches"])) == ("lstm", pytest.approx(468, abs=1))
-    assert {row["source"] for row in rows(fresh, "kernels")} == {"nsys"}
+    assert {row["source"] for row in rows(counted, "kernels")} == {"nsys"}
     why = "step 5 of 10 launches other kernels than step 1"
-    assert len(without(fresh, why)) == 1 and run.stderr.count(why) <= 3
+    assert len(without(counted, why)) == 1 and run.stderr.count(why) <= 3
     # A copy of these results, in which nobody knows of the failure but by its log, is drawn as well.
-    again = fresh.snakemake("report", "--config", *UNLIKE, "collect=false", ok=False)
+    again = counted.snakemake("report", "--config", *UNLIKE, "collect=false", ok=False)
     # The made-up trace does not say on which streams kernels ran, so that no step can be run again.
-    assert MADE in again.stderr.splitlines() and without(fresh, "streamId") == [
-        f"{part} of lstm train: {line}" for part, line in streamless(fresh).items()
+    assert MADE in again.stderr.splitlines() and without(counted, "streamId") == [
+        f"{part} of lstm train: {line}" for part, line in streamless(counted).items()
     ]
     assert again.stderr.count("warning: no results of ncu in 1 cell (lstm train): ") == 1
-    assert len(without(fresh, why)) == 1
+    assert len(without(counted, why)) == 1
 
 
-def test_counters_of_an_earlier_census_wait_for_their_own(fresh: Project, tmp_path: Path) -> None:
+def test_counters_of_an_earlier_census_wait_for_their_own(counted: Project, tmp_path: Path) -> None:
     """What ncu counted stands beside a trace that cannot tell its launches: nobody can join the two."""
-    fresh.path = (STANDINS,)
-    fresh.draw_one()
-    fresh.snakemake("results/lstm/train.ncu.csv", "results/lstm/train.ncu-details.csv", "--config", *BY_NSYS[1:-1],
+    counted.draw_one()
+    counted.snakemake("results/lstm/train.ncu.csv", "results/lstm/train.ncu-details.csv", "--config", *BY_NSYS[1:-1],
                     "tool=ncu", "ncu={set: roofline}")  # fmt: skip
-    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", more_in=4))
-    fresh.snakemake("results/lstm/train.nsys.csv", "results/lstm/train.time.csv", "--config", *UNLIKE)
-    run = fresh.snakemake("report", "--config", *UNLIKE, "collect=false", ok=False)
+    traced(counted, trace_of_standin(tmp_path / "standin.sqlite", more_in=4))
+    counted.snakemake("results/lstm/train.nsys.csv", "results/lstm/train.time.csv", "--config", *UNLIKE)
+    run = counted.snakemake("report", "--config", *UNLIKE, "collect=false", ok=False)
     assert MADE in run.stderr.splitlines()
-    assert {row["source"] for row in rows(fresh, "kernels")} == {"nsys"}
-    assert without(fresh, "train.nsys-launches.csv is missing")
+    assert {row["source"] for row in rows(counted, "kernels")} == {"nsys"}
+    assert without(counted, "train.nsys-launches.csv is missing")
 
 
 def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Project) -> None:

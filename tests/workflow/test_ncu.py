@@ -324,22 +324,20 @@ def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path:
     assert not rules(again), again
 
 
-def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(fresh: Project, tmp_path: Path) -> None:
-    fresh.path = (STANDINS,)
-    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
+def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(counted: Project, tmp_path: Path) -> None:
+    traced(counted, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
     asked = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]
-    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *asked, ok=False)
+    run = counted.snakemake("results/lstm/train.ncu.csv", "--config", *asked, ok=False)
     assert run.returncode and any(UNLIKE in line and "set ncu.census to ncu" in line for line in said(run))
 
 
-def test_launches_other_than_the_traced_ones_are_told_with_the_cure(fresh: Project) -> None:
+def test_launches_other_than_the_traced_ones_are_told_with_the_cure(counted: Project) -> None:
     """The trace is of another program than what the stand-in prints."""
-    fresh.path = (STANDINS,)
-    traced(fresh)
-    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *BY_NSYS)
+    traced(counted)
+    run = counted.snakemake("results/lstm/train.ncu.csv", "--config", *BY_NSYS)
     told = [line for line in said(run) if "with `ncu.census: ncu`, ncu records all launches instead of nsys" in line]
     assert told and "these functions have another number of profiled launches" in told[-1]
-    assert sidecar(fresh, "train.ncu.csv.json")["not_as_planned"]
+    assert sidecar(counted, "train.ncu.csv.json")["not_as_planned"]
 
 
 @pytest.mark.parametrize("chosen", ["{set: ranges}", "{set: step}"])
