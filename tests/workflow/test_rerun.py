@@ -18,9 +18,9 @@ def test_second_run_does_nothing(built: Project) -> None:
     assert built.dry("all") == []
 
 
-@pytest.mark.parametrize("path", ["models/lstm.py", "profzoo/harness/step_loop.py", "profzoo/tools/torch/tables.py"])
-def test_touched_file_of_the_same_content(built: Project, path: str) -> None:
-    os.utime(built.root / path)
+def test_touched_files_of_the_same_content(built: Project) -> None:
+    for path in ("models/lstm.py", "profzoo/harness/step_loop.py", "profzoo/tools/torch/tables.py"):
+        os.utime(built.root / path)
     assert built.dry("all") == []
 
 
