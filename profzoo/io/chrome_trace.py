@@ -19,8 +19,8 @@ from profzoo.io.json_repair import decode_text, escape_texts
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
-# A trace may also be no more than the list of its events.
-LIST = re.compile(r"\s*\[")
+# A trace may also be no more than the list of its events, which are objects.
+LIST = re.compile(r"\s*\[(?=\s*[{\]])")
 BETWEEN = re.compile(r"[\s,]*")
 # How the profiler's writer begins an event that lasts, and what stands between two of its events, or behind the last.
 BEGIN = '{\n    "ph": "X", "cat": "'

@@ -41,7 +41,7 @@ def test_without_imports_there_is_no_such_group() -> None:
         ({"lstm": {"torch": "a.json"}}, "imported.lstm: there is a model of this name"),
         ({"run7": {"step": "iteration"}}, "imported.run7 names no report: give torch, nsys or ncu"),
         ({"run7": {"trace": "a.json"}}, "trace"),
-        ({"LSTM": {"torch": "a.json"}}, "differ by case alone"),
+        ({"LSTM": {"torch": "a.json"}}, "differ only in case"),
         ({"tables": {"torch": "a.json"}}, "tables"),
     ],
 )

@@ -333,7 +333,7 @@ def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) ->
     registry.forget_models()
     assert refused({}) == (
         "models 'GOOD' and 'good' differ only in case, and on a disk that ignores case results of one "
-        "would be taken for the other's: rename one of them, in models/ or settings"
+        "would be taken for the other's: rename one of them, in models/, settings or imported"
     )
     # A job that was planned is not ended by a file that came since.
     planned = config.normalise_config({"models": ["good"], "phases": ["inference"]}, planned=True)

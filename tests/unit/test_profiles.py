@@ -38,6 +38,8 @@ def test_every_rule_says_what_its_jobs_ask_for() -> None:
         assert re.search(r"^    threads: (cores_of_one|cores\(.*\))$", body, re.MULTILINE) and "    group:" not in body
     # For some in no group jobs of all cells wait, which would be one group with them.
     alone = {"print_probe", "expect_gains", "tabulate_trials"}
+    # Each converts a report of its own, which takes minutes and gigabytes.
+    alone |= {"import_torch", "import_nsys", "import_nsys_summary", "import_nsys_of_torch", "import_ncu"}
     assert all("        **light(" in rules()[name] and "    group:" not in rules()[name] for name in alone)
     for name in set(rules()) - {*collecting, *alone}:
         assert "        **light(" in rules()[name] and "    group:" in rules()[name], name

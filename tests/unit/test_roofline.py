@@ -159,5 +159,5 @@ def test_peaks_of_another_gpu_are_refused(tmp_path: Path, device: str, fits: boo
         tabulate_roofline.main(*paths)
         assert pd.read_csv(paths[3]).loc[0, "efficiency"] == pytest.approx(0.5)
     else:
-        with pytest.raises(DataError, match="is of NVIDIA H100, cells ran on NVIDIA H200"):
+        with pytest.raises(DataError, match="was measured on NVIDIA H100, but cells ran on NVIDIA H200"):
             tabulate_roofline.main(*paths)
