@@ -67,9 +67,14 @@ def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monke
     for number in range(DRAWN):
         kind = list(KINDS)[number % len(KINDS)]
         # Large ones take long to write two hundred times, and are read by the same check.
-        path = chance.choice([one for one in made if one.stat().st_size < 1 << 20])
-        whole, before = path.read_bytes(), path.stat()
-        path.write_bytes(KINDS[kind](whole, chance))
+        small = [one for one in made if one.stat().st_size < 1 << 20]
+        damaged = whole = b""
+        while damaged == whole:
+            # Half of a single line is that line.
+            path = chance.choice(small)
+            whole, before = path.read_bytes(), path.stat()
+            damaged = KINDS[kind](whole, chance)
+        path.write_bytes(damaged)
         # As after a power loss, which leaves the times that the file had.
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         digests.forget_digests()
