@@ -9,7 +9,7 @@ import sys
 def ask(path: str, script: str) -> None:
     """Have the process that listens there run the script in place of this one, and end as it does."""
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(path)
+        server.connect(f"\0{path}")
         os.umask(mask := os.umask(0))
         # Without pathlib, which takes longer to import than all of this.
         folder = os.getcwd()  # noqa: PTH109

@@ -10,6 +10,7 @@ import importlib
 import marshal
 import os
 import runpy
+import secrets
 import select
 import signal
 import socket
@@ -32,7 +33,8 @@ def command(path: str) -> str:
 
 def start() -> tuple[subprocess.Popen[bytes], str]:
     """Start the process that forks, which ends with this one; with where it listens."""
-    path = str(Path(tempfile.mkdtemp(prefix="scripts")) / "socket")
+    # No file, which would stay where this process is killed.
+    path = f"profzoo-scripts-{secrets.token_hex(8)}"
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -45,15 +47,13 @@ def start() -> tuple[subprocess.Popen[bytes], str]:
 def serve(path: str) -> None:
     """Run a script for each request; returns in the processes that are to run one."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        listener.bind(f"\0{path}")
         listener.listen(16)
         print("listening", flush=True)
         while True:
             ready, _, _ = select.select([listener, 0], [], [])
             if listener not in ready:
                 # Nobody can ask any more.
-                Path(path).unlink()
-                Path(path).parent.rmdir()
                 sys.exit()
             connection, _ = listener.accept()
             if not os.fork():
