@@ -46,8 +46,8 @@ def test_a_dry_run_of_a_profiler_that_cannot_run_here_says_why(untouched: Projec
     untouched.path = ()
     _, said = dry(untouched, ["all", "--config", "models=lstm", f"tool={tool}"])
     why = {
-        "ncu": "as it profiles GPUs only, and there is no GPU",
-        "nsys": "as it is not on PATH: install NVIDIA Nsight",
+        "ncu": "because it profiles GPUs only, and there is no GPU",
+        "nsys": "because it is not on PATH: install NVIDIA Nsight",
     }
     assert re.search(rf"^2 cells, {tool}: cannot run here$", said, re.MULTILINE)
     assert said.count(f"{tool} cannot run here, {why[tool]}") == 1 and "on this CPU" not in said

@@ -41,6 +41,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     compared = ["results/tables/compare_parts.csv", "results/compare.html", "results/tables/trials.csv"]
     config.append("candidate=bf16")
     printed = project.snakemake("all", *ranks, *compared, "--config", *config, "--dry-run", "--forceall").stdout
+    for name in ("a.sqlite", "b.csv", "c.json"):
+        (project.root / name).touch()
+    (project.root / "d.csv").write_text("Time (%),Total Time (ns),Instances,Name\n")
+    elsewhere = "imported={one: {nsys: a.sqlite, ncu: b.csv}, two: {nsys: d.csv}, three: {torch: c.json}}"
+    config = ["models=one,two,three", "tool=ncu,nsys,torch", elsewhere]
+    printed += "\n" + project.snakemake("all", "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)
     for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
         rule, given = block.split(" ", 1)[1].split(":")[0], re.search(r"^ {4,8}input: (.*)$", block, re.MULTILINE)
