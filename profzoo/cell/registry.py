@@ -34,7 +34,7 @@ PHASES_OF_FILES = (*PHASES, IMPORTED)
 SHAPES = (bool, int, float, str, list)
 LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
-# Of each line, one.
+# Functions that a file must define; one of each group suffices.
 FUNCTIONS = (("build",), ("sample", "dataset"))
 # Module that runs a resolved cell; with all its imports it influences the measurement. The job text holds the settings.
 MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
@@ -166,7 +166,7 @@ def unusable_models() -> dict[str, str]:
 @functools.cache
 def _scanned(extended: tuple[Path, ...]) -> tuple[dict[str, Model], dict[str, str]]:
     models, wrong = {}, {}
-    # Hidden ones are an editor's.
+    # Hidden files belong to editors.
     shipped = sorted(path for path in ZOO.glob("*.py") if not path.name.startswith("."))
     own = extensions.files(OWN)
     extensions.refuse_clashes(

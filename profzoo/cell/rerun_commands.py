@@ -18,8 +18,8 @@ LENGTH = ("window", "warmup", "samples", "epochs")
 def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     """Shell-quoted arguments of `python -m models.run`; cell: resolved settings, as in a sidecar.
 
-    The arguments are the cell's name and phase, and all settings that name and phase alone do not imply. Examples are
-    the module of a user's model, the command of a script, shapes, and settings from a configuration or a user's variant.
+    The arguments are the cell's name and phase, and all settings that name and phase alone do not imply. Examples:
+    a module, a script's command, shapes, and settings from a configuration or from a user's own variant.
     """
     known = schema.fill_defaults({}, schema.load_schema())["variants"]
     name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model

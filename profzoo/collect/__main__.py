@@ -1,6 +1,6 @@
-"""Collects what a job describes: `python -m profzoo.collect --job JSON --log FILE NAME=FILE ...`.
+"""Runs one collecting job: `python -m profzoo.collect --job JSON --log FILE NAME=FILE ...`.
 
-The names are those of the rule's outputs. The log begins with the command that all this comes to.
+Each NAME is the name of an output of the rule. The log begins with the command line that the job runs.
 """
 
 import argparse
