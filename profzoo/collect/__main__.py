@@ -1,6 +1,6 @@
-"""Runs one collecting job: `python -m profzoo.collect --job JSON --log FILE NAME=FILE ...`.
+"""Collects what a job describes: `python -m profzoo.collect --job JSON --log FILE NAME=FILE ...`.
 
-Each NAME is the name of an output of the rule. The log begins with the command line that the job runs.
+The names are those of the rule's outputs. The log begins with the command that all this comes to.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 python -m profzoo.collect.version_changes [RESULTS] [CELL ...]
 
-The command line prints the files of the given cells, for Snakemake's -R. Each CELL is a model's folder.
+prints the files of these, for Snakemake's -R; a cell is a model's folder.
 """
 
 import argparse
