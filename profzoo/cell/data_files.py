@@ -11,7 +11,7 @@ from profzoo.cell import programs, secret_values
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError
 
-# The one data set of torchvision that makes its images up.
+# The one data set of torchvision that generates its images instead of reading files.
 WITHOUT_FILES = "FakeData"
 
 
@@ -19,12 +19,12 @@ def data_set_folder(cell: CellSettings) -> str | None:
     """Folder of the cell's data set; None if its samples are synthetic.
 
     Raises:
-        ConfigError: none is named, or it is not there.
+        ConfigError: the configuration names no folder, or the folder does not exist.
     """
     source, name, folder = (cell["data"][key] for key in ("source", "name", "root"))
     if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
         return None
-    # What is said of it names no secret.
+    # Messages about the folder must not show a secret.
     found = secret_values.reveal_secrets(folder)
     if not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
@@ -39,13 +39,13 @@ def summarise_data_set(cell: CellSettings) -> dict[str, Any]:
 
 
 def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
-    """The same summary of the files that the cell's model declares; detects an older replacement as well.
+    """The same summary of the files that the cell's model declares; a replacement by an older file changes it too.
 
     Raises:
-        UnusableError: one of them is not there.
+        UnusableError: a declared file does not exist.
     """
     if "command" in cell:
-        # Their content is what counts, and stands among the sources of the record.
+        # Not summarised here: the record holds digests of these files' content among its sources.
         return {}
     declared = programs.declared_files(programs.find_program(cell["model"], cell))
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
@@ -61,8 +61,8 @@ def _facts(path: Path) -> tuple[str, int, int]:
 def _summed(folder: str) -> dict[str, Any]:
     """Number, total size and digest of a folder's files.
 
-    The digest is of paths, sizes and times of modification: reading all of a large data set would take longer than the
-    jobs. Once a process, as even that takes seconds for a million files.
+    The digest covers paths, sizes and modification times: reading a large data set would take longer than the jobs.
+    The result is cached per process, as listing a million files takes seconds.
     """
     return _digest(_files(folder, "", frozenset()))
 
@@ -95,7 +95,7 @@ def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterat
         try:
             facts = entry.stat()
         except OSError:
-            # A link to nothing, or to itself: it is part of the folder as a name.
+            # A broken link, or a link to itself, counts by its name only.
             yield path, 0, 0
             continue
         if entry.is_dir():

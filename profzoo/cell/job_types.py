@@ -13,7 +13,7 @@ class Trials(TypedDict):
     candidates: Mapping[str, Sequence[str]]
     order: Sequence[str]
     refused: Mapping[str, str]
-    # Path of the file that says what each candidate is expected to gain; empty for none.
+    # Path of the file with the expected gain of each candidate; empty for none.
     expected: str
     budget_s: float
     repeats: int
@@ -21,16 +21,16 @@ class Trials(TypedDict):
 
 
 class Job(TypedDict):
-    """All that a collecting job depends on; a change to it runs the job again."""
+    """Everything that a collecting job depends on; a change to any value runs the job again."""
 
     # `time`, `ncu`, `nsys`, `torch`, `sample`, `peaks` or `probe`.
     tool: str
     cell: CellSettings
-    # Names of the environment variables that the program sees besides those that it needs.
+    # Names of further environment variables that the program sees, besides the fixed list of allowed variables.
     environment: Sequence[str]
-    # Values of variables that change what is measured; digests of the user's own.
+    # Values of environment variables that change measurements; for the user's own variables, digests.
     variables: NotRequired[Mapping[str, str]]
-    # Processes that time the cell, one after the other.
+    # Number of processes that time the cell, one after the other.
     repeats: NotRequired[int]
     # Settings by side of a comparison, and the order in which processes of the sides run.
     sides: NotRequired[Mapping[str, CellSettings]]
@@ -46,28 +46,28 @@ class Job(TypedDict):
 
 
 class ProcessFacts(TypedDict, total=False):
-    """What one process says of its steps."""
+    """Facts that one process reports about its steps."""
 
-    # Rank of one of several processes of a cell, and the machine that it ran on.
+    # Rank of the process, if a cell has several, and the machine that it ran on.
     rank: int
     host: str
     device_uuid: str | None
     batch: int
-    # Steps and data samples of the window, and times in ns: of a step in the mean, of the window, and its begin.
+    # Steps and data samples in the window; mean time per step, duration of the window and its start, all in ns.
     steps: int
     items: int
     step_ns: float
     window_wall_ns: int
     window_began_ns: int
-    # Share of the window's time in which other programs used the CPU, and turns that the window was made in.
+    # Share of the window's time in which other programs used the CPU, and number of turns (shifts) in the window.
     cpu_taken_share: float
     shifts: int
-    # Loss of the last step, None where the model has none, and samples of what the network returned in it.
+    # Loss of the last step (None without a loss), and sampled values of the network's outputs in that step.
     loss: float | None
     outputs: Sequence[float]
     peak_memory_bytes: int | None
     peak_rss_bytes: int
-    # Of processes that ran in turn: the side or setting, and the number of the round.
+    # For processes that ran in turn: the side or setting, and the number of the round.
     side: str
     round: int
 
@@ -83,9 +83,9 @@ class ScriptArithmetic(TypedDict):
 
 
 class ScriptFacts(TypedDict):
-    """What was seen of a script in its window."""
+    """Observations of a script during its window."""
 
-    # What ends a step, and how often each event occurs in most steps.
+    # The event that ends a step, and how often each event occurs in most steps.
     step: str
     per_step: Mapping[str, int]
     # Share of the window's steps with these counts.
@@ -100,7 +100,7 @@ class ScriptFacts(TypedDict):
 
 
 class Sidecar(ProcessFacts, total=False):
-    """The JSON file beside a measured file: its job, what ran it, and what the program said of itself."""
+    """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
     tool: str
     cell: CellSettings
@@ -110,7 +110,7 @@ class Sidecar(ProcessFacts, total=False):
     set: str
     # The command line that ran, without the private folder that it wrote to.
     command: Sequence[str]
-    # Name of the GPU, or of the CPU; "cuda" or "cpu"; and why it is a CPU where a GPU was not found.
+    # Name of the GPU or CPU; "cuda" or "cpu"; and the reason if a CPU was used because no GPU was found.
     device: str
     device_type: str
     device_why: str | None
@@ -121,40 +121,40 @@ class Sidecar(ProcessFacts, total=False):
     torch: str
     tool_version: str
     commit: str
-    # Start in UTC (ISO 8601), and seconds that the command ran and waited for a GPU.
+    # Start in UTC (ISO 8601); seconds that the command ran, and seconds that it waited for a GPU.
     started: str
     wall_s: float
     waited_s: float
     warnings: Sequence[str]
     parameters: int
-    # Only of a script.
+    # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.
     imports: Mapping[str, str]
-    # Of a report that was made elsewhere: its files, where its steps are from, and what is missing.
+    # For an imported report: its files, the source of its steps, and what is missing.
     imported: Mapping[str, Any]
-    # Steps in a trace that lost others; what else a trace lost, a line each.
+    # Steps that remain in a trace that lost some; other losses of the trace, one line each.
     traced_steps: int
     left_out: Sequence[str]
-    # One sidecar per process of a cell on several GPUs, and per process that timed the cell.
+    # Sidecars of the processes of a cell on several GPUs, and of the processes that timed the cell.
     ranks: Sequence[ProcessFacts]
     processes: Sequence[ProcessFacts]
-    # "window" or "run": what nsys traced.
+    # The interval that nsys traced: "window" or "run".
     capture: str
     plan: Plan
     # Settings by side of a comparison.
     sides: Mapping[str, CellSettings]
-    # The job of trials; the names of settings that were tried; why settings failed, by name; the names of the fastest;
-    # and what ended the trials.
+    # For trials: the job; names of the settings tried; reasons of failed settings, by name; names of the fastest
+    # settings; and the reason why the trials ended.
     trials: Trials
     tried: Sequence[str]
     failed: Mapping[str, str]
     chosen: str
     ended: str
-    # Of NVML's samples: what power is ("mean" or "instant"), and why they do not describe the cell.
+    # For NVML's samples: the kind of power value ("mean" or "instant"), and a reason if they do not describe the cell.
     power_is: str
     gaps: Sequence[str]
-    # Record of the job: digests of sources and inputs, and of the files that it left.
+    # Record of the job: digests of its sources, inputs and output files.
     job_keys: Sequence[str]
     inputs: Mapping[str, str]
     sources: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Types of the plan of an ncu run, and of the settings that it is made by, as the JSON files hold them."""
+"""Types of the plan of an ncu run, and of the settings that determine it, as the JSON files hold them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class LaunchOptions(TypedDict):
-    """Settings of `ncu` that say how, and of which launches, section sets are collected."""
+    """Settings of `ncu` that choose the launches to profile and the way to collect their section sets."""
 
     launches: str | int
     replay: Literal["auto", "kernel", "application", "range", "app-range"]
@@ -18,17 +18,17 @@ class LaunchOptions(TypedDict):
 
 
 class PlanOptions(LaunchOptions):
-    """What a plan is made by: settings of one section set of a cell."""
+    """Settings of one section set of a cell that determine its plan."""
 
-    # ncu's own words for the launches, so that a plan is made again when these change.
+    # Command line options by which ncu selects launches; a change to them makes the plan again.
     selection: NotRequired[Sequence[str]]
-    # With `launches: sampled`: the relative error of totals, such as "2%", and whether ncu may run only once.
+    # With `launches: sampled`: allowed relative error of totals, such as "2%", and whether ncu may run only once.
     error: NotRequired[str]
     one_run: NotRequired[bool]
 
 
 class ReplacedSample(TypedDict):
-    """The sample of launches in whose place all launches are profiled, as that takes no longer."""
+    """A sample of launches that the plan does not use, because profiling all launches takes no longer."""
 
     launches: int
     runs: int
@@ -46,17 +46,17 @@ class Plan(TypedDict):
     # Launches to profile in all runs of ncu together, and the number of runs.
     launches: int
     runs: int
-    # Launch configurations among these launches, and among all that were asked for.
+    # Number of launch configurations among these launches, and among all requested launches.
     configurations: int
     configurations_of_window: int
     # Share of the window's GPU time in these configurations.
     share: float
-    # Relative error of totals that is expected not to be exceeded in nine of ten cases; None where none is sampled.
+    # Relative error of totals that nine of ten cases are expected not to exceed; None if launches are not sampled.
     error: float | None
-    # Passes per launch, and what this number and `launch_s` come from.
+    # Passes per launch, and the source of this number and of `launch_s`.
     passes: int
     basis: str
-    # Seconds: a process under ncu with no launch profiled, one profiled launch, and all runs.
+    # Durations in seconds: a process under ncu without profiled launches, one profiled launch, and all runs.
     start_s: float
     launch_s: float
     estimate_s: float
@@ -65,10 +65,10 @@ class Plan(TypedDict):
     # Words of ncu's command line.
     options: Sequence[str]
     instead_of: NotRequired[ReplacedSample]
-    # Seconds of one profiled launch by the shipped costs, number of earlier runs that the estimate goes by, and the
-    # CSV of the census.
+    # Seconds per profiled launch by the shipped costs, number of earlier runs used by the estimate, and path of the
+    # census CSV.
     shipped_s: NotRequired[float]
     outcomes: NotRequired[int]
     census: NotRequired[str]
-    # Why ncu counted the launches itself.
+    # Reason why ncu counted the launches itself.
     census_note: NotRequired[str]

@@ -10,7 +10,7 @@ from profzoo.cell import registry
 from profzoo.errors import ConfigError, UnusableError
 from profzoo.json_types import GivenSettings
 
-# What runs inside the processes of a script, and what it runs in: with all that they import, part of what is measured.
+# Modules that run inside a script's processes. With all their imports they influence the measurement.
 MEASURED = (
     "profzoo/script_harness/observers.py",
     "profzoo/script_harness/attach.py",
@@ -18,16 +18,16 @@ MEASURED = (
     "profzoo/script_harness/startup/sitecustomize.py",
     "profzoo/collect/job_environment.py",
 )
-# Groups that a script is selected by.
+# Groups by which `models` selects scripts.
 GROUPS = ("scripts", "own")
 
 
 def find_program(name: str, changes: GivenSettings) -> registry.Model:
-    """Find the program of a name; changes: its settings, or those of a resolved cell.
+    """Find the program of a name; changes: its configured settings, or the settings of a resolved cell.
 
     Raises:
-        UnusableError: its file cannot be used.
-        ConfigError: there is none.
+        UnusableError: the program's file cannot be used.
+        ConfigError: no program has this name.
     """
     if "command" in changes:
         return describe_script(name, changes)
@@ -36,10 +36,10 @@ def find_program(name: str, changes: GivenSettings) -> registry.Model:
 
 
 def describe_script(name: str, changes: GivenSettings) -> registry.Model:
-    """Describe a script in the terms of a model; its batch is not known before it runs.
+    """Describe a script with the fields of a model; its batch size is not known before it runs.
 
     Raises:
-        ConfigError: the name is no name, or is that of a model of the zoo; or a key is not of its type.
+        ConfigError: the name is invalid or belongs to a model of the zoo, or a setting has a wrong type.
     """
     if not schema.is_name(name, "model"):
         raise ConfigError(f"settings holds {name!r}, which is no name: {schema.describe_form('model')}")
@@ -64,7 +64,7 @@ def describe_script(name: str, changes: GivenSettings) -> registry.Model:
 
 
 def scripts_of(command: str) -> list[str]:
-    """Return the `.py` files that a command names and that are there.
+    """Return the existing `.py` files that a command names.
 
     >>> scripts_of("python no_such_script.py --epochs 1")
     []
@@ -80,7 +80,7 @@ def source_files(program: registry.Model) -> list[Path]:
     """Files that a measurement of the program depends on, sorted.
 
     Raises:
-        UnusableError: one of them is not there, cannot be read or is no Python.
+        UnusableError: a file does not exist, cannot be read or is not valid Python.
     """
     if not program.command:
         return registry.source_files(program)
@@ -88,10 +88,10 @@ def source_files(program: registry.Model) -> list[Path]:
 
 
 def declared_files(program: registry.Model) -> list[Path]:
-    """Files that a program declares: FILES of a model, `inputs` and the scripts that are named of a command.
+    """Files that a program declares: FILES of a model; for a script, its `inputs` and the `.py` files in its command.
 
     Raises:
-        UnusableError: one of them is not there.
+        UnusableError: a declared file does not exist.
     """
     return sorted({*_script_files(program)}) if program.command else registry.declared_files(program)
 

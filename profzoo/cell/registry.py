@@ -15,10 +15,10 @@ from profzoo.import_statements import parse_file
 from profzoo.range_names import IMPORTED
 
 ZOO = import_graph.PROJECT / "models"
-# Models of extensions, from an extension's folder.
+# Pattern of model files below an extension's folder.
 OWN = "models/*.py"
 NOT_MODELS = {"__init__", "run"}
-# What a file declares, with what stands in for it; there is no stand-in for the workloads.
+# Declarations of a model's file, each with its default; workloads have no default.
 DECLARED: dict[str, Any] = {
     "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None,
     "FILES": (),
@@ -28,15 +28,15 @@ KINDS: dict[str, tuple[type, ...]] = {
     "WORKLOADS": (dict,), "FILES": (tuple, list),
 }  # fmt: skip
 PHASES = ("train", "inference")
-# Reports that were made elsewhere have a phase of their own.
+# Imported reports have a phase of their own.
 PHASES_OF_FILES = (*PHASES, IMPORTED)
-# What a shape parameter may be, so that the configuration can set it.
+# Types that a shape parameter may have, so that the configuration can set it.
 SHAPES = (bool, int, float, str, list)
 LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
-# Of each line, one.
+# Functions that a file must define; one of each group suffices.
 FUNCTIONS = (("build",), ("sample", "dataset"))
-# What runs a resolved cell: with all that it imports, part of what is measured. Its resolution is in the job's words.
+# Module that runs a resolved cell; with all its imports it influences the measurement. The job text holds the settings.
 MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
 
 
@@ -44,13 +44,13 @@ MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
 class Model:
     """Declarations of a model's file, all of them top-level literals.
 
-    groups: what kind of model it is, such as ("classification",), the first one naming its task.
+    groups: kinds of model, such as ("classification",); the first group names the task.
     source: paper and table that define the architecture.
-    parameters: published parameter count, at the shapes of the trimmed workload; None where none is known.
-    difference: why the network that is built has another count; empty where it has that one.
-    shape: shape parameters of every workload; workloads: those, and the batch, by workload and phase.
-    files: what `build` or `dataset` read, such as weights: paths or patterns from the folder of the model's file.
-    command: of a script, the command line that runs it; empty for a model.
+    parameters: published parameter count, at the shapes of the trimmed workload; None if it is unknown.
+    difference: reason why the built network has another parameter count; empty if the counts agree.
+    shape: shape parameters of all workloads. workloads: further shape parameters and the batch, by workload and phase.
+    files: paths or patterns of files that `build` or `dataset` read, relative to the folder of the model's file.
+    command: the command line that runs a script; empty for a model.
     """
 
     name: str
@@ -70,8 +70,8 @@ def read_model(path: Path, name: str, module: str) -> Model:
     """Read the declarations of a model's file.
 
     Raises:
-        UnusableError: it cannot be read, is no Python, lacks WORKLOADS or a function that every model needs, or
-            declares no literal or one of another form.
+        UnusableError: the file cannot be read, is not valid Python, lacks WORKLOADS or a required function, or has a
+            declaration that is no literal or has a wrong form.
     """
     found, defined = _declarations(path, name)
     if "WORKLOADS" not in found:
@@ -154,19 +154,19 @@ def _plain(value: Any) -> bool:
 
 
 def shipped_models() -> dict[str, Model]:
-    """The models of models/ and of extensions, by name: the files there that declare one."""
+    """Models by name, from the files in models/ and in extensions that declare a model."""
     return _scanned(extensions.folders())[0]
 
 
 def unusable_models() -> dict[str, str]:
-    """What is wrong with files there that would be models, in a line each, by name."""
+    """Errors of unusable model files in models/ and in extensions, one line each, by name."""
     return _scanned(extensions.folders())[1]
 
 
 @functools.cache
 def _scanned(extended: tuple[Path, ...]) -> tuple[dict[str, Model], dict[str, str]]:
     models, wrong = {}, {}
-    # Hidden ones are an editor's.
+    # Hidden files belong to editors.
     shipped = sorted(path for path in ZOO.glob("*.py") if not path.name.startswith("."))
     own = extensions.files(OWN)
     extensions.refuse_clashes(
@@ -212,7 +212,7 @@ def find_model(name: str, module: str | None = None) -> Model:
         ConfigError: there is none.
     """
     if module is None:
-        # That file alone: whatever happens to others meanwhile, no job of this model looks at them.
+        # Read only this file: a job of this model must not depend on other models' files.
         for path in (ZOO / f"{name}.py", *(one for one in extensions.files(OWN) if one.stem == name)):
             if schema.is_name(name, "model") and os.path.lexists(path) and (model := _of_zoo(path)):
                 return model
@@ -226,7 +226,7 @@ def find_model(name: str, module: str | None = None) -> Model:
     except (ImportError, AttributeError, TypeError, ValueError):
         spec = None
     except Exception as error:
-        # The packages around a module are imported to find it.
+        # Finding a module imports its parent packages.
         reason = (str(error).strip() or "no message").splitlines()[0]
         raise UnusableError(f"settings.{name}.module = {module!r}: {type(error).__name__}: {reason}") from error
     if spec is None or not spec.origin:
@@ -250,14 +250,14 @@ def _quoted(name: str) -> str:
 def source_files(model: Model) -> list[Path]:
     """Source files that a measurement of the model depends on, sorted.
 
-    They are its own, those of the harness that run a step, and what these import from the same packages, found by
-    reading the import statements.
+    The list contains the model's file, the harness modules that run a step, and all modules of the same packages that
+    they import. Import statements are read, not executed.
 
     >>> [path.name for path in source_files(shipped_models()["vgg19"]) if path.parent == ZOO]
     ['__init__.py', 'vgg16.py', 'vgg19.py']
 
     Raises:
-        UnusableError: one of them cannot be read or is no Python, or a file that the model declares is not there.
+        UnusableError: a file cannot be read or is not valid Python, or a declared file does not exist.
     """
     return sorted({*_sources(model.module, model.path), *declared_files(model)})
 
@@ -266,7 +266,7 @@ def declared_files(model: Model) -> list[Path]:
     """Files that the model declares in FILES, sorted.
 
     Raises:
-        UnusableError: there is none of one of the names.
+        UnusableError: no file matches a declared path or pattern.
     """
     found: list[Path] = []
     for name in model.files:

@@ -1,4 +1,4 @@
-"""Formats command lines that run a cell again, or run trials on it: its name, and settings that differ from it."""
+"""Formats command lines that run a cell again, or run trials on it: its name, and its settings besides the defaults."""
 
 import json
 import shlex
@@ -11,15 +11,15 @@ from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
-# How long a cell runs is nobody's concern who types a line to see what a setting does.
+# Settings of the run's length are left out: a user who tries a setting by hand does not need them.
 LENGTH = ("window", "warmup", "samples", "epochs")
 
 
 def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     """Shell-quoted arguments of `python -m models.run`; cell: resolved settings, as in a sidecar.
 
-    They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
-    a model of one's own or the command of a script, shapes, and what a configuration or a variant of one's own sets.
+    The arguments are the cell's name and phase, and all settings that name and phase alone do not imply. Examples:
+    a module, a script's command, shapes, and settings from a configuration or from a user's own variant.
     """
     known = schema.fill_defaults({}, schema.load_schema())["variants"]
     name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
@@ -32,7 +32,7 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
 
 
 def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
-    """Words that a bare name and phase stand for, except the module and the command."""
+    """Setting words that a name and phase alone imply, except the module and the command."""
     config = schema.fill_defaults({}, schema.load_schema())
     plain, _ = settings.split_variant(name)
     module = {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}
@@ -40,7 +40,7 @@ def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
     try:
         resolved = settings.resolve_cell(name, cell["phase"], schema.BASELINE, config)
     except ConfigError:
-        # A module that is not to be found from here, a file that has changed since, or settings that need others.
+        # The module cannot be found from here, its file has changed, or its settings depend on other settings.
         defaults = {key: config[key] for key in schema.cell_properties()}
         return {f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(defaults).items()}
     return {word for word in settings.setting_words(resolved)[2:] if not word.startswith(("module=", "command="))}
@@ -49,7 +49,7 @@ def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
 def format_run(words: str, changes: str = "") -> str:
     """Command line that runs a cell by hand, with changed settings.
 
-    words: as `arguments` has them; changes: settings in words.
+    words: arguments as `run_arguments` returns them; changes: further settings as key=value words.
 
     >>> format_run("lstm train batch=8", "graph=true batch=16")
     'python -m models.run lstm train batch=16 graph=true'
@@ -60,7 +60,7 @@ def format_run(words: str, changes: str = "") -> str:
     found = merge_words(given, changes.split())
     gpus = next((word.partition("=")[2] for word in found if word.startswith("gpus=")), "1")
     launcher = "python" if gpus == "1" else f"torchrun --standalone --nproc-per-node={gpus}"
-    # In the folder of a script `models` may be a package of its own.
+    # A script's folder may contain another package named `models`.
     program = "profzoo.run" if any(word.startswith("command=") for word in found) else "models.run"
     return f"{launcher} -m {program} {shlex.join([name, phase, *found])}"
 
@@ -76,7 +76,7 @@ def trials_command(words: str) -> str:
         return f"snakemake trials --config models={name}"
     name, variant = settings.split_variant(name)
     if variant:
-        # Settings of several that one word cannot stand for.
+        # Several settings do not fit into one word.
         known = schema.load_schema()["properties"]["variants"]["default"]
         own = variant_settings.combine_changes(variant_settings.split_names(variant), known)
         given = merge_words(

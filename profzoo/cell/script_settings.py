@@ -1,11 +1,11 @@
-"""Says which settings a script takes: those that can be applied to it from outside, and those that describe it."""
+"""Lists the settings that a script takes: settings applied to it from outside, and settings that describe it."""
 
 from typing import Any
 
 from profzoo import schema
 from profzoo.json_types import GivenSettings
 
-# Settings that can be applied to a script from outside; all others are of the zoo's own step loop.
+# Settings that can be applied to a script from outside; all other settings belong to the zoo's own step loop.
 APPLICABLE = (
     "device", "warmup", "window", "precision", "compile", "optimizer", "checkpoint", "channels_last",
     "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory",
@@ -24,6 +24,6 @@ def general_settings(is_script: bool, config: GivenSettings) -> dict[str, Any]:
 
 
 def own_settings(changes: GivenSettings) -> dict[str, Any]:
-    """Return the settings that describe a script, apart from its phase; changes: what the configuration says of it."""
+    """Return the settings that describe a script, without its phase; changes: the script's configured settings."""
     known = schema.script_properties()
     return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}

@@ -1,4 +1,4 @@
-"""Describes what a step of a script is, from the facts that its sidecar holds."""
+"""Describes the step of a script in words, from the facts in its sidecar."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from profzoo.cell.job_types import ScriptFacts
 
-# How a step's counts are told, in this order.
+# Words for the counts of a step, in the order in which they are printed.
 COUNTED = (
     ("batches", "batch", "batches"),
     ("forward calls", "forward call", "forward calls"),
@@ -27,9 +27,9 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def describe_step(script: "ScriptFacts") -> str:
-    """Describe what was taken for a step of a script, and how regular its steps are.
+    """Describe which event ended a step of a script, and how regular the steps were.
 
-    script: the part of a sidecar under that key.
+    script: value of the key `script` in a sidecar.
 
     >>> describe_step({"step": "a step of SGD", "per_step": {"batches": 1, "optimizer steps": 1}, "regular_share": 0.9})
     'A step ends with a step of SGD: 1 batch, 1 optimizer step in 90 % of the steps of the window'

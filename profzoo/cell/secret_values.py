@@ -1,9 +1,9 @@
 """Keeps secrets out of job texts: a digest stands in for each secret setting, and the value travels separately.
 
-Jobs, sidecars, records, logs and command lines hold the digest alone, so that another secret runs a cell again. The
-values are in a file that its owner alone may read, as long as the process lives that took them from the configuration:
-not in an environment, as nsys records those of all processes that its user may look into. A variable (FILE) names it to
-the workflow's own processes. A profiled one has a file of its own, and puts them in their places as it uses them.
+Jobs, sidecars, records, logs and command lines hold only the digest, so that a changed secret runs a cell again. The
+values lie in a file that only its owner can read. It exists as long as the process that read the configuration. They
+are in no environment variable, as nsys records the environments of the user's processes. The variable FILE names the
+file to the workflow's own processes. A profiled process gets a separate file and inserts the values when it needs them.
 """
 
 import atexit
@@ -22,14 +22,14 @@ from typing import Any
 from profzoo import secret_detection
 from profzoo.errors import ConfigError
 
-# The variable that names a file of keys and values by placeholder, as JSON; and where the workflow's own is, in the
-# folder that snakemake runs in, which nodes share.
+# Variable that names a JSON file of keys and values by placeholder; and the path of the workflow's own file, in the
+# folder that snakemake runs in, which all nodes share.
 FILE, FOLDER = "PROFZOO_SECRETS_FILE", Path(".snakemake/profzoo/secrets")
 NEW, SUFFIX = ".new-", ".json"
 PLACEHOLDER = re.compile(r"<secret [0-9a-f]{16}>")
-# A fast digest of a short password could be found by trying; this takes tens of milliseconds.
+# A slow digest (tens of milliseconds): guesses could reverse a fast digest of a short password.
 COST, SALT = 2**13, b"profzoo"
-# Shorter values are found in texts by chance.
+# Shorter values occur in texts by chance.
 SHORTEST = 4
 # Settings of cells, by model and by variant.
 NAMED = ("settings", "variants")
@@ -48,7 +48,7 @@ def conceal_secrets(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     """Replace secrets in cell settings of a checked configuration; returns it and the secrets by placeholder.
 
     Raises:
-        ConfigError: words for a profiler hold a secret, which its report would record.
+        ConfigError: a profiler's options contain a secret, which its report would record.
     """
     found: dict[str, tuple[str, Any]] = {}
     for tool, part in config.items():
@@ -116,14 +116,14 @@ def _put(value: Any, where: str, found: dict[str, tuple[str, Any]]) -> str:
 
 
 def take(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace secrets in the configuration; this process and its children then know what the placeholders stand for.
+    """Replace secrets in the configuration; this process and its children can then resolve the placeholders.
 
     Raises:
-        ConfigError: as for `conceal_secrets`; or the file for them cannot be written.
+        ConfigError: as for `conceal_secrets`; or the file of secrets cannot be written.
     """
     changed, found = conceal_secrets(config)
     _sweep()
-    # A run that was started by another has a configuration with placeholders, and their values from that.
+    # A nested run gets a configuration with placeholders, and their values from the outer run.
     if found.keys() - (before := known_secrets()).keys():
         try:
             os.environ[FILE] = str(_written({**before, **found}))
@@ -139,14 +139,14 @@ def _written(secrets: Secrets) -> Path:
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.write(descriptor, json.dumps(secrets, sort_keys=True).encode())
-    # Under its name once it is held, else the next run could take it for a dead one's. It stays open.
+    # Rename only after locking: the next run could take an unlocked file for a dead run's. The file stays open.
     path = Path(new).absolute().with_name(Path(new).name.removeprefix(NEW) + SUFFIX)
     atexit.register(_end, Path(new).rename(path), os.getpid())
     return path
 
 
 def _end(path: Path, process: int) -> None:
-    # Not with what this process has forked.
+    # Only the process that wrote the file removes it, not its forks.
     if os.getpid() == process:
         path.unlink(missing_ok=True)
 
@@ -167,13 +167,13 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """Secrets by placeholder, read from the file that the environment names; empty if the file ended with its run.
 
     Raises:
-        ConfigError: it cannot be read, or is not as this version writes it.
+        ConfigError: the file cannot be read, or does not have the form that this version writes.
     """
     try:
         text = Path(environment[FILE]).read_text(encoding="utf-8") if environment.get(FILE) else "{}"
         return {name: (key, value) for name, (key, value) in json.loads(text).items()}
     except FileNotFoundError:
-        # Who needs one says so.
+        # No error here: the code that needs a missing secret raises one.
         return {}
     except OSError as error:
         raise ConfigError(f"the secrets of settings cannot be read: {error}") from error

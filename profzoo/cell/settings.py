@@ -16,10 +16,10 @@ from profzoo.secret_detection import hidden
 if TYPE_CHECKING:
     from profzoo.cell.config_types import Config
 
-# Settings that cells have only where they are not at their defaults, so that what was collected before there were such
-# is what is collected now.
+# A cell contains these settings only if they differ from their defaults. Results from before these settings existed
+# thereby stay valid.
 LATER = ("graph", "optimizer", "checkpoint")
-# Of a shape parameter, unless the model itself declares more; of a text among them.
+# Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
 
@@ -37,13 +37,13 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     """Resolve all settings of a cell under a tool, as plain values sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
-    `settings` of the model, the variant. A `window` of null takes the tool's. A `batch` of auto becomes the model's
-    own, and `fit` true.
+    `settings` of the model, the variant. A `window` of null becomes the tool's window. A `batch` of auto becomes the
+    model's own batch, and `fit` becomes true.
 
     Args:
         cell_model: model or model@variant.
         phase: train or inference.
-        tool: name of one.
+        tool: name of the tool.
         config: filled and checked configuration.
 
     Raises:
@@ -69,7 +69,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     cell |= script_settings.own_settings(changes) if model.command else {}
     if phase == "inference":
         cell |= {"gpus": 1, "nodes": 1}
-    # Two words for one thing.
+    # `true` and `default` are synonyms.
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
     variant_settings.check_combination(cell)
     cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
@@ -78,7 +78,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     cell["window"] = cell["window"] or given[tool]["window"]
     declared_by_tool = schema.tool_schemas().get(tool, {})
     if inside := declared_by_tool.get("inside"):
-        # No key where there is none, so that what was collected before there was one is what is collected now.
+        # Without a value the key is left out, so that results from before this setting existed stay valid.
         later = [key for key in declared_by_tool.get("inside_if_set", ()) if given[tool][key]]
         cell["profiler"] = {key: given[tool][key] for key in sorted((*inside, *later))}
     return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
@@ -98,11 +98,11 @@ def declared_phases(cell_model: str, config: "Config") -> list[str]:
 def weights_source(cell_model: str, phase: str, config: "Config") -> str | None:
     """Model (or variant) whose trained weights the cell loads; None for training, or if nothing trains.
 
-    Inference starts with those of the model as it is, unless the variant is another network: both compute the same, and
-    one training serves all, also variants that cannot train.
+    Inference under a variant loads the weights of the plain model, unless the variant changes the network. One
+    training then serves all variants, including variants that cannot train.
 
     Raises:
-        ConfigError: as resolve.
+        ConfigError: as for `resolve_cell`.
 
     >>> from profzoo.config import configuration
     >>> config = configuration.normalise_config({"variants": {"wide": {"hidden": 128}}})

@@ -13,6 +13,6 @@ def read_facts(path: str | Path, needs: sidecars.Needs = sidecars.NOTHING) -> "S
     """Read a sidecar and check its declared keys; needs: which keys are required, and what they hold.
 
     Raises:
-        DataError: it cannot be read, is no object of JSON, or lacks what is needed.
+        DataError: the file cannot be read, is no JSON object, or lacks a required key.
     """
     return cast("Sidecar", sidecars.read_sidecar(path, needs))

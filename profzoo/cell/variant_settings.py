@@ -10,10 +10,10 @@ from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
 BETWEEN = "+"
-# Names of variants that are joined, as files, targets and `models` hold them, or by themselves.
+# Pattern of variant names, single or joined, in files, targets and `models`.
 JOINED = re.compile(rf"(?:^|(?<=@)){schema.PATTERN}(?:\+{schema.PATTERN})+")
-# What is captured in a graph has run before: all that is set up at its first use, and the state of optimizers. The last
-# of these steps is replayed, so that what the first replay sets up is not in the window.
+# Steps before the window of a captured step. They run first uncaptured, to set up libraries and optimizer state. The
+# last of them is a replay, so that the set-up of the first replay is not in the window.
 STEPS_BEFORE_GRAPH = 3
 
 
@@ -52,7 +52,7 @@ def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, An
     {'precision': 'bf16', 'graph': True}
 
     Raises:
-        ConfigError: one is named twice, or two of them set one key to two values.
+        ConfigError: a variant is named twice, or two variants set one key to different values.
     """
     found: dict[str, Any] = {}
     setter: dict[str, str] = {}
@@ -81,10 +81,10 @@ def _at(changes: Mapping[str, Any], where: str) -> Any:
 
 
 def check_combination(cell: Mapping[str, Any]) -> None:
-    """Check that a cell's settings are compatible, as far as that is known before it runs.
+    """Check that a cell's settings are compatible, as far as this is known before the cell runs.
 
     Raises:
-        ConfigError: they do not, with the reason.
+        ConfigError: they are not; the message gives the reason.
     """
     why = _against_checkpoints(cell) if cell["checkpoint"] else None
     why = _against_graph(cell) if cell["graph"] and not why else why

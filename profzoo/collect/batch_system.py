@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# How Snakemake's Slurm plugin tells that sbatch took no job, and in which state a job ended.
+# Messages of Snakemake's Slurm plugin: sbatch refused a job, or a job ended in a state.
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.$", re.DOTALL | re.MULTILINE)
 ENDED = re.compile(r"SLURM status is: '(\w+)")
 SAID_BY = re.compile(r"^(sbatch|srun): (error: )?", re.MULTILINE)
@@ -15,7 +15,7 @@ ADVICE = (
     (r"account", "slurm_account names one, under default-resources or set-resources"),
     (r"node configuration|[Nn]ode count|processors|CPU count|gres", "no node there has so much: {asked}"),
 )
-# States of which the job's own log knows nothing.
+# States that the job's own log does not mention.
 STATES: Mapping[str, str] = {
     "TIMEOUT": "at its limit of {runtime} minutes: give it more by --set-resources {rule}:runtime={more_runtime}",
     "DEADLINE": "at its deadline",
@@ -51,7 +51,7 @@ class BatchMessages:
 def explain_failure(message: str, rule: str, asked: Mapping[str, object]) -> str:
     """Explain in one line why a batch system did not run a job to its end; empty if the job's own log explains it.
 
-    rule: of the job; asked: the resources that it asked for.
+    rule: rule of the job; asked: resources that the job requested.
 
     >>> explain_failure("SLURM-job '7' failed, SLURM status is: 'TIMEOUT'.", "profile_nsys", {"runtime": 30})
     'Slurm ended it at its limit of 30 minutes: give it more by --set-resources profile_nsys:runtime=60'

@@ -12,11 +12,11 @@ from profzoo.cell.job_types import Job, Trials
 from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
-# A job of no tool: the tool of section sets around a few kernels, for what a launch of a set costs.
+# Name of the job that runs ncu around a few kernels to measure the cost of a launch; no tool has this name.
 PROBE = "probe"
-# Of processes in turn, how many start side by side: more would take memory that the one at work may need.
+# Processes in turn that start side by side: more would take memory that the running process may need.
 AT_ONCE = 4
-# What starts a process for each GPU of a node, and on each of several nodes.
+# Launchers: one process per GPU of a node, and the same on each of several nodes.
 ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
 ON_NODES = ["python", "-m", "profzoo.collect.multi_node"]
 
@@ -25,9 +25,10 @@ ON_NODES = ["python", "-m", "profzoo.collect.multi_node"]
 class Command:
     """A collecting command, in parts.
 
-    launcher: what starts a process for each GPU, empty for one. profiler: a tool's program with its options, empty for
-    what runs inside the process. program: what is measured, with its settings spelled out. sidecar: where that leaves
-    its facts. tool: name of the tool. made: files to make, by name. leaves: files that the command must have left.
+    launcher: words that start one process per GPU; empty for one process. profiler: a tool's program with its options;
+    empty for a tool inside the process. program: words of the measured program with all its settings. sidecar: file in
+    which the program leaves its facts. tool: name of the tool. made: files to make, by output name. leaves: files that
+    must exist after the command.
     """
 
     launcher: Sequence[str]
@@ -43,11 +44,11 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     """Build the command of a job.
 
     Args:
-        job: `tool`, `cell` (its settings), and `options`, the tool's own words. Of several processes in turn `repeats`,
-            or `order`, the names of `sides` (cells by name), and `weights` that these start with, by name; or `trials`.
-        made: files to make, by the names of the rule's outputs.
-        planned: options that a plan decides; they go first.
-        load: weights that the cell starts with.
+        job: `tool`, `cell` (its settings), and `options`, the tool's own words. A job of several processes in turn also
+            has `repeats`; or `sides` (cells by name), their `order` and their `weights` by name; or `trials`.
+        made: paths of the files to make, by the names of the rule's outputs.
+        planned: options chosen by a plan; they precede the tool's other options.
+        load: path of the weights that the cell starts with.
     """
     cell, tool, sidecar = job["cell"], job["tool"], made["sidecar"]
     facts = ["--facts", str(sidecar)]
@@ -69,11 +70,11 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
         program += parallel_words(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
-        # Any side may be the first to run.
+        # The first process may run any side.
         program += (
             ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
         )
-        # Around all of them there is one process, which starts the others.
+        # One outer process starts all the others.
         profiler = own.wrap_command(job.get("options", []), made, 1)
         return Command(
             [], profiler, [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
@@ -96,7 +97,7 @@ def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
 def program_words(cell: CellSettings) -> list[str]:
     """Words that start the program of a cell, before its settings.
 
-    A script is started from its own folder, where `models` may be a package of its own.
+    A script starts in its own folder, which may contain another package named `models`.
     """
     return ["python", "-m", "profzoo.run" if "command" in cell else "models.run"]
 
@@ -112,8 +113,8 @@ def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
 def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[str]:
     """Words that run trials of settings on a cell.
 
-    given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
-    one; `repeats`; `budget_s`; `most`, how many to try, if not all.
+    given: `candidates`, setting words by name, and their `order`; `expected`, the path of a file of expected gains, or
+    empty; `repeats`, processes per setting; `budget_s`, seconds; `most`, largest number of settings to try, or None.
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
@@ -132,7 +133,7 @@ def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[st
 def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> list[str]:
     """Words that let processes of these cells start side by side; empty if a cell already has several.
 
-    compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
+    compared: whether a round has one process per cell; these may then take turns in shifts, if memory suffices for all.
     """
     if any(torchrun_words(cell) for cell in cells):
         return []

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from profzoo.cell.config_types import Config
 
 Cell = tuple[str, str]
-# Names the file in which a run says what has failed to the one that makes the report of the rest.
+# Variable that names the file of a run's failures, for the run that makes the partial report.
 WITHOUT = "PROFZOO_WITHOUT"
 UNMADE = "not measured yet"
 SAID = "profzoo: "
 
 
 class ToldFailure(TypedDict):
-    """A failure as one run hands it to another; weights: whether it was the training whose weights inference loads."""
+    """A failure as one run hands it to another; weights: whether the failed job trained weights for inference."""
 
     model: str
     phase: str
@@ -39,13 +39,13 @@ def available_tools(
     config: "Config",
     without: str | None = None,
 ) -> tuple[dict[Cell, frozenset[str]], list[dict[str, str]]]:
-    """The tools whose part of each cell is there, and what is missing: model, phase, tool, why.
+    """Available tools by cell, and rows of missing measurements with the keys model, phase, tool and why.
 
-    Where the unprofiled baseline is missing, so is the cell, said once and without a tool.
+    A cell without its unprofiled baseline is missing as a whole: it gets one row, with an empty tool.
 
     Args:
-        kept: patterns of the files that make up a tool's part of a cell, the baseline's among them, by tool.
-        without: file of what a run that ended has failed to make, as `note` writes it.
+        kept: patterns of the files that each tool, or the baseline, makes for a cell, by tool.
+        without: file of failures of an ended run, as `write_failures` writes it.
     """
     noted = json.loads(Path(without).read_text()) if without else {"unmade": [], "failures": []}
     unmade = set(noted["unmade"])
@@ -80,7 +80,7 @@ def write_failures(
 ) -> None:
     """Write the failures of a run to a file, for the run that makes the partial report.
 
-    results: the folder; unfound: files that nobody can make, and why.
+    results: the results folder; unfound: files that no rule can make, with the reasons.
     """
     told: list[ToldFailure] = []
     gone = dict(unfound)
@@ -125,7 +125,7 @@ def _tool_of(name: str, config: "Config") -> str:
 
 
 def _told(told: Sequence[ToldFailure], tool: str) -> str:
-    """Reason why a tool's measurement of a cell failed, or else why one that it may need failed."""
+    """Reason why a tool's measurement of a cell failed, or why a measurement that it may need failed."""
     by_itself = [one for one in told if not one["why"].startswith(run_state.NOT_RUN)] or told
     mine = [one for one in told if one["tool"] == tool and one in by_itself]
     if mine:
@@ -134,7 +134,7 @@ def _told(told: Sequence[ToldFailure], tool: str) -> str:
 
 
 def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: "Config") -> str:
-    """Why it failed when it last ran, as a log ends that a failed job has left; weights: log of those that it needs."""
+    """Reason of the last failure, from the end of the failed job's log; weights: logs of the training it needs."""
     names = [path for path in sorted(folder.glob(f"{phase}.*.log")) if _tool_of(path.name, config) == tool]
     for path in [*names, *weights]:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []

@@ -1,6 +1,6 @@
 """Selects the environment variables that a profiled process sees; a fixed list, as reports embed their values.
 
-Some of them change what is measured. Their values are a part of what a job goes by, as the user's settings are.
+Some of these variables change measurements. Their values are part of the job text, like the user's settings.
 """
 
 import functools
@@ -13,18 +13,18 @@ import yaml
 
 from profzoo.records import digests
 
-# The list, with the page that describes each group of variables.
+# The file of allowed variables; each group names the page that describes it.
 FILES = ("environment.yaml",)
 OF_SEVERAL_NODES = "slurm"
-# Of a group, the variables that do not change what is measured.
+# Key of the variables within a group that do not change measurements.
 APART, ALL = "apart", "all"
-# Hands the values from the process that plans a run to those that run its jobs, wherever these are.
+# Variable that carries the values from the planning process to all processes that run jobs, on any node.
 PASSED = "PROFZOO_VARIABLES"
 
 
 @functools.cache
 def allowed_names(nodes: int = 1) -> frozenset[str]:
-    """Names of the variables that a process may see, in a job on this many nodes.
+    """Names of the variables that a process may see; nodes: number of nodes of the job.
 
     >>> [one in allowed_names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in allowed_names()
     ([True, True, False], False)
@@ -56,7 +56,7 @@ def select_environment(given: Mapping[str, str], extra: Sequence[str], nodes: in
 def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
     """Values of the variables that change what is measured, and digests of the extra variables.
 
-    The user's own may hold what nobody is to read, and stand in sidecars and command lines.
+    The user's own variables may hold secrets, and these facts appear in sidecars and command lines.
 
     >>> measured_variables({"CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me"}, [])
     {'CUDA_LAUNCH_BLOCKING': '1'}
@@ -73,7 +73,7 @@ def export_environment(extra: Sequence[str]) -> None:
 
 
 def planned_variables(extra: Sequence[str]) -> dict[str, str]:
-    """`measured` as of the run's planning; outside of a run, as of this process."""
+    """Result of `measured_variables` when the run was planned; outside of a run, for this process."""
     given = os.environ.get(PASSED)
     return json.loads(given) if given else measured_variables(os.environ, extra)
 

@@ -10,7 +10,7 @@ from profzoo.machine import doctor_checks
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 MORE = "take a smaller batch or fewer workers, or ask for more with --set-resources RULE:mem_mb=MB"
-# Characters of a line that a program prints for its cause.
+# Largest number of characters kept of a line that names a cause.
 LONGEST = 2000
 KILLED = f"by somebody, or by a batch system for the memory or time that it took; {MORE}"
 STARVED = f"by the kernel, which had no memory left: {MORE}"
@@ -21,7 +21,7 @@ CURES: Mapping[int, str] = {
 }  # fmt: skip
 FILES = ("../tools/*/failures.py",)
 EXTENDED = ("tools/*/failures.py",)
-# Of no tool alone; looked for first.
+# Failures that any tool may have; these patterns are tried first.
 CAUSES: Sequence[tuple[str, str]] = (
     (
         r"unrecogni[sz]ed option",
@@ -73,8 +73,8 @@ def explain_os_error(error: OSError) -> str:
 def explain_exit(program: str, code: int, starved: bool = False) -> str:
     """Describe how a program failed.
 
-    code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
-    meanwhile, for lack of memory.
+    code: exit code; for a signal, 128 plus its number as in a shell, or the negative number. starved: whether the
+    kernel killed processes for lack of memory during the run.
 
     >>> explain_exit("nsys", 137, starved=True).partition(": ")[0]
     'nsys was killed (SIGKILL)'

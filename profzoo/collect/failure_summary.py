@@ -13,17 +13,17 @@ from profzoo.json_types import JsonObject
 WHY_CHARACTERS = 600
 WHAT = {"train": "weights"}
 UNSAID = "nothing in its log says why: killed, out of memory, or out of time"
-# How the model's own program says that it ran to its end (profzoo/run.py): no reason to fail.
+# Beginning of the line by which a model's program reports success (profzoo/run.py); such a line is no cause.
 ENDED_WELL = re.compile(r"^\S+ (?:train|inference) on .+: \d+ steps of batch .+ parameters$")
 AFTER = "its program ended well, and nothing in its log says what failed after: killed, out of memory, or out of time"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed: its rule, what its wildcards stood for, the description of what it collects, and its files.
+    """A failed job: its rule, its wildcards by name, the text of its collecting job, and its files.
 
-    unrun: the measurements that did not run because of it, as titles; batch: what the batch system said of it, which
-    goes before its log.
+    unrun: titles of the measurements that did not run because of this failure. batch: message of the batch system,
+    which takes precedence over the job's log.
     """
 
     rule: str
@@ -54,8 +54,9 @@ def format_failures(failures: Iterable[Failure], unmade: int, words: Sequence[st
     """Format one block of text per cause, for the end of a run; empty if nothing failed.
 
     Args:
-        unmade: jobs that were not run because of them; words: the command line of the run; targets: the words of it
-            that name what to make.
+        unmade: number of jobs that did not run because of the failures.
+        words: command line of the run.
+        targets: words of the command line that name targets.
     """
     ordered = sorted(failures, key=lambda one: (job_title(one), one.outputs))
     if not ordered:
@@ -82,7 +83,7 @@ def group_by_cause(failures: Sequence[Failure]) -> list[Cause]:
     groups: dict[str, list[tuple[Failure, str]]] = {}
     for place, one in enumerate(failures):
         line = one.why
-        # Whatever cell it happened to.
+        # Group over all cells.
         key = re.sub(r"^\S+ (train|inference)\b", "", run_state.failure_cause(line))
         groups.setdefault(f"{key} {place}" if line in (UNSAID, AFTER) else key, []).append((one, line))
     found = []

@@ -5,14 +5,14 @@ from typing import Any
 from profzoo import schema
 from profzoo.json_types import JsonObject
 
-# Of a job's files, the sidecar of the baseline; of the facts of a run, what differs for it.
+# Output name of the baseline's sidecar, and key of the facts that differ for the baseline.
 TIMED, BASELINE = "timed", "baseline"
 
 
 def split_sidecar(sidecar: JsonObject, beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a process's sidecar into its own, without the baseline's values, and the baseline's.
 
-    beside: the name of the first. The second says by `process` whose process it was.
+    beside: file name of the first sidecar. The second sidecar names it under `process`, as they share one process.
 
     >>> cell = {"warmup": 3, "window": 2, "steps": 26, "profiler": {"baseline": 20}}
     >>> own, timed = split_sidecar({"tool": "torch", "cell": cell, "steps": 2, "baseline": {"steps": 20}}, "x.json")

@@ -1,6 +1,6 @@
-"""Prepares what a collecting command runs in: environment, threads, held GPUs, and supervised processes.
+"""Prepares the surroundings of a collecting command: environment, threads, held GPUs, and supervised processes.
 
-A part of what is measured, unlike what is done before and after.
+This code influences the measurement, unlike the code that runs before and after the command.
 """
 
 import os
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
-    """How many CPU threads torch may use, in a job of so many processes that takes its GPUs from among so many.
+    """Variables that limit the CPU threads of torch; gpus: GPUs of the machine; processes: processes of the job.
 
-    Half of the cores are left to the jobs that run beside: an operation on as many threads as there are cores waits
-    for the one that finds its core taken, and collating a batch then takes tens of milliseconds instead of half a one.
-    Without a GPU all cores compute the model.
+    Half of the cores are left to other jobs. With one thread per core, each operation would wait for the thread whose
+    core is busy: collating a batch then takes tens of milliseconds instead of half a millisecond. Without a GPU, all
+    cores compute the model.
 
     >>> [thread_variables(16, *rest)["OMP_NUM_THREADS"] for rest in ((1, 1), (4, 2), (0, 2))]
     ['8', '2', '8']
@@ -50,12 +50,12 @@ def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
 def run_logged(
     command: Sequence[str], log: Path, env: Mapping[str, str], guard: ProcessLimits = processes.NOTHING
 ) -> int:
-    """Run the command with its output in the log and return its exit code; ends all that it started.
+    """Run the command with its output in the log, end all processes that it started, and return its exit code.
 
     Raises:
-        CollectError: something else than a file is in the log's place.
+        CollectError: the path of the log is not a regular file.
     """
-    # What an earlier job still prints, if its end is not over, goes into the file that was its own.
+    # A new file: an earlier job that is still ending keeps printing into its own old file.
     with suppress(FileNotFoundError):
         found = log.lstat()
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
@@ -63,7 +63,7 @@ def run_logged(
                 f"{log} is {file_locks.describe_file_kind(found)}, where the log of a job is to be: remove it"
             )
         log.unlink()
-    # What a link leads to is not written.
+    # Do not follow a link.
     with log.open("xb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
@@ -71,12 +71,12 @@ def run_logged(
 
 
 def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[HeldGpus]:
-    """Hold this many GPUs while the body runs (none on a machine without), and report if it has to wait.
+    """Hold this many GPUs while the body runs (none on a machine without GPUs), and report any wait.
 
-    what: is done with them, for those who wait.
+    what: purpose of the hold, shown to waiting jobs.
 
     Raises:
-        CollectError: there are fewer, or they are not free in time.
+        CollectError: the machine has fewer GPUs, or they are not free in time.
     """
     if not words:
         return nullcontext(HeldGpus([], []))
@@ -93,8 +93,9 @@ def _terms(what: str) -> LockTerms:
 def overlaps_start(job: "Job", words: Sequence[str], sampled: bool = False) -> bool:
     """Whether the job's program may start first and wait for the only GPU by itself.
 
-    sampled: whether its tool samples the GPU, which it does from the start. What runs no cell has next to nothing to
-    start. Of several processes, the later ones would start within the turn of the first.
+    sampled: whether the tool samples the GPU; such a tool samples from the program's start, so it must hold the GPU
+    then. A job without a cell starts at once anyway. With several processes in turn, the later processes would start
+    while the first one is measured.
     """
     cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
@@ -129,20 +130,20 @@ def prepare_job(
     apart: bool = False,
     sampled: bool = False,
 ) -> Iterator[tuple[dict[str, str], HeldGpus | GpuTurn, ProcessLimits]]:
-    """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
+    """Yield the environment of a job's command, the GPUs held for it, and the limits of its processes.
 
-    candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
-    no other processes of the machine; sampled: whether the job's tool samples the GPU.
+    candidates: GPUs of this machine. planned_s: seconds that a plan estimates, or None. apart: whether the processes
+    see no other processes of the machine. sampled: whether the job's tool samples the GPU.
 
     Raises:
-        CollectError: there are fewer than the job takes, or they are not free in time.
+        CollectError: the machine has fewer GPUs than the job needs, or they are not free in time.
     """
     cell = job["cell"]
     count, nodes = cell.get("gpus", 1), cell.get("nodes", 1)
-    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
+    # On several nodes Slurm assigns the GPUs, and this node's scratch folder does not exist on the others.
     several = nodes > 1
     seen = select_environment(os.environ, job["environment"], nodes)
-    # As where the run was planned, whatever a node has; of the user's own there are digests, and nothing to set.
+    # Set the planned values, whatever this node has; the user's own variables are known as digests only.
     asked = job.get("variables", {})
     seen = {name: value for name, value in seen.items() if name in asked or name not in measurement_variables()}
     seen |= {name: value for name, value in asked.items() if name in measurement_variables()}
@@ -156,9 +157,9 @@ def prepare_job(
         with hold_gpus(count, [] if several or late else candidates, what) as mine:
             folder, kept = scratch_folder.make_scratch()
             try:
-                # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
+                # A TMPDIR per job: ncu locks a file in TMPDIR, but jobs on different GPUs need not wait for each other.
                 own = {} if several else {"TMPDIR": str(folder), **job_child.job_variables(folder)}
-                # Compiling takes most of a short job's time, and jobs that tune anew do not profile the same kernels.
+                # A shared compile cache: compiling dominates short jobs, and tuning anew may choose other kernels.
                 seen = (scratch_folder.shared_compile_cache() if own and uses_compile(job) else {}) | seen | own
                 words = candidates if late else mine.words
                 seen |= {VISIBLE: ",".join(words)} if words else {}

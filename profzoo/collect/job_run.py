@@ -46,12 +46,12 @@ from profzoo.records.record import Record
 SHARED = "another process used the GPU, so that times and counters include its work"
 EXPOSED = "the report may contain command lines and environments of other processes: a PID namespace is not available"
 OURS = (SHARED, EXPOSED)
-# Of a plan.
+# Keys of a plan.
 PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
-# Makes a command of a job, the files to make, the options of a plan, and the weights to load.
+# Function that builds a command from a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Job, Made, Sequence[str], Path | None], Command]
 
-# Exit codes beyond it are signals, as a shell has them.
+# Larger exit codes stand for signals, as in a shell.
 SIGNALLED = 128
 
 
@@ -59,10 +59,10 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
     """Build the command's words for the installed program; gpu: whether the cell will run on a GPU.
 
     Raises:
-        CollectError, ConfigError: the program is not there, or cannot run so.
+        CollectError, ConfigError: the program is not installed, or cannot run with these options.
     """
     tool, (first, *_) = tools.commands().get(asked.tool), [*asked.profiler, *asked.program]
-    # Of several processes, another program may run the profiler.
+    # With several processes, a launcher may start the profiler.
     needed = [first, *([tool.PROGRAM] if tool and tool.PROGRAM else [])]
     for program in needed:
         if not shutil.which(program):
@@ -75,7 +75,7 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
 def unheld_gpus(facts: Sidecar, mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
     """UUIDs of this machine's GPUs that the command reports it ran on although the job did not hold them.
 
-    Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
+    For a part of a GPU (MIG), the command may report a UUID that nvidia-smi does not list; such UUIDs are ignored.
     """
     said = [process.get("device_uuid") for process in facts.get("ranks", [facts])]
     here = {gpu["gpu_uuid"] for gpu in found}
@@ -86,8 +86,8 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
     """Run a job's command in a private folder; move complete outputs into place, and write a sidecar.
 
     Raises:
-        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given;
-            or another job has begun to make the same meanwhile.
+        CollectError, ConfigError: the tool is not installed, failed, left no files, or ran on a GPU that the job did
+            not hold; or another job has started to make the same files.
         DataError: the weights or the plan are damaged.
     """
     weights = map(Path, job.get("weights", {}).values())
@@ -96,13 +96,13 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
     nodes = job["cell"].get("nodes", 1)
     with transaction.begin(made, nodes == 1) as work:
         asked = build(job, work.private, planned["options"] if planned else [], load)
-        # Before and after: which of two versions a program has read is not known, so that neither counts as measured.
+        # Digests before and after: if a source changed meanwhile, it is unknown which version was measured.
         before = source_files.current_digests(job)
         sidecar = _measured(job, asked, log, planned)
         changed = source_files.changed_sources(before, source_files.current_digests(job))
         secret_leaks.check_for_secrets(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
-        # Weights of sides are files that it is handed, and known by their content.
+        # The weights of sides are inputs, identified by their content.
         goes_by = {key: value for key, value in job.items() if key != "weights"}
         made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed)
         _leave(asked, work, sidecar, made_of)
@@ -133,15 +133,15 @@ def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: 
 
 
 def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict[str, Any]:
-    """Run a command that writes its files where it is told to; returns the content of its sidecar."""
+    """Run a command that writes its files to the given paths; returns the content of its sidecar."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.list_gpus() if cell["device"] != "cpu" else []
     candidates = gpus.choose_candidates(os.environ, found)
     program = command_words(asked, bool(candidates))
-    # An empty folder for what each of several processes leaves.
+    # An empty folder for the files of each process, if there are several.
     if ranks := asked.made.get("ranks"):
         ranks.mkdir()
-    # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
+    # Before the command: an error here must not cost a measurement, and the code may change during it.
     tool_version = external_programs.read_version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
     sees = bool(own and own.SEES_OTHERS)
@@ -150,9 +150,9 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
     estimate_s = planned["estimate_s"] if planned else None
     around = job_environment.prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
     with around as (environment, held, guard):
-        # None of them is of this workflow, whose jobs hold their GPUs.
+        # These processes do not belong to this workflow, as its jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
-        # The scratch is on the first of several nodes alone.
+        # The scratch folder exists only on the first node.
         environment |= extensions.inherited_variables()
         environment |= secret_values.hand_over_secrets(
             job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
@@ -202,14 +202,14 @@ def _once(
 
 def _exposed(cell: CellSettings) -> str | None:
     """Warning that recorded data of other processes cannot be kept out, and why; None if it can."""
-    # Processes of other nodes cannot be in one namespace with these.
+    # Processes on other nodes cannot share a namespace with local processes.
     why = namespace.why_unavailable() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
     return f"{EXPOSED}: {why}" if why else None
 
 
 def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: Path, starved: bool) -> None:
     """Check that the command succeeded and left its files; otherwise raise CollectError with the cause if known."""
-    # What starts or profiles a program passes on how that ended.
+    # Launchers and profilers pass on the program's exit code.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
     why = (
         failure_causes.explain_exit(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
@@ -243,8 +243,8 @@ def run_job(
 ) -> int:
     """Collect, and report failures on the console and in the log; returns the exit code. Failed jobs leave no files.
 
-    job: `tool`, `cell`, `environment` and more. made: files to make, by the names of the rule's outputs. load: weights
-    that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.
+    job: description of the job (`Job`). made: files to make, by the names of the rule's outputs. load: path of the
+    weights that the cell starts with. plan: path of a plan (JSON); its options go first. build: builds the command.
     """
     try:
         if why := run_state.find_known_failure(job, made["sidecar"]):
@@ -252,14 +252,14 @@ def run_job(
         with processes.raise_on_signals():
             collect_files(job, made, log, load, plan, build)
     except SystemExit:
-        # Of a signal. The supervisor has said so, if the command ran by then.
+        # Raised by a signal. If the command was running, the supervisor has already reported it.
         if supervisor.TOLD_TO_END not in logs.read_excerpt(log):
             _note(log, supervisor.TOLD_TO_END)
         raise
     except (CollectError, ConfigError, DataError, OSError) as error:
         line = failure_causes.explain_os_error(error) if isinstance(error, OSError) else str(error)
         run_state.note_failure(job, made["sidecar"], logs.strip_log_path(line))
-        # The log is that of the job that has followed, by then; and the disk may have no room for it.
+        # The log may belong to a following job by now, or the disk may be full.
         if not isinstance(error, transaction.SupersededError):
             _note(log, line)
         print(f"profzoo: {line}", file=sys.stderr)
@@ -268,7 +268,7 @@ def run_job(
 
 
 def _note(log: Path, line: str) -> None:
-    # Not into what a link leads to, nor into a pipe that nobody reads.
+    # Do not follow a link, and do not write into a pipe without a reader.
     how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     with suppress(OSError), os.fdopen(os.open(log, how, 0o666), "a") as file:
         print(f"profzoo: {line}", file=file)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-# Why a job failed stands near its log's end, what began it near its beginning.
+# A log has the cause of a failure near its end, and the command near its beginning.
 READ_BYTES = 1 << 20
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from profzoo.collect.failure_summary import Failure
 
-# What a report's jobs add to a cell, by names between dots: without these its tools' own tables are whole.
+# Name parts (between dots) of files that a report's jobs add to a cell; the tools' own tables do not need them.
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
 ADDED |= {"program", "timeline"}
-# By the whole name behind the phase, as a section set may be called so too.
+# Such files by their whole name after the phase, as a section set may have the same name.
 USER_RANGES = "ranges.csv"
-# Folders beside those of models, with what one of their files is.
+# Folders of results besides the models' folders, each with a word for one of its files.
 ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
 CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference|imported)\.(?P<rest>[\w.+-]*\w)")
-# How Snakemake tells of a job whose inputs nobody makes; each list ends with the next key.
+# Snakemake's message about a job whose inputs no rule makes; each list ends at the next key.
 UNMADE_INPUTS = re.compile(
     r"^Missing input files for rule \w+:\n\s+output: (?P<outputs>.+)\n(?:.*\n)*?\s+affected files:\n\s+(?P<input>\S+)",
     re.MULTILINE,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from profzoo.machine import external_programs
 
-# The processes find each other at a port of the first node, another one for each job.
+# The processes meet at a port of the first node; each job has a different port.
 FIRST_PORT, PORTS = 20_000, 10_000
 
 
@@ -19,7 +19,7 @@ class LaunchError(RuntimeError):
 
 
 def srun_words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str) -> list[str]:
-    """Build the command that starts all processes of a Slurm job; address: that of its first node."""
+    """Build the command that starts all processes of a Slurm job; address: address of the job's first node."""
     srun = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     meeting = f"--rdzv-endpoint={address}:{FIRST_PORT + int(job) % PORTS}"
     torchrun = ["python", "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={gpus}"]
@@ -30,7 +30,7 @@ def first_node_address(environment: Mapping[str, str], nodes: int) -> str:
     """Find the address of the first node of the surrounding Slurm job.
 
     Raises:
-        LaunchError: this is no such job, or one of other size.
+        LaunchError: there is no surrounding Slurm job, or it has another number of nodes.
     """
     job = environment.get("SLURM_JOB_ID")
     if not job:

@@ -27,7 +27,7 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
     """Check that the files exist and are complete, and that sidecar and table agree with this job and run.
 
     Raises:
-        CollectError: they are not.
+        CollectError: a file is missing or incomplete, or does not agree.
     """
     sidecar = read_program_facts(made["sidecar"])
     for key, value in {**job, "run": run}.items():

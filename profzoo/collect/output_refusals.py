@@ -1,7 +1,7 @@
-"""Has what Snakemake refuses of a job's files, once its program ended well, in the job's log, where reasons are sought.
+"""Writes Snakemake's objections to a job's output files into the job's log, where users look for causes.
 
-Otherwise a log's last line there is what the program says of its success. Snakemake itself prints its reason between
-those of other jobs, and in processes and on nodes that the run does not hear.
+Snakemake may refuse the files of a program that succeeded; the log would then end with the program's success. Snakemake
+prints its reason among messages of other jobs, or in processes on other nodes, whose output the run does not see.
 """
 
 import re
@@ -26,7 +26,7 @@ def note_refusals(dag: Any) -> None:
             await check(self, job, *arguments, **more)
         except Exception as error:
             for log in job.log:
-                # A full disk, or a log that is elsewhere, must not hide the error itself.
+                # A full disk or an unreachable log must not hide the error itself.
                 with suppress(OSError), Path(log).open("a") as file:
                     print(f"profzoo: {explain_refusal(str(error))}", file=file)
             raise
@@ -49,7 +49,7 @@ def explain_refusal(message: str) -> str:
             f"set back, or differs between machines; set it right, and then `touch {found['of']}`"
         )
     if MISSING in message:
-        # A line each, after one on how long it has waited for them.
+        # One line per file, after a line about the time that Snakemake waited for them.
         gone = [line.split(" (")[0] for line in lines[1:]]
         return f"its program succeeded but left no {', '.join(gone) or 'output file'}"
     return "; ".join(lines)

@@ -15,13 +15,13 @@ from profzoo.collect.failure_summary import Failure
 if TYPE_CHECKING:
     from profzoo.cell.config_types import Config
 
-# Beside Snakemake's own files: what failed, and the configuration that the report is made by.
+# Files beside Snakemake's own: the failures, and the configuration of the report.
 NOTED = Path(".snakemake/profzoo/salvage")
 WITHOUT = "without.json"
-# What failed of the report itself, which is then made without that; so often at most.
+# File of the failed parts of the report itself; the report is made again without them, at most this many times.
 AGAIN = "again.json"
 ATTEMPTS = 8
-# How it is made at any time, without collecting.
+# Advice: the command that makes a report at any time, without collecting.
 LATER = "`snakemake report --config collect=false` makes one"
 
 
@@ -40,11 +40,14 @@ def make_partial_report(
     run: tuple[str, int],
     log: Path,
 ) -> str:
-    """Make the report without what has failed, nor what fails of itself; lines on what came of it.
+    """Make the report without failed parts; returns lines about the result.
 
     Args:
-        page: of the report; unmade: paths that the run was to make and did not; config: of the run; run: its Snakefile
-            and how many jobs ran at a time; log: of this.
+        page: path of the report's page.
+        unmade: paths that the run should have made and did not.
+        config: configuration of the run.
+        run: the run's Snakefile, and its number of parallel jobs.
+        log: path of the log of this step.
     """
     noted, again, results = NOTED / WITHOUT, NOTED / AGAIN, str(Path(page).parent)
     NOTED.mkdir(parents=True, exist_ok=True)
@@ -75,7 +78,7 @@ def make_partial_report(
 
 
 def note_failures(failed: Sequence[Failure]) -> None:
-    """Record what failed in the report's own jobs, for the run that started them."""
+    """Record the failures of the report's own jobs, for the run that started them."""
     (NOTED / AGAIN).write_text(json.dumps([asdict(one) for one in failed]))
 
 
@@ -85,7 +88,7 @@ def _settled(failed: Sequence[Failure]) -> list[Failure]:
 
 
 def _ran(words: Sequence[str], noted: Path, log: Path) -> int:
-    # A profile would have its jobs run elsewhere.
+    # Without a profile, which might run the jobs on other machines.
     environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
     with log.open("w") as file:
         environment[completeness.WITHOUT] = str(noted)
@@ -93,7 +96,7 @@ def _ran(words: Sequence[str], noted: Path, log: Path) -> int:
 
 
 def _own(failed: Sequence[Failure]) -> set[str]:
-    """Files that the run itself was to make, whose failures it reports by itself."""
+    """Files that the main run should have made; the main run reports their failures itself."""
     return {path for one in failed for path in one.outputs}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from profzoo.machine import process_tree, scratch_folder
 
-# Of the name of a rank's folder; the file in it that tells whose it is.
+# Prefix of a rank's folder, and the file in it that names the owning process.
 PREFIX, PROCESS = "profzoo-rank-", "process"
 
 
@@ -34,13 +34,13 @@ def rank_words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
 def rank_folder(rank: int) -> str:
     """Make a private temporary folder for the rank that this process is about to become.
 
-    ncu waits at a lock in TMPDIR for other processes under it, while these may wait for this one's communication. On
-    nodes that Slurm starts processes on, TMPDIR is every user's: nobody can have made the folder before, and those of
-    processes that have ended go with the next.
+    ncu locks a file in TMPDIR and waits for other processes under ncu. Those processes may wait for this process's
+    communication, which would be a deadlock. Where Slurm starts processes, all users share TMPDIR: the folder's name is
+    new and not predictable. The next call removes the folders of ended processes.
     """
     place = Path(tempfile.gettempdir())
     if str(place) == os.environ.get(scratch_folder.JOB):
-        # Of a short name, as paths of sockets are bounded.
+        # A short name, as the length of socket paths is limited.
         (folder := place / f"r{rank}").mkdir(mode=0o700, exist_ok=True)
         return str(folder)
     for old in place.glob(f"{PREFIX}*"):
@@ -56,7 +56,7 @@ def rank_folder(rank: int) -> str:
 def _over(process: str) -> bool:
     """Return whether a process has ended; False for one that is not visible from here.
 
-    process: its identity, of process_tree.process_identity.
+    process: identity of the process, from process_tree.process_identity.
 
     >>> _over(process_tree.process_identity(os.getpid())), _over("1:2:3"), _over("")
     (False, False, False)

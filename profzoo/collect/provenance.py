@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from profzoo.machine import external_programs
 
-# Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
+# Folders of the checkout with code that jobs run: untracked files in them count as changes.
 CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 
 
@@ -21,14 +21,14 @@ class GitState(TypedDict, total=False):
 def git_commit(folder: Path, module: str = "models") -> GitState:
     """Git commit of the workflow, and whether the working tree differs from it; empty if git knows none.
 
-    module: that of the cell's model. Files that git does not know count where code lies; results do not.
+    module: module of the cell's model. Untracked files count in folders of code, but not among results.
     """
     package = module.partition(".")[0]
     head = _git(folder, "rev-parse", "HEAD", "--show-prefix")
     if head.returncode:
         return {}
     number, _, inside = head.stdout.partition("\n")
-    # A copy that lies in another repository, which knows nothing of it, is of no commit.
+    # A copy inside an unrelated repository, which does not track it, has no commit.
     if inside.strip() and not _git(folder, "ls-files", "--", *CODE).stdout:
         return {}
     code = [*CODE, package, f"{package}.py"]
@@ -40,9 +40,9 @@ def git_commit(folder: Path, module: str = "models") -> GitState:
 
 
 def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What git says of the repository that a folder lies in.
+    """Run a git command in the repository that contains the folder.
 
-    By GIT_DIR and the like, as in a hook of git's, it would tell of another one, or of other files.
+    GIT_DIR and similar variables are removed: in a git hook they would name another repository.
     """
     seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return external_programs.ask_program(["git", "-C", str(folder), *words], env=seen)

@@ -12,9 +12,10 @@ EXTENDED = ("tools/*/losses.py",)
 
 
 def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:
-    """What the command printed in the end, and what the sidecar is to say: why it ran twice, and what is lost even so.
+    """Run a command; returns its last output, and facts for the sidecar: the reason of a second run, and losses.
 
-    once: runs it, and raises where that fails. Twice at most: what is lost in each of two processes is lost in a third.
+    once: function that runs the command once, and raises on failure. The command runs at most twice: a loss in each of
+    two processes would occur in a third.
     """
     printed, own = once(), tools.losses(asked.tool)
     why, facts = own.explain_losses(asked.made) if own else ("", {})

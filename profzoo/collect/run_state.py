@@ -12,13 +12,13 @@ from profzoo import tools
 from profzoo.cell.job_types import Job
 from profzoo.machine import orphan_guard
 
-# In the folder that snakemake runs in, which nodes of a cluster share.
+# Folder of the notes, in the folder that snakemake runs in; all nodes of a cluster share it.
 FOLDER = Path(".snakemake/profzoo/run")
-# How a model's own program says that it failed by itself, whatever looked at it (profzoo/run.py).
+# Pattern of the line by which a model's program reports a failure of its own, under any tool (profzoo/run.py).
 OF_MODEL = re.compile(r"^\S+ (?:train|inference)(?: failed with \w+: |: .*; try another seed)")
-# What a profiler may have caused, which takes memory of its own and may stand in the way of kernels.
+# Failures that a profiler may have caused: it needs memory itself and may disturb kernels.
 OF_GPU = re.compile(r"CUDA|cu[A-Z]\w+|NCCL|out of memory|Accelerator")
-# How the line begins that tells of it.
+# Beginning of the line about a job that was skipped for a known failure.
 NOT_RUN = "not run under"
 UNPROFILED = (tools.BASELINE, "train")
 
@@ -34,15 +34,15 @@ def is_first_time(line: str) -> bool:
     except FileExistsError:
         return False
     except OSError:
-        # Saying it twice is no harm.
+        # A repeated message does no harm.
         return True
     return True
 
 
 def note_failure(job: Job, sidecar: Path, why: str) -> None:
-    """Note that a job failed because of its model, which would fail again under any tool.
+    """Note that a job failed because of its model, so that the model would fail under any tool.
 
-    sidecar: what the job was to leave, whose folder is the model's; why: in a line.
+    sidecar: path of the job's sidecar, in the model's folder; why: the cause, in one line.
     """
     by_itself = OF_MODEL.match(why) and (job["tool"] in UNPROFILED or not OF_GPU.search(why))
     place = _place(job, sidecar)

@@ -1,9 +1,9 @@
 """Searches a job's outputs for the values of withheld variables, so that no report contains a secret.
 
-A variable counts if it looks like a secret, by its name (`..._TOKEN`, `..._KEY`, `PASSWORD`, ...) or by its value (20
-letters and digits or more, as random as a token's; a password in an address), and its value has eight characters or
-more. It does not if the value is a path that is there, is part of what else may be seen (a variable that is kept, the
-working folder, the names of host and user), or if the name says that it only identifies something (`..._SHA`).
+A variable counts as a secret if its value has at least eight characters and its name or value looks like a secret. Such
+names are `..._TOKEN`, `..._KEY`, `PASSWORD`, ...; such values are 20 or more random letters and digits, or a password
+in an address. Three kinds of values never count: an existing path; a part of visible text (a kept variable, the
+working folder, the names of host and user); and the value of a name that only identifies something (`..._SHA`).
 """
 
 import gzip
@@ -28,11 +28,11 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 IDENTIFIES = re.compile(r"(ID|SHA\d*|COMMIT|HASH|DIGEST|REF|BRANCH|VERSION|FINGERPRINT|NAME|HOST|COLORS)$|^GPG_KEY$")
-# What tokens are made of; and from how many characters, and bits of information in each, a value passes for one.
+# Pattern of tokens, and the least length and entropy (bits per character) at which a value counts as a token.
 TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_.~-]{20,}")
 BITS = 3.4
 IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
-# Bytes read at once: they fit a cache, so that each value is looked for at the speed of memory.
+# Bytes read at once: a block fits into the CPU's cache, so that searching it for many values is fast.
 CHUNK = 2**20
 
 
@@ -41,7 +41,7 @@ def withheld_secrets(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[
 
     given: the environment; seen: the part of it that a profiled process sees.
     """
-    # What may be told: of the job's own surroundings.
+    # Public facts about the job's machine and user.
     told = "\0".join([*seen.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
     found: dict[str, tuple[bytes, ...]] = {}
     for name, secret in _candidates(given, seen):
@@ -72,7 +72,7 @@ def _secrets(name: str, value: str) -> Iterator[str]:
     """Parts of a variable's value that look like secrets."""
     value = value.strip()
     named = NAMED.search(name)
-    # That of a key is given away with it.
+    # The ID of a key (`..._KEY_ID`) counts as secret, like the key itself.
     identifies = IDENTIFIES.search(name.removesuffix("_ID") if named else name)
     if not identifies and (named or (TOKEN.fullmatch(value) and _bits(value) >= BITS)):
         yield value
@@ -98,15 +98,15 @@ def _is_there(path: str) -> bool:
     try:
         return any(place.exists() for place in (Path(path), Path(path).parent) if place != Path("/"))
     except (OSError, ValueError):
-        # Of what is too long, or holds what no path holds.
+        # The value is too long for a path, or has characters that no path has.
         return False
 
 
 def find_secret_in_file(path: Path, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
     """Name of a variable whose value a file, or a file of a folder, contains; None if there is none.
 
-    What is packed by gzip is read unpacked. Of a trace by nsys its SQLite is what tells, as the trace itself is packed
-    in a way of nsys' own; it is searched as it is.
+    Files compressed by gzip are searched uncompressed. A report of nsys is compressed in an own format and is searched
+    as it is: its SQLite export shows the values.
     """
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     for file in files if secrets else []:
@@ -139,7 +139,8 @@ def check_for_secrets(
     """Check that no output of a job, nor its log, contains the value of a variable withheld from the job.
 
     Raises:
-        CollectError: one does; the line names the variable and the file, and never the value. The log loses it.
+        CollectError: an output contains one; the message names variable and file, never the value. The value is also
+            replaced in the log.
     """
     secrets = withheld_secrets(given, select_environment(given, extra, nodes))
     for path in dict.fromkeys((log, *left)):

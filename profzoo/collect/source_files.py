@@ -9,7 +9,7 @@ from profzoo.cell.job_types import Job
 from profzoo.errors import ConfigError
 from profzoo.records import digests, record
 
-# Of jobs that measure the GPU itself, by tool.
+# Modules of jobs that measure the GPU itself, by tool.
 OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py"}
 SURROUNDINGS = "profzoo/collect/job_environment.py"
 IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiments/trial_runner.py"
@@ -18,10 +18,10 @@ IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiment
 def job_sources(job: Job) -> list[Path]:
     """Source files of a job, sorted; its rule lists the same files as inputs.
 
-    job: as a collecting command takes it.
+    job: description of the collecting job.
 
     Raises:
-        UnusableError: one cannot be read, or is no Python.
+        UnusableError: a file cannot be read, or is not valid Python.
     """
     if own := OF_GPU.get(job["tool"]):
         return list(import_graph.files_of(own, SURROUNDINGS))
@@ -40,12 +40,12 @@ def current_digests(job: Job) -> dict[str, str]:
     """Current digests of these files, by their record keys; empty if the job's model has no file.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     try:
         files = job_sources(job)
     except (ConfigError, KeyError):
-        # What runs here need not be a model; a model's rule has looked at its files before.
+        # The job need not run a model; for models, the rule has checked the files before.
         return {}
     return {record.source_key(path, import_graph.PROJECT): digests.compute_digest(path) for path in files}
 

@@ -1,7 +1,7 @@
 """Makes a job's files in a private folder, and then moves all of them into place or none.
 
-The folder lies in a hidden one beside them, with a claim: the job that last began to make these files. Only that one
-puts its files in place, and no other that ends later, such as one that went on when its snakemake was killed.
+The private folder lies in a hidden folder beside the files. A claim file there names the job that last began to make
+them. Only this job moves its files into place: an older job, left over from a killed snakemake, cannot.
 """
 
 import datetime
@@ -24,9 +24,9 @@ from profzoo.machine import file_locks
 from profzoo.records import atomic_writes, record
 
 CLAIM = "claim.json"
-# nsys leaves no export, without a word, in a path with quotes, `&`, or a `%` that it takes for one of its own words.
+# nsys silently writes no export to a path with quotes, `&`, or a `%` that it reads as one of its own macros.
 PLAIN = re.compile(r"[\w./@+=,-]+", re.ASCII)
-# Of a job's private folder; of the one of its link, and the link.
+# Prefix of a job's private folder; prefix of the folder of its link, and name of the link.
 RUN = re.compile(r"[0-9a-f]{12}")
 PREFIX, LINK = "profzoo-", "made"
 
@@ -51,8 +51,8 @@ class Claim(TypedDict, total=False):
 class Transaction:
     """A job's files while it makes them.
 
-    run: its own name. made: where they are to be. private: where they are now, both by the names of the rule's outputs,
-    `sidecar` among these. folder: where that really is.
+    run: name of this attempt. made: final paths, and private: current paths, both by the names of the rule's outputs
+    including `sidecar`. folder: real path of the private folder.
     """
 
     run: str
@@ -70,8 +70,8 @@ class Transaction:
         """Move the files into place, the sidecar last, as files without a sidecar do not count.
 
         Raises:
-            SupersededError: another job has begun to make them since, or the private folder is gone; nothing is
-                touched.
+            SupersededError: another job has started to make the files, or the private folder is gone; no file is
+                changed.
         """
         with self._claim():
             sidecar = self.made["sidecar"]
@@ -87,7 +87,7 @@ class Transaction:
         """Check that no other job has started to make the files since.
 
         Raises:
-            SupersededError: one has.
+            SupersededError: another job has started to make the files.
         """
         with self._claim():
             pass
@@ -130,9 +130,9 @@ def private_home(sidecar: Path) -> Path:
 
 @contextmanager
 def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Transaction]:
-    """Yield a private folder for these files; earlier jobs that make the same files lose theirs.
+    """Yield a private folder for these files; earlier jobs that make the same files lose their folders.
 
-    made: files of one folder, by name. one_node: whether all processes of the job run on this one.
+    made: final paths in one folder, by output name. one_node: whether all processes of the job run on this node.
     """
     place, run = private_home(made["sidecar"]), secrets.token_hex(6)
     folder = place / run
@@ -141,14 +141,14 @@ def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Transacti
         try:
             way = _claim(descriptor, folder, one_node)
         except OSError:
-            # As of a full disk.
+            # For example, the disk is full.
             _leave(place, {})
             raise
     work = Transaction(run, made, {name: way / path.name for name, path in made.items()}, folder)
     try:
         yield work
     except Exception:
-        # What it failed by may well follow from that, as its files are gone.
+        # A superseded job's files are gone, which may be the cause of its error.
         work.check()
         raise
     finally:
@@ -177,7 +177,7 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
 
 def _end(place: Path, run: str) -> None:
     """Remove a job's remaining files; the claim only if no other job has followed."""
-    # The whole folder may have been removed, or be a link by now, which leads to nothing of this job's.
+    # By now the folder may be removed, or replaced by a link to somebody else's folder.
     if not _is_folder(place):
         return
     with suppress(FileNotFoundError), file_locks.hold_lock(place / CLAIM) as descriptor:
@@ -191,7 +191,7 @@ def _end(place: Path, run: str) -> None:
 def _leave(place: Path, claim: Claim) -> None:
     """Remove everything below the transaction folder, unless another job uses it; the claim is locked."""
     _forget(place, claim)
-    # Another may begin at this moment.
+    # Another job may start at this moment.
     with suppress(OSError):
         (place / CLAIM).unlink()
         place.rmdir()
@@ -233,8 +233,8 @@ def _check(place: Path) -> None:
     """Check that the path is a folder and not a link, which could lead into somebody's folder.
 
     Raises:
-        FileNotFoundError: there is nothing.
-        CollectError: it is something else.
+        FileNotFoundError: the path does not exist.
+        CollectError: the path is a link or a file.
     """
     if not _is_folder(place):
         found = place.lstat()
@@ -250,7 +250,7 @@ def _locked(place: Path) -> Iterator[int]:
     while descriptor is None:
         with suppress(FileExistsError):
             place.mkdir(parents=True)
-        # A job that ends may remove the folder meanwhile.
+        # An ending job may remove the folder meanwhile.
         with suppress(FileNotFoundError):
             _check(place)
             descriptor = file_locks.acquire_lock(place / CLAIM, wait=True)

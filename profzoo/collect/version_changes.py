@@ -20,12 +20,12 @@ from profzoo import tools
 from profzoo.machine import external_programs
 from profzoo.tools import tool_versions
 
-# Where the kernel says which driver it has loaded, by module and by interface.
+# Files in which the kernel gives the version of the loaded driver, by module and by interface.
 DRIVERS = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version"))
 TORCH = re.compile(r"^__version__ *= *'([^']+)'", re.MULTILINE)
-# A profiler that takes longer to say its version is not waited for.
+# Seconds to wait for a profiler's version.
 ANSWER_S = 5.0
-# Words of a command line that makes no results, or all of them again.
+# Words of a command line that makes no results, or makes all results again.
 NO_RESULTS = (
     "clean",
     "doctor",
@@ -41,14 +41,14 @@ NO_RESULTS = (
     "-t",
 )
 ALL_AGAIN = ("-F", "--forceall")
-# So many cells are named.
+# Number of cells that a message names.
 SHOWN = 3
 KEPT = "kept as they are, with both versions in one table (columns torch_version, driver_version and so on)"
 
 
 @dataclass(frozen=True)
 class MeasuredFile:
-    """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by what they are of."""
+    """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by software."""
 
     sidecar: Path
     model: str
@@ -71,7 +71,7 @@ def find_measured(results: Path, models: Collection[str] | None = None) -> list[
             continue
         with suppress(OSError, ValueError, AttributeError):
             facts = json.loads(path.read_text(encoding="utf-8"))
-            # What is exported of a report carries the facts of that.
+            # An export carries the facts of its report.
             if (
                 "started" in facts
                 and "imported" not in facts
@@ -92,9 +92,9 @@ def _exported(path: Path, facts: Mapping[str, object]) -> bool:
 
 
 def installed_versions(wanted: Collection[str], local: bool = True) -> dict[str, str]:
-    """The versions of what is asked for, as far as this machine tells, without importing torch.
+    """Installed versions of the wanted software, as far as this machine knows them; does not import torch.
 
-    local: whether jobs run here; of other machines' drivers and profilers this one knows nothing.
+    local: whether jobs run here; drivers and profilers of other machines are unknown.
     """
     found = {tool_versions.TORCH: _torch()} if tool_versions.TORCH in wanted else {}
     if local and tool_versions.DRIVER in wanted:
@@ -119,7 +119,7 @@ def _torch() -> str:
 def _driver() -> str:
     for path in DRIVERS:
         with suppress(OSError):
-            # The first line of the second is of the driver, the next of the compiler.
+            # In the second file, the first line names the driver and the next line the compiler.
             if found := tool_versions.NUMBER.search(path.read_text().partition("\n")[0]):
                 return found[0]
     return ""
@@ -165,7 +165,7 @@ def version_messages(
 ) -> list[str]:
     """Lines to print before a run; chosen: the run's tools; words: its command line.
 
-    Nothing of files that it makes again, and nothing at all where it makes no results.
+    Files that the run makes again are left out. A run that makes no results prints nothing.
     """
     if {*words} & {*NO_RESULTS, *ALL_AGAIN}:
         return []

@@ -1,9 +1,9 @@
 """Inserts activation checkpointing: activations inside module sequences are recomputed in the backward pass.
 
-The sequences are the outermost `nn.Sequential` and `nn.ModuleList` of the network that hold several modules. Modules of
-a list are checkpointed one by one. Those of a Sequential are so in runs, as many as the root of their number, of which
-what goes in is kept: what is kept and what one run needs are then about as much (Chen et al. 2016, arXiv:1604.06174).
-Of a network without such sequences, its own modules that consist of others are checkpointed one by one.
+The sequences are the outermost `nn.Sequential` and `nn.ModuleList` of the network that hold several modules. Each
+module of a list is checkpointed by itself. The n modules of a Sequential are checkpointed in about sqrt(n) groups, and
+only the input of each group is kept. The inputs then take about as much memory as the activations of one group (Chen
+et al. 2016, arXiv:1604.06174). In a network without such sequences, each direct child with children is checkpointed.
 """
 
 import functools
@@ -18,17 +18,17 @@ from profzoo.errors import ConfigError
 
 
 def insert_checkpoints(network: nn.Module, model: str) -> None:
-    """Checkpoint the network's sequences from now on; model: its name, for error messages.
+    """Checkpoint the network's sequences from now on; model: the model's name, for error messages.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the network has no such sequences.
     """
     found = list(_sequences(network, set())) or list(_blocks(network))
     for module in found:
         if isinstance(module, nn.Sequential):
             module.forward = functools.partial(_in_runs, group_modules(list(module)))  # type: ignore[method-assign]
         else:
-            # Not around the call, so that what is hooked to the module runs once.
+            # Checkpoint the forward only: around `__call__`, the module's hooks would run twice.
             module.forward = functools.partial(_again, module.forward)
     if not found:
         raise ConfigError(
@@ -40,7 +40,7 @@ def insert_checkpoints(network: nn.Module, model: str) -> None:
 def group_modules(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
     """Group consecutive modules into about sqrt(n) Sequentials.
 
-    None begins with a module that works in place: it would change what is kept of what goes in.
+    No group begins with an in-place module, as that module would overwrite the kept input of the group.
 
     >>> [len(run) for run in group_modules([nn.Linear(1, 1), nn.Linear(1, 1), nn.ReLU(inplace=True), nn.Linear(1, 1)])]
     [3, 1]
@@ -55,11 +55,11 @@ def group_modules(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
 
 
 def _sequences(module: nn.Module, seen: set[nn.Module]) -> Iterator[nn.Module]:
-    """Yield what is checkpointed: Sequentials of several modules and modules of lists, outermost only, each once."""
+    """Yield the modules to checkpoint: the outermost Sequentials and the modules of lists, each module once."""
     if module in seen:
         return
     seen.add(module)
-    # What overrides it may call its modules otherwise.
+    # A subclass with its own forward may call its modules in another order.
     if type(module).forward is nn.Sequential.forward and len(module) > 1:  # type: ignore[arg-type]
         yield module
         return

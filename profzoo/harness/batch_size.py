@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
-# What torch's exceptions are called, and what cuBLAS, cuDNN and the CPU's allocator say in one of no special kind.
+# Names of torch's exceptions, and messages of cuBLAS, cuDNN and the CPU's allocator, which raise plain RuntimeErrors.
 KINDS = ("OutOfMemoryError", "MemoryError")
 PHRASES = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA out of memory")
 
@@ -23,7 +23,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def fit_batch(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> "CellSettings":
     """The cell with the first batch of batch, batch / 2, batch / 4, ... 1 whose rehearsal does not run out of memory.
 
-    rehearse: runs some steps of the cell that it is given, and raises what goes wrong.
+    rehearse: function that runs some steps of a cell; its exceptions tell whether the batch fits.
 
     Raises:
         ConfigError: not even one sample fits.
@@ -45,7 +45,7 @@ def _fits(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> b
         fits = False
     else:
         fits = True
-    # After the exception is gone, and with it the tensors that its frames hold.
+    # Only now: the exception's frames held tensors until it was gone.
     _release()
     return fits
 

@@ -23,7 +23,7 @@ def split_batch(batch: Any, cell: "CellSettings", model: ModelFunctions) -> tupl
     """Input and target of a batch; a mapping is returned as both.
 
     Raises:
-        ConfigError: it is neither a pair nor a mapping; the message names the function that made it.
+        ConfigError: the batch is neither a pair nor a mapping; the message names the function that made the batch.
     """
     if isinstance(batch, Mapping):
         return batch, batch

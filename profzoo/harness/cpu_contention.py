@@ -4,9 +4,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# Of this thread: ns on a CPU, and ns that it could have run and waited for one (Linux, sched-stats.rst).
+# Two times of this thread in ns: running on a CPU, and ready to run but waiting for a CPU (Linux, sched-stats.rst).
 SCHEDULED = Path("/proc/thread-self/schedstat")
-# Of all CPUs: ticks of user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)).
+# Sums over all CPUs, in ticks: user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)).
 COUNTED = Path("/proc/stat")
 WORKING, STOLEN = (0, 1, 2, 5, 6), 7
 
@@ -18,9 +18,10 @@ class CpuContention:
         self._ns, self._waited, self._ticks = time.perf_counter_ns(), _waited(), _ticks()
 
     def share(self, rested_ns: int = 0) -> float | None:
-        """The part of the time since then, without what of it was rested; None where the system does not tell.
+        """Share of the time since creation that was taken from the thread, 0 to 1; None if the system counts neither.
 
-        A hypervisor tells of all CPUs alone, so that what it takes is held against what all wanted of them.
+        rested_ns: time in ns that the thread rested on purpose, which does not count. Stolen time is known only as a
+        sum over all CPUs: its share is stolen ticks divided by working and stolen ticks.
         """
         ns, waited, ticks = time.perf_counter_ns() - self._ns - rested_ns, _waited(), _ticks()
         parts = []

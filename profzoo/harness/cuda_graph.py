@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Step = Callable[[Any], Any]
-# Values that a batch may hold besides tensors, which a graph has seen once.
+# Types of values besides tensors in a batch; the graph keeps the values that it saw during its capture.
 PLAIN = (bool, int, float, str, bytes)
 
 
@@ -37,7 +37,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device, pins: bool) -> None:
         """pins: whether a DataLoader thread pins memory during the capture."""
         self._side = torch.cuda.Stream(device)
-        # Else what that thread asks of CUDA meanwhile would end the capture.
+        # In the default mode, a CUDA call of the pinning thread would end the capture.
         self._mode = "thread_local" if pins else "global"
 
     def aside(self, step: Step, batch: Any) -> Any:
@@ -45,7 +45,7 @@ class CudaGraphs:
         current = torch.cuda.current_stream()
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side), warnings.catch_warnings():
-            # An optimizer that can be captured warns of steps that are not.
+            # A capturable optimizer warns about each step that is not captured.
             warnings.filterwarnings("ignore", message=".*capturable=True")
             made = step(batch)
         current.wait_stream(self._side)
@@ -63,7 +63,7 @@ class StaticInputs:
     """Static input tensors, into which each batch is copied."""
 
     def __init__(self, device: torch.device) -> None:
-        """device: holds the tensors that are copied into; all other values must stay the same."""
+        """device: device of the static tensors; a batch's values elsewhere must not change from step to step."""
         self._device, self._held = device, None
 
     @property
@@ -75,7 +75,7 @@ class StaticInputs:
         """Copy a batch into the static inputs and return them.
 
         Raises:
-            ConfigError: the batch is of another form than those before, or differs in what is not on the device.
+            ConfigError: the batch differs from earlier batches in its structure, or in a value outside of the device.
         """
         if self._held is None:
             self._held = tensor_trees.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
@@ -125,7 +125,7 @@ class CapturedStep:
         uncaptured: int,
         graphs: GraphBackend | None = None,
     ) -> None:
-        """uncaptured: how many times it runs before; graphs: the device's, unless given.
+        """uncaptured: number of steps to run before the capture; graphs: backend, by default CUDA graphs of the device.
 
         Raises:
             ConfigError: the device is no GPU.
@@ -148,7 +148,7 @@ class CapturedStep:
         """Run or replay the step on a batch in the static inputs, and return its result.
 
         Raises:
-            ConfigError: it cannot be captured.
+            ConfigError: the step cannot be captured.
         """
         if self._left:
             self._left -= 1
@@ -177,7 +177,7 @@ class CapturedStep:
             return self._graphs.capture(self.step, batch)
         except RuntimeError as error:
             first: BaseException = error
-            # What ends a capture is told by an error of its own.
+            # Ending the failed capture raises another error; its innermost context is the cause.
             while first.__context__:
                 first = first.__context__
             if batch_size.is_out_of_memory(first):
@@ -191,7 +191,7 @@ class CapturedStep:
         """Check that no module carries a tensor from step to step; a graph would always reuse the captured one."""
         for name, tensors in _held(self._network):
             old = before.get(name)
-            # Of the first step nothing was kept.
+            # Before the first step no attribute held a tensor.
             if old and any(one is not other for one, other in zip(old, tensors, strict=False)):
                 raise ConfigError(
                     f"graph: true cannot capture {self._name}: its network keeps {name} from step to step, which a "

@@ -1,7 +1,7 @@
 """Adds the capture of a step to the trace of its CUDA graph replays, which do not show what launched a kernel.
 
-Captured once more behind the window, under a profiler of its own: the first capture lies before steps that are timed,
-which nothing may watch.
+The step is captured a second time after the window, under a separate profiler. The first capture cannot be profiled,
+because timed steps follow it and no profiler may run during them.
 """
 
 import sys
@@ -16,21 +16,21 @@ from profzoo.errors import first_error_line
 from profzoo.io import chrome_trace
 
 Event = Mapping[str, Any]
-# What links events of a trace, each by numbers of its own.
+# Keys that link events of a trace; each key has its own numbering.
 LINKS = ("External id", "correlation")
-# What leads from an operator to its backward one: two events with an ID that only they have.
+# Category of the two flow events that link an operator to its backward operator; the two share one ID.
 BACKWARD = "fwdbwd"
-# What the GPU did meanwhile is none of the window's work, such as to seed the graph's random numbers.
+# GPU work during the second capture, such as seeding the graph's random numbers, does not belong to the window.
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-# Between the capture and the window, in microseconds.
+# Gap between the capture and the window in the joined trace, in microseconds.
 APART = 1000
 
 
 def attach_capture(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
-    """Capture a step again, and write what did it into a trace of its replays.
+    """Capture a step again, and add the events of this capture to a trace of its replays.
 
-    trace: a Chrome trace, gzipped or not. Where it cannot be captured twice, for its memory say, the trace stays as it
-    is, and a line says so.
+    trace: path of a Chrome trace, gzipped or not. If the second capture fails, for example for lack of memory, the
+    trace stays unchanged and a warning is printed.
     """
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     try:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 Sample = tuple[Any, Any]
-# Batches of different synthetic samples.
+# Number of batches of distinct synthetic samples.
 DISTINCT_BATCHES = 2
 
 
 class SyntheticDataset(Dataset[Sample]):
     """Random samples, the same for the same seed and index.
 
-    A few are made beforehand and come again and again: drawing random numbers in every step would take longer than
-    the step of a small model, and would be profiled with it. So what a sample takes to make is in no step: a model
-    whose samples cost something defines `dataset`.
+    A few samples are made before the first step and used in turn. Drawing random numbers in every step would take
+    longer than the step of a small model, and would be profiled with it. The time to make a sample is therefore in no
+    step: a model whose samples are costly to make defines `dataset` instead.
     """
 
     def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, distinct: int, seed: int):
@@ -72,7 +72,7 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
     """Yield the cell's batches from one DataLoader, for its number of epochs; endless for a model's own data set.
 
     Raises:
-        ConfigError: the data set is not there, too small, or does not fit the model's task.
+        ConfigError: the data set does not exist, is too small, or does not fit the model's task.
     """
     own = own_dataset.make_dataset(cell, model) if own_dataset.uses_own_dataset(cell, model) else None
     dataset = _dataset(cell, model) if own is None else own
@@ -108,7 +108,7 @@ def move_to_device(batch: Any, device: torch.device, memory_format: torch.memory
     """Move a batch's tensors to the device; 4-d floating-point ones also get the memory format.
 
     Raises:
-        ConfigError: an object of some other kind holds tensors, which would stay where they are.
+        ConfigError: an object of an unknown type holds tensors; they would stay on the host.
     """
 
     def placed(part: Any) -> Any:
@@ -171,6 +171,6 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
             f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
             "lower samples, batch, warmup or window, or raise epochs"
         )
-    # From all over the data set: folders are read class by class, so that the first samples are all of one.
+    # Take samples from the whole data set: folders are read class by class, so the first samples share one class.
     order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(cell["seed"]))
     return Subset(AdaptedDataset(raw, model.adapt, shape), order[: cell["samples"]].tolist())

@@ -15,7 +15,7 @@ def choose_device(asked: str, number: int = 0) -> torch.device:
     """Choose the device; asked: `auto`, `cuda` or `cpu`; number: index among the GPUs that torch sees.
 
     Raises:
-        ConfigError: torch cannot use a GPU that is asked for, or that is there and not turned down by `cpu`.
+        ConfigError: torch cannot use the requested GPU; or `asked` is `auto` and torch cannot use the machine's GPU.
     """
     if asked == "cpu":
         return torch.device("cpu")

@@ -27,7 +27,7 @@ def read_rank(cell: "CellSettings") -> int:
     """Rank of this process within the cell; 0 if there is only one process.
 
     Raises:
-        ConfigError: torchrun did not start as many as the cell has GPUs.
+        ConfigError: torchrun did not start one process for each GPU of the cell.
     """
     started, needed = int(os.environ.get("WORLD_SIZE", "1")), process_count(cell)
     if started != needed:

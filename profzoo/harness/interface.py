@@ -25,7 +25,7 @@ def default_loss(outputs: Any, target: Any) -> Tensor:
     """Loss contained in the outputs, as with transformers, otherwise cross-entropy of class scores.
 
     Raises:
-        ConfigError: they hold none, and are no scores of classes.
+        ConfigError: the outputs contain no loss and are no class scores.
     """
     own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if isinstance(own, Tensor):
@@ -64,20 +64,20 @@ class ModelFunctions:
 
     build: (shape) -> the network, with random weights.
     sample: (shape, generator) -> one synthetic (input, target), or a mapping of the network's arguments. Two batches
-        are made beforehand and come again and again, so that what a sample takes to make is in no step.
-    loss: (outputs, target) -> scalar; by default that of the outputs (`outputs.loss`), else cross-entropy of scores.
+        are made before the first step and used in turn, so that no step contains the time to make a sample.
+    loss: (outputs, target) -> scalar; `outputs.loss` by default, else the cross-entropy of class scores.
     optimizer: (parameters) -> optimizer of the network; Adam by default, with SparseAdam for sparse embeddings.
     dataset: (shape) -> torch Dataset, whose samples are read in every step, instead of `sample`; none by default.
-    adapt: (sample of a torchvision dataset, shape) -> (input, target); None where no such data set fits.
+    adapt: (sample of a torchvision dataset, shape) -> (input, target); None if no torchvision data set fits the task.
     collate: (samples) -> batch; torch's own by default.
     transfer: (batch, device) -> batch on the device; moves every tensor by default.
     infer: (network, inputs) -> outputs; one forward pass by default.
     compiled: (network) -> the modules that `compile: true` compiles; the network itself by default.
-    others: (shape) -> networks that training alone needs, such as a discriminator; none by default.
+    others: (shape) -> networks that only training needs, such as a discriminator; none by default.
     optimizers: (network, others) -> all optimizers, for a training step of the model's own.
     training_step: (trainer, batch) -> loss; forward, loss, backward and optimizer once by default.
 
-    A batch that is a mapping is given as `network(**batch)`, and all of it is the target of the loss.
+    A batch that is a mapping is passed as `network(**batch)`, and the whole mapping is the target of the loss.
     """
 
     build: Callable[[Shape], nn.Module]

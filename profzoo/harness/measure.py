@@ -38,7 +38,7 @@ def fit_batch(cell: "CellSettings") -> "CellSettings":
 
 def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return its facts; only the first rank prints and writes."""
-    # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
+    # Imported here: a mistyped command line gets its answer before torch is imported, which takes seconds.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
     model = interface.load_functions(cell["module"])
@@ -61,11 +61,11 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         timed = distributed.gather_facts(cell, own | {"step_ns": timer.step_ns}) if timer else []
         if options.save and not rank:
             torch.save(network.state_dict(), options.save)
-        # Behind all that is told of the steps before.
+        # Run this extra step after all facts of the measured steps are taken.
         if repeated := outcome.repeated:
             recorder.explain(repeated.step)
         taken = _stock(cell, options, network, device, repeated, rank) if repeated and options.memory else None
-        # What averages gradients ends before the group does: it would wait for processes that may have gone.
+        # Delete DistributedDataParallel before the group ends: it would wait for processes that may have ended.
         outcome, repeated = replace(outcome, repeated=None), None
     if rank:
         return {}
@@ -95,9 +95,9 @@ def _stock(
     repeated: step_loop.StepParts,
     rank: int,
 ) -> dict[str, Any]:
-    """Take stock of memory in a step more, which the first rank writes.
+    """Measure memory in one extra step; the first rank writes the rows.
 
-    Returns: the time that it took, and the allocator's own peak in it, None on a CPU.
+    Returns: the duration of this step, and the allocator's peak in bytes during it (None on a CPU).
     """
     began, cuda = time.perf_counter_ns(), device.type == "cuda"
 
@@ -142,7 +142,7 @@ def _window(recorder: recorders.Recorder) -> dict[str, Any]:
 def _baseline(
     cell: "CellSettings", timer: recorders.StepTimer, outcome: step_loop.RunOutcome, ranks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
+    """Facts of the baseline timed before the window, where they differ; ranks: the same facts of each process."""
     return {
         "steps": timer.steps,
         "items": timer.steps * cell["batch"] * process_count(cell),

@@ -6,17 +6,17 @@ from typing import Any
 
 from profzoo.range_names import DOMAIN
 
-# What memory is held for. Weights are parameters and buffers; workspace is what an operator gives back before it ends,
-# or the optimizer takes for its step; other is what was there before the step and is none of these.
+# Purposes of memory. Weights are parameters and buffers. Workspace is memory that an operator frees before it ends, or
+# that the optimizer allocates for its step. Other memory was there before the step and has none of these purposes.
 HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
 MEMORY = "[memory]"
-# Operators that allocate for the one that calls them.
+# Operators that allocate memory for their calling operator.
 ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
 
 
 @dataclass
 class MemoryBlock:
-    """Memory that was allocated at an address in the step, from one event on to another; None where it stays."""
+    """Memory that was allocated at an address in the step, from one event to another; None if it is not freed."""
 
     address: int
     size: int
@@ -27,7 +27,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True)
 class KnownAddresses:
-    """Addresses of what is known, at the moments at which it was: after which range of that name, counted from 0."""
+    """Addresses of tensors with a known purpose, noted after the n-th range of a name; n counts from 0."""
 
     held: str
     after: str
@@ -41,13 +41,13 @@ Event = Mapping[str, Any]
 def memory_rows(
     events: Sequence[Event], device_type: int, before: Mapping[str, int], known: Sequence[KnownAddresses]
 ) -> list[dict]:
-    """A row a range of the step, in their order: what is held as it begins and ends, at most, and for what then.
+    """One row per range of the step, in order: bytes held at its start and end, its peak, and the peak by purpose.
 
     Args:
-        events: `traceEvents` of a trace with memory and the project's ranges.
-        device_type: of the allocations that count, as the trace has it: 0 of the CPU, 1 of a GPU.
-        before: bytes held when the step began, by what for.
-        known: what of the step's blocks is known.
+        events: `traceEvents` of a trace with memory events and the project's ranges.
+        device_type: device of the allocations to count, as the trace numbers it: 0 for the CPU, 1 for a GPU.
+        before: bytes held when the step began, by purpose.
+        known: addresses of blocks whose purpose is known.
     """
     moves = sorted(
         (one for one in events if one["name"] == MEMORY and one["args"]["Device Type"] == device_type),

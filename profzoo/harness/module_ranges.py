@@ -1,8 +1,8 @@
 """Opens a range around each call of a network's modules, so that every launch has an owning layer.
 
-A module is marked by hooks, which leave its forward as it is. Exceptions are those that hooks would change: what
-torch.compile compiles gets one range around all of it, and in inference torch's encoder layers, whose fused path hooks
-would switch off, get theirs within `forward`.
+Hooks mark a module and leave its forward unchanged. Two kinds of modules would run differently with hooks. A module
+compiled by torch.compile gets one range around the whole. In inference, hooks would switch off the fused path of
+torch's encoder layers: their range is opened within `forward`.
 """
 
 import functools
@@ -18,17 +18,17 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from profzoo.range_names import COMPILED, DOMAIN, ROOT, module_range_name, sanitised_name
 
-# What opens a range of a name around work on these inputs, and returns what closes it.
+# Function of a range's name and a module's inputs: opens the range, and returns the function that closes it.
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
 REPLICATED = (DataParallel, DistributedDataParallel)
-# By what name other wrappers hold the module that they stand for.
+# Attributes in which wrapper modules hold the wrapped module.
 WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
     """Open a torch.profiler range, with input shapes if the profiler records shapes."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
-    # Costs a third of what torch.profiler.record_function does, of which there may be thousands in a step.
+    # Takes a third of the time of torch.profiler.record_function; a step may open thousands of ranges.
     record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
     record.__enter__()
     return functools.partial(record.__exit__, None, None, None)
@@ -52,13 +52,13 @@ def _attributes(name: str) -> Any:
 
 
 def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
-    """Have a range opened around each call of each module of a network, which is as it is to be run, compiled or not.
+    """Open a range around each call of each module of a network; torch.compile must already be applied.
 
-    A module that the network holds under several names goes by the first. One whose forward is called past
-    `__call__`, and functions outside of modules, belong to the module whose forward is running.
+    A module that the network holds under several names gets the first name. A module whose forward is called without
+    `__call__` gets no range: its work belongs to the calling module, as does the work of functions.
 
     Args:
-        prefix: before the paths, of a network beside the cell's own.
+        prefix: text before the module paths, for networks besides the cell's own.
     """
     opened = threading.local()
     for path, module, how in _walk(network, prefix, set()):
@@ -98,7 +98,7 @@ def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]],
     """Add hooks that open the range before all others and close it after them, also if forward raises."""
 
     def before(module: nn.Module, inputs: Any) -> None:
-        # Dynamo, where a model compiles parts of itself, leaves out what it knows to be never run.
+        # Where a model compiles parts of itself, Dynamo drops branches that it knows never to run.
         if not torch.compiler.is_compiling():
             if not hasattr(opened, "ranges"):
                 opened.ranges = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     pass
 
 
-# What torch's optimizers take for each; `auto` leaves it to them.
+# Keyword arguments of torch's optimizers for each implementation; `auto` passes none.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
     "auto": {},
     "for_loop": {"foreach": False, "fused": False},
@@ -32,7 +32,7 @@ def make_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """Make optimizers for all parameters: the model's own, or Adam with SparseAdam for sparse embeddings.
 
-    Adam takes no sparse gradients: those of embeddings with `sparse=True` get torch's SparseAdam, at the same rate.
+    Adam takes no sparse gradients: embeddings with `sparse=True` get torch's SparseAdam, at the same learning rate.
     """
     parts = (part for part in network.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse)
     sparse = list(dict.fromkeys(part.weight for part in parts))
@@ -51,7 +51,7 @@ def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings"
     """
     asked = cell.get("optimizer", "auto")
     options = dict(IMPLEMENTATIONS[asked])
-    # Others, such as SGD, keep nothing on the CPU.
+    # Optimizers without this option, such as SGD, keep no state on the CPU.
     if cell.get("graph") and "capturable" in optimizer.defaults:
         options["capturable"] = True
     if not options:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from profzoo.harness import safe_inspection, tensor_trees
 
-# Of all tensors together.
+# Number of values, over all tensors together.
 SAMPLE = 64
 
 
@@ -34,7 +34,7 @@ def is_finite(outputs: Any) -> bool:
 
 
 def _finite(tensor: Tensor) -> bool:
-    # Types of eight bits have no such test of their own.
+    # torch.isfinite does not support types of eight bits.
     return bool((tensor if tensor.element_size() > 1 else tensor.float()).isfinite().all())
 
 

@@ -24,7 +24,8 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
     """Make the data set of a cell for which `uses_own_dataset` is true.
 
     Raises:
-        ConfigError: it is none, has no length, is too short for one batch, or cannot be split over the processes.
+        ConfigError: the result is no data set, has no length, is too short for one batch, or cannot be split over the
+            processes.
     """
     assert model.dataset is not None
     found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), process_count(cell)
@@ -56,7 +57,7 @@ def repeat_batches(
     """Yield batches and start over at the data set's end; share: sampler of this process among several.
 
     Raises:
-        ConfigError: it ends before its first batch.
+        ConfigError: the data set ends before its first batch.
     """
     for epoch in itertools.count():
         if share is not None:

@@ -24,14 +24,15 @@ COLUMNS = (
     "end_bytes",
     *(f"{held}_bytes" for held in memory_blocks.HELD),
 )
-# Of allocations in a trace, by the type of the device.
+# Numbers by which a trace names the device of an allocation, by device type.
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 
 
 def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: torch.device) -> list[dict[str, Any]]:
-    """The rows of COLUMNS of a step, not captured, on a batch of the host.
+    """Run one uncaptured step on a batch in host memory; returns one row per range, with COLUMNS.
 
-    Blocks are those of the device's allocator. What was there before is on a CPU that of which it is known.
+    The rows count blocks of the device's allocator. On a CPU, memory from before the step counts only if its purpose
+    is known.
     """
     trainer, ranges = repeated.trainer, repeated.ranges
     networks = [network, *([trainer.others] if trainer else [])]
@@ -48,9 +49,9 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
 
 
 class MemoryWatch:
-    """What a step allocates, and what is known of the purpose of its blocks.
+    """Observes the allocations of a step, and notes the blocks whose purpose is known.
 
-    profiler: runs while the step does. The CPU's activities alone: what is allocated for a GPU is told there as well.
+    profiler: torch profiler to run during the step. It records CPU activities only, which include GPU allocations.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class MemoryWatch:
         batch: Any,
         device: torch.device,
     ) -> None:
-        """batch: of the host, whose tensors a step on the CPU takes where they are."""
+        """batch: batch in host memory; a step on the CPU uses its tensors without a copy."""
         self.profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
         self._networks, self._device = networks, device
         self._held = _before(networks, optimizers, batch, device)
@@ -98,7 +99,7 @@ def _before(
     held = {
         "weights": weights,
         "optimizer": tensor_trees.find_tensors(states),
-        # Of a CPU's step, which takes them where they are.
+        # A step on the CPU uses the batch's tensors without a copy.
         "inputs": tensor_trees.find_tensors(batch),
     }
     found = {name: sum(_sizes(tensors, device).values()) for name, tensors in held.items()}
@@ -120,7 +121,7 @@ def _sizes(tensors: Iterable[Tensor], device: torch.device) -> dict[int, int]:
 def _stored(tensor: Tensor, device: torch.device) -> dict[int, int]:
     """Bytes of one tensor's storages on the device, by address."""
     storages = [part.untyped_storage() for part in safe_inspection.strided_tensors(tensor)]
-    # Of the storage, not of the tensor: FakeTensors name the device that they stand for.
+    # Ask the storage, not the tensor: a FakeTensor names the device that it imitates.
     return {one.data_ptr(): one.nbytes() for one in storages if one.device.type == device.type}
 
 

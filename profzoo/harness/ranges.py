@@ -11,7 +11,7 @@ from torch.profiler import record_function
 from profzoo.harness import module_ranges
 from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW, make_nvtx_name, make_torch_name
 
-# Set by profilers that take ranges of modules from NVTX.
+# Environment variable, set for profilers that read module ranges from NVTX.
 MODULES = "PROFZOO_MODULES"
 
 
@@ -27,7 +27,7 @@ class Ranges:
         self._networks: list[tuple[nn.Module, str]] = []
         # Whether ranges go to torch.profiler too.
         self.torch_ranges = False
-        # Told the name of each range that ends.
+        # Callback that receives the name of each range as it ends.
         self.closed: Callable[[str], None] | None = None
 
     def open(self, name: str) -> None:

@@ -19,7 +19,7 @@ from profzoo.machine import time_slicing
 from profzoo.statistics.steady_state import drop_warmup
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
-# Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
+# Columns of the operator table, and torch's names for the same quantities; torch gives times in microseconds.
 OPERATOR_TIMES = {
     "self_cpu_ns": "self_cpu_time_total",
     "cpu_ns": "cpu_time_total",
@@ -33,17 +33,17 @@ OPERATOR_MEMORY = {
     "device_memory_bytes": "device_memory_usage",
 }
 OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
-# Of a shift, in ns: longer than to be woken up takes, and no longer than a machine is as it is.
+# Duration of a shift in ns: longer than waking up takes, and shorter than the machine's state usually lasts.
 SHIFT_NS = 30_000_000
 
-# Frames of Python that tell operators apart where stacks are recorded.
+# Number of Python frames that distinguish operators if stacks are recorded.
 STACK_DEPTH = 5
 
 
 class Recorder:
     """Marks the window for ncu and nsys (cudaProfilerStart and -Stop) and measures its time.
 
-    start, then step after each step of the window, then stop.
+    Call `start` before the window, `step` after each step of it, and `stop` at its end.
     """
 
     torch_ranges, torch_modules = False, False
@@ -74,10 +74,10 @@ class Recorder:
 
     @property
     def step_ns(self) -> float:
-        """Time of a step, without the window's first where there are more: profilers start up in it.
+        """Mean time per step in ns, without the window's first step if there are more: profilers start up in it.
 
-        From when the device was done with the first step to when it was done with the last. The host may be steps ahead
-        of it by then, so that its own clock would count what the device had still to do of the first step twice.
+        The interval lasts from the moment when the device finished the first step to the moment when it finished the
+        last. The host may run several steps ahead: its clock would count the device's backlog of the first step twice.
         """
         if self.steps < 2:
             return float(self.window_wall_ns)
@@ -92,30 +92,30 @@ class Recorder:
             torch.cuda.profiler.stop()
 
     def explain(self, step: Callable[[Any], Any]) -> None:
-        """After measuring, add to the recording what only the step itself can show."""
+        """After the measurement, add facts to the recording that need the step to run again."""
 
 
 class StepTimer(Recorder):
-    """Writes a row a step, without a synchronisation between steps.
+    """Writes one row per step to a CSV, without a synchronisation between steps.
 
-    wall_ns: host time from the end of the step before to the end of this one; the last includes the wait for the
-    device. gpu_ns: the same on the device's own clock, by CUDA events; empty on a CPU. peak_memory_bytes: most
-    bytes of tensors on the GPU at once since the process began; empty on a CPU.
+    wall_ns: host time from the end of the previous step to the end of this step; the last row includes the wait for
+    the device. gpu_ns: the same interval on the device, by CUDA events; empty on a CPU. peak_memory_bytes: peak of the
+    bytes that tensors held on the GPU since the process began; empty on a CPU.
 
-    On a CPU the process may work by shifts, of steps that take SHIFT_NS or one more; what it waits between them is no
-    part of any step.
+    On a CPU, processes may take turns. A turn (shift) ends after the step that reaches SHIFT_NS. The wait between two
+    shifts is part of no step.
     """
 
     def __init__(self, device: torch.device, path: Path) -> None:
         """path: the CSV to write."""
         super().__init__(device)
-        # On a GPU the others would need its memory at the same time.
+        # No turns on a GPU: all waiting processes would hold GPU memory at the same time.
         self._worker = time_slicing.find_worker() if device.type == "cpu" else None
-        # Rows that are no step's end, but the beginning of a shift's first.
+        # Indices of rows that mark the start of a shift, not the end of a step.
         self._begun = [0]
-        # Of the window, the part that others had its CPU for.
+        # Share of the window's time in which other programs used this process's CPU.
         self.cpu_taken_share: float | None = None
-        # Up to the end of the window.
+        # Peak from the start of the process to the end of the window.
         self.peak_memory_bytes: int | None = None
         self.peak_rss_bytes = 0
         self._path = path
@@ -146,7 +146,7 @@ class StepTimer(Recorder):
 
     @property
     def step_ns(self) -> float:
-        """Mean time of a step once steps have settled, as tables have it, by the device's clock where it has one."""
+        """Mean time per step in the steady state in ns, as in the tables; device time on a GPU, else host time."""
         return self._settled_ns
 
     def stop(self) -> None:
@@ -179,7 +179,7 @@ class StepTimer(Recorder):
 class TorchProfiler(Recorder):
     """Runs torch.profiler by its schedule; leaves the table of operators and the trace of the last cycle.
 
-    Only active steps count, and the work that the profiler does between steps is not in their wall time.
+    Only active steps count. Their wall time excludes the profiler's own work between steps.
 
     The table is torch's own, in ns and bytes; export_torch.py makes the tidy one of it.
     """

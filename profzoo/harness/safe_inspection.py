@@ -13,13 +13,13 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 T = TypeVar("T")
-# Of each sparse layout, what gives the tensors that it consists of.
+# Methods that return the dense parts of a tensor, by sparse layout.
 COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-    # Not `indices` and `values`, which refuse tensors that hold one index twice, as gradients of embeddings do.
+    # `indices` and `values` refuse a tensor that holds an index twice, such as the gradient of an embedding.
     torch.sparse_coo: ("_indices", "_values"),
 }
 
@@ -41,7 +41,7 @@ def print_warning(line: str) -> None:
 def strided_tensors(tensor: Tensor) -> Iterator[Tensor]:
     """Yield the dense tensors inside a tensor: itself, or the parts of a sparse, nested or wrapper tensor.
 
-    None of a parameter that no forward pass has given a shape yet.
+    An uninitialised parameter, which gets its shape in the first forward pass, yields no tensor.
     """
     if is_lazy(tensor):
         return

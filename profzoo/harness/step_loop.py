@@ -42,10 +42,10 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass(frozen=True)
 class StepParts:
-    """What a cell repeats.
+    """Functions and objects that every step of a cell uses.
 
-    transfer: from a batch, and the device, to the batch there. step: from that to a loss or outputs; plain: the same,
-    which is not captured. trainer: of training. ranges: around parts of the step.
+    transfer: (batch, device) -> batch on the device. step: (batch on the device) -> loss or outputs. plain: the same
+    function as step, never captured in a graph. trainer: the trainer of a training cell. ranges: opens named ranges.
     """
 
     transfer: Callable[[Any, torch.device], Any]
@@ -57,10 +57,10 @@ class StepParts:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
+    """Results of a run: parameter count, last loss (None in inference), and last loss before the window.
 
-    outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more,
-    as long as the processes are in a group.
+    outputs: some values of the last output; only in inference. repeated: the parts of the step, with which more steps
+    can be run as long as the process group exists.
     """
 
     parameters: int
@@ -129,18 +129,18 @@ def run_steps(
 
     Raises:
         NotFiniteError: a loss or the last output was not finite.
-        ConfigError: the data ended before the steps did.
+        ConfigError: the data had fewer batches than the cell has steps.
     """
     model = interface.load_functions(cell["module"])
     ranges, watching = Ranges(), None
     before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
     begins = {cell["warmup"]: timer or recorder} | {before: recorder}
     if not timer:
-        # From the first step on; a baseline is timed without.
+        # torch ranges are on from the first step, except where a baseline is timed first.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(iterate_batches(window_length.extend_epochs(cell, recorder), model))
     repeated = make_step(cell, model, network, device, ranges)
-    # Of inference only the last output is looked at: more of them would be counted as the model's memory.
+    # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
@@ -171,9 +171,9 @@ def run_steps(
 
 
 def rehearse(cell: "CellSettings", model: interface.ModelFunctions, device: torch.device) -> None:
-    """Some steps outside any window: the second needs the optimizer's state as well, and a later one may be captured.
+    """Run some steps outside of any window, to see whether they fit into memory.
 
-    Raises what goes wrong.
+    The second step also needs memory for the optimizer's state, and a later step may be captured. Errors are raised.
     """
     network = make_network(cell, model, device, None)
     repeated = make_step(cell, model, network, device, Ranges())
@@ -237,7 +237,7 @@ def _begun(cell: "CellSettings", step: Callable[[Any], Any]) -> Callable[[Any], 
         return step
 
     def begun(batch: Any) -> Any:
-        # Else the next call of a compiled part may count as a step, and overwrite what the one before made.
+        # Without this mark, the next call of a compiled part may count as a new step and overwrite earlier outputs.
         torch.compiler.cudagraph_mark_step_begin()
         return step(batch)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-# Sequences of plain values, which hold no tensor.
+# Sequence types that never hold a tensor.
 FLAT = (str, bytes, bytearray, array.array)
 
 
@@ -16,7 +16,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """Copy of a structure with the function applied to each leaf; the original stays unchanged.
 
     Sequences, named tuples, sets, mappings and dataclasses are taken apart and keep their types. Everything else is a
-    leaf: tensors, and also what has a method `to` (such as torch's PackedSequence), which knows best how it is moved.
+    leaf: tensors, and also objects with a method `to`, such as torch's PackedSequence, which move themselves.
     """
     parts = None if has_to_method(value) else _parts(value)
     if parts is None:
@@ -31,7 +31,7 @@ def find_tensors(value: Any) -> Iterator[Tensor]:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        # Kept alive, so that no other object gets its number.
+        # Kept alive, so that no other object gets the same id.
         seen[id(part)] = part
         if isinstance(part, Tensor):
             yield part
@@ -79,6 +79,6 @@ def _rebuilt(value: Any, parts: dict[Any, Any]) -> Any:
         if isinstance(value, MutableMapping | MutableSequence):
             other[key] = part
         else:
-            # Also where the dataclass is frozen.
+            # Works for frozen dataclasses too.
             object.__setattr__(other, key, part)
     return other

@@ -22,9 +22,9 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Trainer:
-    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
+    """Objects of a training step: `network`, `others`, their `optimizers`, and the ranges around its parts.
 
-    others: networks that training alone needs, such as a discriminator.
+    others: networks that only training needs, such as a discriminator.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Trainer:
         self.network = distributed.wrap_network(network, cell, model, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
-        # What a step of the model's own has gone through so far.
+        # Whether the model's own training step has used forward() and update() so far.
         self._forward = self._updated = False
 
     @contextlib.contextmanager
@@ -73,13 +73,13 @@ class Trainer:
                 optimizer.zero_grad(set_to_none=True)
 
     def check(self, loss: Any) -> None:
-        """That a step, whose loss this is, returned one and had the cell's precision.
+        """Check that a training step returned its loss and applied the cell's precision; loss: the returned value.
 
-        Around a step of the model's own nothing is set from outside: the backward pass and optimizers do not belong
-        under autocast, and what scales gradients has to be where these are made.
+        The model's own step must apply the precision by itself. Autocast around the whole step would include the
+        backward pass and the optimizers, and the gradient scaler has to wrap the backward pass.
 
         Raises:
-            ConfigError: it has not; the message says what the step has to call.
+            ConfigError: the step did not; the message says which method it has to call.
         """
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             kind = f"a tensor of {loss.numel()}" if isinstance(loss, torch.Tensor) else type(loss).__name__
@@ -121,7 +121,7 @@ def place_network(network: Any, cell: "CellSettings", device: torch.device) -> n
     """Move a network to the device, in the cell's memory format.
 
     Raises:
-        ConfigError: weights that get their shapes in the first step cannot be in another format than torch's own.
+        ConfigError: the cell is channels-last, but some weights get their shapes only in the first step.
     """
     if not any(map(is_lazy, network.parameters())):
         return network.to(device, memory_format=choose_memory_format(cell))
@@ -146,17 +146,17 @@ def set_arithmetic(cell: "CellSettings") -> None:
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
     torch.backends.cudnn.deterministic = cell["deterministic"]
-    # Where nothing changes it is not asked, as torch's compiler is told too, which takes a second to load.
+    # Called only for a change: the call also loads torch's compiler, which takes a second.
     if cell["deterministic"] or torch.are_deterministic_algorithms_enabled():
         use_deterministic_algorithms(cell["deterministic"])
-    # Else it would fill what it allocates as well, by launches that the model does not have.
+    # With deterministic algorithms, torch would also fill new tensors, by launches that are not the model's.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def use_deterministic_algorithms(wanted: bool = True) -> None:
-    """Let PyTorch, cuDNN and cuBLAS use only algorithms whose results repeat exactly, or any again.
+    """Let PyTorch, cuDNN and cuBLAS use only algorithms whose results repeat exactly, or any algorithm again.
 
-    Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+    Some operations have no such algorithm: torch names them in a warning, and the run continues.
     """
     torch.backends.cudnn.deterministic = wanted
     if wanted:

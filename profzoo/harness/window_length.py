@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     pass
 
 
-# Of a data set that is gone through for as long as there are steps.
+# Number of epochs for a data set that is repeated until the steps end.
 ENDLESS = 10**9
 
 
@@ -37,7 +37,7 @@ def _more(cell: "CellSettings", recorder: Recorder) -> int:
     """Number of further steps that the window needs, estimated from past steps; equal in all processes."""
     if not recorder.least_s:
         return 0
-    # The host may be many steps ahead.
+    # Wait for the device: the host may be many steps ahead.
     recorder.clock.wait()
     lasted_s = max(recorder.clock.now() - recorder.window_began_ns, 1) / 1e9
     own = math.ceil((recorder.least_s - lasted_s) / lasted_s * recorder.steps) if lasted_s < recorder.least_s else 0

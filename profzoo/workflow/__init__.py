@@ -1,4 +1,4 @@
-"""What the rules in workflow/rules/ call: inputs of jobs, texts that describe jobs, and what is done around a run.
+"""Functions that the rules in workflow/rules/ call: inputs of jobs, texts of jobs, and actions around a run.
 
-Rules say what is made of what; every function that they need is here, typed and tested. Nothing here runs in a job.
+The .smk files contain rules only. Every function that a rule needs is here, typed and tested. No job runs this code.
 """

@@ -1,4 +1,4 @@
-"""Finds what there is of a selection where nothing more is collected, as of results that were copied."""
+"""Finds the existing measurements of a selection if nothing more is collected, for example in copied results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,12 @@ from profzoo.workflow.selection import Selection
 
 
 def find_available(asked: Selection, logs: Path, without: str | None) -> tuple[Selection, list[dict[str, str]]]:
-    """The selection without what is not there, and what that is: model, phase, tool and why.
+    """The selection without missing measurements, and a row (model, phase, tool, why) for each missing one.
 
-    Where anything is collected, all that is selected will be there. Where there is nothing at all, the selection stays
-    as it is, and Snakemake names the files that it takes.
+    If the run collects, nothing counts as missing. If no measurement exists at all, the selection stays unchanged, and
+    Snakemake names the missing files.
 
-    without: file of what a run that ended has failed to make.
+    without: file of the failures of an ended run.
     """
     if asked.config["collect"]:
         return asked, []

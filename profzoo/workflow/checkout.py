@@ -1,7 +1,7 @@
-"""Finds the folder that holds the whole workflow, and checks it out where the workflow comes by git as a module.
+"""Finds the folder of the whole workflow, and checks it out if a workflow uses it as a module from a git repository.
 
-Snakemake reads rules from wherever they are; jobs import the package and the zoo from a folder. This file runs before
-the package can be imported, so it imports nothing of the package.
+Snakemake can read rules from a repository, but jobs import the package and the zoo from a folder. This file runs before
+the package can be imported, so it imports nothing from the package.
 """
 
 import os
@@ -14,32 +14,32 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 from snakemake.sourcecache import HostingProviderFile, LocalGitFile, LocalSourceFile
 
-# Below the folder that snakemake runs in, which nodes of a cluster share.
+# Folder of checkouts, below the folder that snakemake runs in; all nodes of a cluster share it.
 CHECKOUT = Path(".snakemake/profzoo/source").absolute()
 
 
 def find_root(here: Any, refresh: bool) -> Path:
-    """The folder that holds the workflow, where Snakemake knows its rules as files in the folder `here`.
+    """Find the folder that contains the workflow; here: the folder of its rules, as Snakemake knows it.
 
-    refresh: check it out once more, as at the start of a run, although that was done before.
+    refresh: whether to check out again at the start of a run, even if a checkout exists.
 
     Raises:
-        WorkflowError: the workflow comes from somewhere else than a folder or a repository, or git fails.
+        WorkflowError: the workflow comes neither from a folder nor from a git repository, or git fails.
     """
     if isinstance(here, LocalSourceFile):
         return Path(here.path).parents[1]
     if isinstance(here, LocalGitFile):
         return check_out(here.repo_path, here.ref, refresh)
     if isinstance(here, HostingProviderFile):
-        # Snakemake has cloned it to read the rules.
+        # Snakemake has cloned the repository to read the rules.
         return check_out(here.hosted_repo.repo_clone, here.ref, refresh)
     raise WorkflowError(f"profzoo: module from {here}: take it from a folder, or by git (github(...), git+file:...)")
 
 
 def check_out(repository: str | Path, reference: str, refresh: bool) -> Path:
-    """A checkout of the commit, as jobs import more than the files that Snakemake itself reads.
+    """Check out the commit for jobs, which import more files than Snakemake itself reads; returns the folder.
 
-    Files that are the same in another commit keep their times, so that what was made of them is not made again.
+    Files that do not differ between commits keep their modification times, so that their results stay up to date.
     """
     if not refresh and CHECKOUT.exists():
         return CHECKOUT
@@ -51,9 +51,9 @@ def check_out(repository: str | Path, reference: str, refresh: bool) -> Path:
 
 
 def run_git(folder: str | Path, *words: object) -> str:
-    """What git prints; what it complains about ends the run in one line."""
+    """Run git and return its output; an error of git ends the run with one line."""
     command = ["git", "-C", str(folder), *map(str, words)]
-    # By GIT_DIR and the like, as in a hook of git's, it would be at work on another repository than it is told.
+    # Without GIT_DIR and similar variables: in a git hook they would name another repository.
     seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env=seen)
     if answer.returncode:
@@ -63,9 +63,9 @@ def run_git(folder: str | Path, *words: object) -> str:
 
 
 def import_from(root: Path) -> None:
-    """Let this process import the workflow's modules, and models of the user's from the folder that snakemake runs in.
+    """Let this process import the workflow's modules, and the user's models from the folder that snakemake runs in.
 
-    Behind Python's own modules, of which a file there may have the name.
+    Both folders follow Python's own modules on the path, as a user's file may have the name of one of them.
     """
     own = [str(root), str(Path.cwd())]
     sys.path[:] = [path for path in sys.path if path not in ("", *own)]

@@ -11,14 +11,14 @@ ADVICE = "write it into a file of your own, and name that by --configfile"
 
 
 def hide_secrets(workflow: Any, secrets: secret_values.Secrets, say: Callable[[str], None]) -> None:
-    """Have Snakemake hand placeholders for secrets to the processes that it starts, and note no others in its log.
+    """Replace secrets from the command line by placeholders in Snakemake's log and in the processes that it starts.
 
-    secrets: by placeholder; what the command line gave of them is what Snakemake knows. say: prints a line.
+    secrets: keys and values by placeholder. say: function that prints a line.
 
     Raises:
-        ConfigError: the jobs run elsewhere, and could not know what the placeholders stand for.
+        ConfigError: jobs run on other machines, where the placeholders cannot be resolved.
     """
-    # A number may stand anywhere.
+    # Numbers are skipped: the same number may occur anywhere.
     for name, (key, value) in ((name, one) for name, one in secrets.items() if isinstance(one[1], str) and one[1]):
         if not snakemake_internals.give_placeholders(workflow, value, name):
             continue

@@ -1,4 +1,4 @@
-"""Names the files that a comparison of two or more sides takes and makes."""
+"""Names the input and output files of a comparison of two or more sides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from profzoo.compare import sides
 from profzoo.compare.sides import Side
 from profzoo.workflow.selection import Cell, Selection
 
-# Of a side: the baseline in processes of its own.
+# Pattern of a side's baseline, timed in separate processes.
 STEPS = f"{{phase}}.{tools.BASELINE}.csv"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Inputs of the rules that compare."""
+    """Inputs of the rules that compare sides."""
 
     selection: Selection
 
     def side_files(self, side: Side, pattern: str) -> list[str]:
-        """The file of each compared cell on one side; pattern: from the model's folder on, with {phase} in it."""
+        """File of each compared cell on one side; pattern: path below the model's folder, with {phase}."""
         home = side.folder or "<results>"
         return [f"{home}/{side.of(model)}/{pattern.format(phase=phase)}" for model, phase in self.selection.compared]
 
@@ -30,7 +30,7 @@ class Comparison:
         return {key: known[name][1] for key, name in names.items() if name in known}
 
     def times(self) -> dict[str, list[str]]:
-        """The steps of all compared cells, by the names of a script's inputs: of sides in turn, or of each apart."""
+        """Step times of all compared cells, by the script's input names; sides ran in turn, or each by itself."""
         known = self.selection.sides
         if sides.runs_in_turn(known):
             pattern = f"<results>/{{}}/{{}}.{sides.name_sides(known)}.rounds.csv"
@@ -38,7 +38,7 @@ class Comparison:
         return {f"side_{place}": self.side_files(side, STEPS) for place, side in enumerate(known)}
 
     def parts(self) -> dict[str, list[str]]:
-        """What tools saw of each side of a comparison, by the names of a script's inputs."""
+        """Files of the tools for each side of a comparison, by the script's input names."""
         known = self.selection.provides("launch_times", "steps")
         traced = self.patterns(kernels="launch_times", steps="steps") if known else {}
         found = {
@@ -49,11 +49,11 @@ class Comparison:
         return found | self.existing_files(self.patterns(layers="layers"))
 
     def energies(self) -> dict[str, list[str]]:
-        """The samples of NVML's counters on each side, by the names of a script's inputs, where a tool takes some."""
+        """NVML samples of each side, by the script's input names; empty if no chosen tool samples NVML."""
         return self.existing_files(self.patterns(sampled="samples"))
 
     def existing_files(self, patterns: Mapping[str, str]) -> dict[str, list[str]]:
-        """The files of each side by these patterns, by name and place of the side; a folder may lack any of them."""
+        """Existing files of each side, by pattern name and the side's index; a folder may lack some files."""
         return {
             f"{what}_{place}": [
                 path for path in self.side_files(side, pattern) if not side.folder or Path(path).exists()
@@ -63,7 +63,7 @@ class Comparison:
         }
 
     def tables(self) -> dict[str, str]:
-        """The tables of the comparison by name, where there is one: its verdicts, and where the differences lie."""
+        """Tables of the comparison by name: outcomes, and parts of the differences; empty without a comparison."""
         attributed = ["compare_parts"] if {"steps", "layers"} & {*self.selection.provided} else []
         names = ["compare", *attributed] if self.selection.compared else []
         return {
@@ -71,7 +71,7 @@ class Comparison:
         }
 
     def measured_cells(self) -> list[Cell]:
-        """The compared cells whose steps, and launches where a chosen tool times them, are there on all sides."""
+        """Compared cells whose step times exist on all sides, and launches too if a chosen tool times them."""
         timed = self.patterns(kernels="launch_times").values()
         launches = [self.side_files(side, pattern) for pattern in timed for side in self.selection.sides]
         rows = zip(self.selection.compared, *self.times().values(), *launches, strict=True)

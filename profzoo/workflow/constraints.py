@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-# Cells that are measured here, not imported.
+# Phases of cells that this workflow measures, in contrast to imported cells.
 MEASURED = {"phase": "train|inference"}
 
 
@@ -14,7 +14,7 @@ def match_any(names: Iterable[str]) -> str:
 
 
 def match_models(names: Iterable[str], variants: Iterable[str]) -> str:
-    """These models, each as it is or with variants, joined by `+`: lstm, lstm@bf16, lstm@bf16+compiled.
+    """A regular expression of these models, alone or with variants: lstm, lstm@bf16, lstm@bf16+compiled.
 
     >>> match_models(["lstm"], ["bf16", "two"])
     '(lstm)(@(bf16|two)([+](bf16|two))*)?'
@@ -24,15 +24,15 @@ def match_models(names: Iterable[str], variants: Iterable[str]) -> str:
 
 
 def match_several_gpus(models: Collection[str]) -> dict[str, str]:
-    """The cells that take several GPUs: training of these models."""
+    """Constraints that match cells on several GPUs: training of these models."""
     return {"model": match_any(models) or "no_cell", "phase": "train"}
 
 
 def match_timed_inside(own: Mapping[str, Any]) -> dict[str, str]:
-    """The cells whose baseline is timed in the process that a profiler then looks at; own: the profiler's settings."""
+    """Constraints that match cells whose baseline is timed in the profiled process; own: the profiler's settings."""
     return MEASURED if own["baseline"] else {"model": "no_cell"}
 
 
 def match_sampled_sets(names: Collection[str]) -> dict[str, str]:
-    """The section sets whose launches a plan chooses."""
+    """Constraints that match section sets whose launches are chosen by a plan."""
     return {"set": match_any(names) or "no_set", **MEASURED}

@@ -1,4 +1,4 @@
-"""Names the reports that rules import, and which cells and tools come of them."""
+"""Names the reports that rules import, and the cells and tools that these reports provide."""
 
 import json
 import shutil
@@ -14,44 +14,44 @@ from profzoo.range_names import IMPORTED
 from profzoo.records import digests
 from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
 
-# What a file that is no longer there is known by, from its import.
+# Stands in for the digest of an imported file that was removed.
 GONE = "gone"
-# Bytes of a file in which the heading of its first table stands.
+# Bytes at a file's beginning that contain the heading of its first table.
 BEGIN = 1 << 16
 
 
 @dataclass(frozen=True)
 class Imports:
-    """The reports that the configuration imports.
+    """Reports that the configuration imports.
 
-    results: the folder that `<results>` stands for.
+    results: the results folder, `<results>` in rules.
     """
 
     config: Mapping[str, Any]
     results: str = "results"
 
     def files(self, tool: str) -> Callable[[Wildcards], list[str]]:
-        """A params function: a model's files for a tool."""
+        """Make a params function that returns a model's files for a tool."""
         return lambda wildcards: self._files(wildcards.model).get(tool, [])
 
     def digests(self, tool: str) -> Callable[[Wildcards], list[str]]:
-        """A params function: digests of these files, by which a job runs again when one of them has changed."""
+        """Make a params function that returns digests of these files; a changed file runs the job again."""
         return lambda wildcards: self._digests(wildcards.model, tool)
 
     def step(self, wildcards: Wildcards) -> str | None:
-        """The name of the ranges that are a model's steps, None to find them."""
+        """Name of the ranges that mark a model's steps; None to search for them."""
         name: str | None = self.config["imported"].get(wildcards.model, {}).get("step")
         return name
 
     def sidecars(self, wildcards: Wildcards) -> list[str]:
-        """The sidecars that tell a model's steps, the surest first."""
+        """Sidecars that contain a model's number of steps, the most reliable first."""
         names = {"nsys": ".nsys-rep.json", "torch": ".trace.json.gz.json"}
         names["ncu"] = f".{self.config['ncu']['set']}.ncu-rep.json"
         return [file_of_cell(wildcards, names[tool]) for tool in self._files(wildcards.model)]
 
     def trace(self, wildcards: Wildcards) -> list[str]:
-        """What names the kernels of a model's ncu reports, where nsys or torch traced any: the trace, or a summary."""
-        # Not the table of a trace: it is made in a group of jobs that needs what ncu counted.
+        """Trace or summary by nsys or torch that names the kernels of a model's ncu reports, if there is one."""
+        # Not the exported table of a trace: its group of jobs itself needs the counters of ncu.
         files = self._files(wildcards.model).get("nsys", [])
         ending = ".nsys.csv" if files and _is_summary(files[0]) else ".nsys.sqlite"
         traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
@@ -66,23 +66,23 @@ class Imports:
         return {"model": "|".join(self.tools_by_model(tool)) or "no_model", "phase": IMPORTED}
 
     def with_torch_alone(self) -> dict[str, str]:
-        """Constraints of the rule that makes of a trace of torch.profiler what a report of nsys would tell."""
+        """Constraints of the rule that derives nsys' tables from a trace of torch.profiler."""
         traced = set(self.tools_by_model("nsys"))
         alone = [name for name in self.tools_by_model("torch") if name not in traced]
         return {"model": "|".join(alone) or "no_model", "phase": IMPORTED}
 
     def with_summary(self) -> dict[str, str]:
-        """Constraints of the rule that imports summaries of kernels."""
+        """Constraints of the rule that imports kernel summaries."""
         files = {name: self._files(name)["nsys"][0] for name in self.tools_by_model("nsys")}
         return {"model": "|".join(name for name, file in files.items() if _is_summary(file)) or "no_model",
                 "phase": IMPORTED}  # fmt: skip
 
     def tools_by_model(self, tool: str) -> list[str]:
-        """The imported models that have reports of a tool."""
+        """Imported models with reports of a tool."""
         return [name for name in self.config["imported"] if tool in self._files(name)]
 
     def _digests(self, model: str, tool: str) -> list[str]:
-        """Digests of a model's files; of one that is no longer there, that which it had when it was imported."""
+        """Digests of a model's files; for a removed file, its digest at the time of the import."""
         told: dict[str, str] = {}
         for path in sorted(Path(self.results, model).glob(f"{IMPORTED}.*.json")):
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -98,9 +98,9 @@ class Imports:
 def available_tools(
     cells: Iterable[Cell], chosen: Sequence[str], config: Mapping[str, Any]
 ) -> dict[Cell, frozenset[str]]:
-    """Return the tools whose part of each cell will be there, the baseline among them.
+    """Return the tools, including the baseline, whose measurement of each cell will exist.
 
-    chosen: the tools that the configuration measures with.
+    chosen: tools by which the configuration measures.
     """
     measured = frozenset((tools.BASELINE, *chosen))
     return {
@@ -112,7 +112,7 @@ def available_tools(
 
 
 def imported_tools(entry: Mapping[str, Any]) -> set[str]:
-    """Return the tools whose part of a cell an entry of `imported` tells: a trace of torch.profiler tells nsys' too.
+    """Return the tools that an entry of `imported` stands for; a trace of torch.profiler stands for nsys too.
 
     >>> sorted(imported_tools({"torch": "rank0.json.gz"}))
     ['nsys', 'torch']
@@ -122,13 +122,13 @@ def imported_tools(entry: Mapping[str, Any]) -> set[str]:
 
 
 def chosen_tools(available: Mapping[Cell, Iterable[str]], chosen: Sequence[str]) -> list[str]:
-    """Return the tools that any of the cells has, without the baseline: those that were chosen come first."""
+    """Return the tools that any of the cells has, without the baseline; chosen tools come first."""
     found = {tool for names in available.values() for tool in names}
     return [name for name in dict.fromkeys([*chosen, *tools.names()]) if name in found and name != tools.BASELINE]
 
 
 def imported_cells(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells that were made elsewhere."""
+    """Return the imported cells."""
     return [(model, phase) for model, phase in cells if phase == IMPORTED]
 
 
@@ -145,14 +145,14 @@ def imported_files(selection: Selection, exports: Iterable[str]) -> list[str]:
 
 
 def needs_program(path: str, config: Mapping[str, Any]) -> bool:
-    """Whether an exported file of an imported cell takes nsys, which is not here or has no report of it."""
+    """Whether an exported file of an imported cell needs nsys, which is not installed or has no report of the cell."""
     folder, inside, _ = path.rpartition(f"/{IMPORTED}.nsys/")
     entry = config["imported"].get(folder.rpartition("/")[2], {})
     return bool(inside) and not ("nsys" in imported_reports.files_of(entry) and shutil.which("nsys"))
 
 
 def _is_summary(file: str) -> bool:
-    """Whether a file's beginning is of a summary of kernels, as `nsys stats` prints it, and of no trace of the GPU."""
+    """Whether a file begins like a kernel summary of `nsys stats`, and not like a GPU trace."""
     try:
         with Path(file).open("rb") as opened:
             begin = opened.read(BEGIN).replace(b"\0", b"")

@@ -1,4 +1,4 @@
-"""Writes the texts that collecting jobs go by: each is all that a job is collected again for, as JSON."""
+"""Writes the texts of collecting jobs: JSON with everything whose change runs the job again."""
 
 import json
 from collections.abc import Callable
@@ -31,34 +31,34 @@ class Jobs:
 
     @cached_property
     def surroundings(self) -> dict[str, Any]:
-        """What every collecting job goes by: names of variables that its program sees besides those that are known, and
-        the values of those that change what is measured, where there are any."""
+        """Part of every job text: names of further environment variables that the program sees, and the values of
+        variables that change measurements, if there are any."""
         names = self.config["environment"]
         found = environment.planned_variables(names)
         return {"environment": names} | ({"variables": found} if found else {})
 
     @property
     def repeats(self) -> dict[str, int]:
-        """Processes of each cell without a profiler, in a job's text where there are several."""
+        """Part of a job text: number of unprofiled processes per cell, if there are several."""
         repeats = self.config["repeats"] or 1
         return {"repeats": repeats} if repeats > 1 else {}
 
     def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> CellSettings:
-        """The settings of a job's cell under a tool; the phase is that of the wildcards unless it is given."""
+        """Settings of a job's cell under a tool; phase: by default the phase in the wildcards."""
         return run_checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, self.config)
 
     def job_text(self, tool: str, cell: CellSettings, **more: Any) -> str:
-        """All that a collecting job goes by, as one JSON text with sorted keys."""
+        """Everything that a collecting job depends on, as one JSON text with sorted keys."""
         job = {"tool": tool, "cell": cell, **self.surroundings}
         job |= run_checked(data_files.summarise_data_set, cell) | run_checked(data_files.summarise_model_files, cell)
         return json.dumps(job | more, sort_keys=True)
 
     def describe_by(self, tool: str, phase: str | None = None, **more: Any) -> Callable[[Wildcards], str]:
-        """A params function: the text of the cell under a tool."""
+        """Make a params function that returns the job text of a cell under a tool."""
         return lambda wildcards: self.job_text(tool, self.cell_settings(wildcards, tool, phase), **more)
 
     def describe_training(self, wildcards: Wildcards) -> str:
-        """The text of the training whose weights inference loads: on one GPU, and no longer than it has to be."""
+        """Job text of the training whose weights inference loads: on one GPU, with as few steps as possible."""
         one = {"gpus": 1, "nodes": 1}
         alone = {
             part: {
@@ -78,7 +78,7 @@ class Jobs:
         return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
 
     def describe_turns(self, wildcards: Wildcards) -> str:
-        """The text of a cell of which all sides of a comparison run in turn."""
+        """Job text of a cell whose sides of a comparison run in turn."""
         known = self.selection.sides
         cells = {
             side.name: run_checked(
@@ -92,13 +92,13 @@ class Jobs:
         return self.job_text(BASELINE, baseline, sides=cells, order=order, order_seed=seed)
 
     def describe_trials(self, wildcards: Wildcards) -> str:
-        """The text of a cell on which settings are tried; it names no inputs, for Snakemake to see when it changes."""
-        # It takes tables, which take long to load.
+        """Job text of the trials on a cell; it names no input files, so that Snakemake notices a change of it."""
+        # Imported here: the code of tables takes long to load.
         from profzoo.trials import candidate_settings
 
         known, refused = run_checked(candidate_settings.candidate_words, wildcards.model, wildcards.phase, self.config)
         expected = self.expected_gains()
-        # By sorted keys the panel's order would be lost.
+        # Sorted keys would lose the order of the candidates.
         job = {
             "candidates": known,
             "order": list(known),
@@ -111,30 +111,30 @@ class Jobs:
         return self.job_text(BASELINE, self.cell_settings(wildcards, BASELINE), trials=job)
 
     def describe_peaks(self) -> str:
-        """The text of the measurement of what the GPU can do at most."""
+        """Job text of the measurement of the GPU's peaks."""
         return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
 
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
-        """Samples in a batch of each cell: advice names twice of them."""
+        """Samples per batch of each cell; advice names twice this number."""
         cells = [cell for cell in self.selection.cells if cell[1] != IMPORTED]
         known = {cell: run_checked(settings.resolve_cell, *cell, BASELINE, self.config) for cell in cells}
         return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
     def expected_gains(self) -> str | list[str]:
-        """What the advice of verdicts is expected to gain, where there is a trace to judge by, or was elsewhere."""
+        """File of the expected gains of advice, if there is a trace here or a configured table from elsewhere."""
         known = self.selection.provides("program") or self.config["trials"]["verdicts"]
         return "<results>/tables/trials.expected.json" if known else []
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:
-        """What inference loads: the weights that a training left, where the model has one."""
+        """Weights that inference loads, from the model's training; empty if the model has no training."""
         return self.weights_of(wildcards.model, wildcards.get("phase", "inference"))
 
     def weights_of(self, model: str, phase: str) -> str | list[str]:
-        """The weights that a cell loads, where it loads any."""
+        """Weights that a cell loads; empty if it loads none."""
         trained = run_checked(settings.weights_source, model, phase, self.config)
         return f"<results>/{trained}/weights.pt" if trained else []
 
     def weights_of_sides(self, wildcards: Wildcards) -> list[str]:
-        """What inference loads on each side of a comparison, in their order."""
+        """Weights that inference loads on each side of a comparison, in the order of the sides."""
         found = [self.weights_of(side.of(wildcards.model), wildcards.phase) for side in self.selection.sides]
         return [path for path in found if isinstance(path, str)]

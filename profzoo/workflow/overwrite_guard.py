@@ -11,16 +11,16 @@ from profzoo.records import record
 from profzoo.records.record import DamagedRecordError
 from profzoo.workflow import up_to_date
 
-# So many files are named.
+# Number of files that a message names.
 NAMED = 3
 KEEP = "`--config collect=false` takes results as they are"
 
 
 def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) -> None:
-    """Raises ConfigError where jobs that are to run would replace what nobody may want replaced.
+    """Raise ConfigError if jobs would overwrite foreign files, or measurements of a GPU by measurements of a CPU.
 
-    jobs: of Snakemake's graph. made_here: paths that runs in this folder have noted as theirs. gpu_missing: whether
-    jobs run on this machine, and it has no GPU.
+    jobs: jobs of Snakemake's graph. made_here: paths that earlier runs in this folder made. gpu_missing: whether jobs
+    run on this machine and it has no GPU.
     """
     mine = {_place(path) for path in made_here}
     foreign, measured = [], []
@@ -46,7 +46,7 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
 
 
 def measured_on(sidecar: Path) -> str | None:
-    """The GPU that a collecting job ran on which was to take whatever there is; None where it ran on a CPU."""
+    """Name of the GPU on which a job with `device: auto` ran; None if it ran on a CPU."""
     try:
         known = sidecars.read_sidecar(sidecar, sidecars.NOTHING)
     except (DataError, OSError):
@@ -59,12 +59,12 @@ def measured_on(sidecar: Path) -> str | None:
 
 
 def _place(path: str | Path) -> str:
-    """A path from the root, as it is written, whatever links lead there."""
+    """Absolute path, without resolving links."""
     return os.path.normpath(Path.cwd() / path)
 
 
 def _recorded(job: Any, path: Path) -> bool:
-    """Whether a record, whole or not, is there for an output."""
+    """Whether an output has a record, complete or not."""
     sidecar = up_to_date.sidecar(job)
     try:
         return (record.read_sidecar_record(sidecar) if sidecar else record.read_output_record(path)) is not None

@@ -1,4 +1,4 @@
-"""Names the inputs of figures and of the report, and what the report's page says of the run."""
+"""Names the inputs of figures and of the report, and describes the run for the report's page."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -37,49 +37,49 @@ class Pages:
         return [path for path in self.figure_files() if figures.all_figures()[Path(path).stem].compares]
 
     def figure_inputs(self, wildcards: Wildcards) -> dict[str, str]:
-        """The tables that a figure is drawn from, by name, with that which says where and when they were measured."""
+        """Tables of a figure by name, with the table that says where and when they were measured."""
         figure = figures.all_figures()[wildcards.figure]
         peaks = {"peaks": f"<results>/peaks/{self.selection.config['gpu']}.csv"}
         names = (figure.dated_by, *figure.inputs)
         return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
 
     def figure_options(self, wildcards: Wildcards) -> dict[str, Any]:
-        """What of the configuration a figure is drawn by."""
+        """Settings of the configuration that a figure depends on."""
         own: Mapping[str, Any] = self.selection.config["figures"]
         return {key: own[key] for key in figures.all_figures()[wildcards.figure].options}
 
     def kernel_inputs(self) -> dict[str, str | list[str]]:
-        """What the page draws of traced cells: kernels, and a typical step."""
+        """Inputs of the page from traced cells: kernels, and a typical step."""
         if not self.selection.provides("kernels"):
             return {}
         return {"kernels": "<results>/tables/kernels.csv", "timelines": self.tables.traced_files("timeline")}
 
     def counter_inputs(self) -> dict[str, str | list[str]]:
-        """What the page draws of cells by their counters and owners: rooflines, and trees of modules."""
+        """Inputs of the page from counters and owning layers: rooflines, and module trees."""
         layers = self.tables.layer_tables()
         trees: dict[str, str | list[str]] = {"layers": layers[0]} if layers else {}
         known = self.tables.verdict_inputs()
         return trees | {name: path for name, path in known.items() if name in ("roofline", "peaks")}
 
     def verdict_table(self) -> dict[str, str]:
-        """What the page says of cells by verdicts, where these can be made."""
+        """Table of verdicts for the page, if it can be made."""
         return {"verdicts": "<results>/tables/verdicts.csv"} if self.selection.can_make_tables("verdicts") else {}
 
     def trials_and_digest(self) -> list[str]:
-        """The table of trials where there is one, with its digest, by which the page is written again: trials are never
-        made for a page."""
+        """Table of trials, if it exists, with its digest: changed trials write the page again, but a page never runs
+        trials."""
         path = self.selection.path("<results>/tables/trials.csv")
         return [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] if path.exists() else []
 
     def describe_perfetto(self) -> dict[str, str]:
-        """What the page says and does of Perfetto: where that is, and what to type so that traces open in it."""
+        """Facts about Perfetto for the page: its address, and the command that opens traces in it."""
         config = self.selection.config
         named = f" --config run={config['run']}" if config["run"] else ""
         return {"address": config["serve"]["perfetto"], "type": f"snakemake serve{named}"}
 
 
 def tables_of_figure(name: str) -> set[str]:
-    """The tables across the zoo that a figure is drawn from."""
+    """Tables across the zoo that a figure shows."""
     one = figures.all_figures()[name]
     return {one.dated_by, *one.inputs} - {"peaks"}
 

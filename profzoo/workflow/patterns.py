@@ -1,4 +1,4 @@
-"""Which files each cell has, by tool: what tables are made of, what must be there for them, and what is exported."""
+"""Lists the files of each cell by tool: inputs of tables, required files, and exports."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from profzoo.errors import ConfigError, suggest_nearest
 
 
 def table_patterns_by_tool(config: Config, chosen: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The files of a cell that tables are made of: by name, the tool and the pattern below the model's folder.
+    """Files of a cell from which tables are made: tool and pattern below the model's folder, by name.
 
-    A tool may have the baseline's in the place of its own. chosen: tools, without the baseline.
+    A tool may replace a file of the baseline by its own file. chosen: tools, without the baseline.
     """
     patterns: dict[str, tuple[str, str]] = {}
     for tool in (tools.BASELINE, *chosen):
@@ -22,15 +22,15 @@ def table_patterns_by_tool(config: Config, chosen: Sequence[str]) -> dict[str, t
 
 
 def table_patterns(config: Config, chosen: Sequence[str]) -> dict[str, str]:
-    """The files of a cell that tables are made of, by name: patterns below the model's folder."""
+    """Files of a cell from which tables are made: patterns below the model's folder, by name."""
     return {key: pattern for key, (_, pattern) in table_patterns_by_tool(config, chosen).items()}
 
 
 def provided_files_by_tool(config: Config, chosen: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The files of a cell that rules read whichever tool provides them: tool and pattern by names of tools.PROVIDED.
+    """Files of a cell that rules read from any tool: tool and pattern, by names of tools.PROVIDED.
 
     Raises:
-        ConfigError: a tool provides what nothing reads.
+        ConfigError: a tool provides a file that no rule reads.
     """
     found = table_patterns_by_tool(config, chosen)
     for tool in (tools.BASELINE, *chosen):
@@ -43,7 +43,7 @@ def provided_files_by_tool(config: Config, chosen: Sequence[str]) -> dict[str, t
 
 
 def required_files(config: Config, chosen: Sequence[str]) -> dict[str, Sequence[str]]:
-    """By tool, the baseline among them, the files without which tables have nothing of it from a cell."""
+    """Files of a cell that tables need from each tool, including the baseline, by tool."""
     patterns = table_patterns(config, chosen)
     steps = (tools.BASELINE, f"{tools.BASELINE}_sidecar")
     found: dict[str, Sequence[str]] = {tools.BASELINE: [patterns[key] for key in steps]}
@@ -51,7 +51,7 @@ def required_files(config: Config, chosen: Sequence[str]) -> dict[str, Sequence[
 
 
 def exported_patterns(config: Config, chosen: Sequence[str]) -> list[tuple[str, str]]:
-    """What `all` exports of each cell: tool and pattern, the baseline's table of steps first."""
+    """Exports of each cell by `all`: pairs of tool and pattern, the baseline's step table first."""
     patterns = [
         (tool, pattern)
         for tool in chosen

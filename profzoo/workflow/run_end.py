@@ -1,4 +1,4 @@
-"""Keeps the books of a run: what it makes, and once it has ended, what failed, did not run, or is to be reported."""
+"""Lists the files that a run makes and, after its end, its failures, unrun jobs and missing reports."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,14 +12,14 @@ REPORT = "write_report"
 
 
 class Told(Protocol):
-    """What tells of a run in the terminal."""
+    """The terminal output of a run."""
 
     def ended_by_user(self, number: int) -> bool:
-        """Whether a job ended because its user had ended the run."""
+        """Whether a job ended because the user ended the run."""
 
 
 def made_files(jobs: Iterable[Any]) -> Iterator[str]:
-    """The files that these jobs make: outputs, logs, benchmarks, and where measurements keep theirs until the end."""
+    """Files that these jobs make: outputs, logs, benchmarks, and the private folders of measurements."""
     for job in jobs:
         for file in (*job.output, *job.log, job.benchmark):
             if file:
@@ -30,10 +30,10 @@ def made_files(jobs: Iterable[Any]) -> Iterator[str]:
 
 
 def failed_jobs(dag: Any, scheduler: Any, told: Told | None, said: Mapping[int, str]) -> Iterator[Failure]:
-    """The jobs that failed; of a group, whose jobs share their fate, those that made nothing.
+    """Yield the failed jobs; in a failed group, only the jobs whose outputs are missing.
 
-    told: knows the jobs that the run's user ended, which have not failed. said: what a batch system has said, by the
-    jobs' numbers.
+    told: terminal output, which knows the jobs that the user ended; these did not fail. said: messages of the batch
+    system, by job number.
     """
     for job, grouped in snakemake_internals.failed_jobs(scheduler):
         if told and told.ended_by_user(job.jobid):
@@ -45,7 +45,7 @@ def failed_jobs(dag: Any, scheduler: Any, told: Told | None, said: Mapping[int, 
 
 
 def unrun_measurements(dag: Any, failed: Any) -> list[str]:
-    """Titles of the measurements that did not run because a job failed; other jobs that wait for it are not named."""
+    """Titles of measurements that did not run because a job failed; other waiting jobs are not named."""
     after = snakemake_internals.jobs_after(dag, failed)
     waited = {
         job
@@ -67,26 +67,26 @@ def unfinished_files(dag: Any) -> list[str]:
 
 
 def can_report_rest(dag: Any, lost: Collection[Failure]) -> bool:
-    """Whether a run was to write the report, and has not although there is something new to tell of."""
+    """Whether a run should have written the report and did not, and there are new results or failures to show."""
     ended = (job for job in snakemake_internals.jobs_to_run(dag, ended_too=True) if _ended(dag, job))
     new = any(map(snakemake_internals.measures, ended))
     return bool(unwritten_reports(dag)) and (bool(report_failures(dag, lost)) or new)
 
 
 def unwritten_reports(dag: Any) -> list[Any]:
-    """The jobs, one at most, that are to write the report and have not."""
+    """Unfinished jobs that write the report, at most one."""
     return [job for job in _unfinished_jobs(dag) if job.rule.name == REPORT]
 
 
 def report_failures(dag: Any, lost: Collection[Failure]) -> list[Failure]:
-    """The failures for which the report waited; what else was asked for says nothing of what is in it."""
+    """Failures on which the report depends; failures of other targets do not concern it."""
     before = snakemake_internals.jobs_before(dag, unwritten_reports(dag))
     needed = {path for job in before for path in job.output}
     return [one for one in lost if needed & set(one.outputs)]
 
 
 def count_unrun(dag: Any, scheduler: Any) -> int:
-    """How many jobs did not run, because of others that failed."""
+    """Number of jobs that did not run because other jobs failed."""
     over = {job for job, _ in snakemake_internals.failed_jobs(scheduler)}
     return sum(job not in over for job in _unfinished_jobs(dag))
 

@@ -1,7 +1,7 @@
-"""Has Snakemake's locks name the run that holds them, so that the lock of a killed run goes with the next run.
+"""Adds the owning run to Snakemake's locks, so that the next run removes the lock of a killed run.
 
-Snakemake's own locks name no owner: a lock that a killed run has left has to be removed by hand (9.27). Here each lock
-names its run in its first line, and is removed once that run has ended.
+Snakemake's own locks name no owner: users have to remove the lock of a killed run by hand (9.27). Here the first line
+of each lock names its run. The lock is removed once that run has ended.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-# Whose modules import each other: only by this one first do they load.
+# Imported first: Snakemake's modules import each other and load only in this order.
 import snakemake.cli
 from snakemake.exceptions import LockException, WorkflowError
 from snakemake.persistence.file import FilePersistence
@@ -20,13 +20,13 @@ from profzoo.machine import file_locks, lock_owner
 from profzoo.machine.lock_owner import Owner
 from profzoo.workflow import snakemake_attributes
 
-# Of a workflow's settings of its DAG: whether files that a killed job was making are made again.
+# DAG setting of a workflow: whether to make the incomplete files of a killed job again.
 INCOMPLETE = "force_incomplete"
-# Below Snakemake's own folder: a file of each run that holds locks, and one that is locked while locks change.
+# Below Snakemake's own folder: one file per run that holds locks, and a file that is locked while locks change.
 OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
 MARK = "# held by profzoo's run "
 LOCKS = "[0-9]*.*put.lock"
-# The classes of Snakemake without which its own locks are kept.
+# Classes of Snakemake that this module needs; without them Snakemake's own locks stay in use.
 OWNED = (
     "snakemake.persistence.file.FilePersistence",
     "snakemake.workflow",
@@ -35,9 +35,9 @@ OWNED = (
 
 
 def take_over(incomplete: bool) -> None:
-    """Have a killed run leave nothing that the next one of this process would ask its user about.
+    """Let the next run continue after a killed run, without questions to the user.
 
-    incomplete: files that a killed job was making are made again, whatever options say.
+    incomplete: whether to make the incomplete files of a killed job again, whatever the options say.
     """
     if lacking := snakemake_attributes.find_missing(OWNED):
         print(
@@ -51,13 +51,13 @@ def take_over(incomplete: bool) -> None:
 
 
 class Persistence(FilePersistence):
-    """Snakemake's, with locks that name their owner."""
+    """Snakemake's persistence, with locks that name their owner."""
 
     again: ClassVar[bool] = False
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._held: tuple[Owner, int] | None = None
-        # Who holds what is asked for, in words, once somebody does.
+        # Owner of the run that holds a requested file, once one is found.
         self._holder: Owner | None = None
         super().__init__(*arguments, **named)
         if self.again and self.dag is not None:
@@ -65,10 +65,10 @@ class Persistence(FilePersistence):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """As Snakemake's, but no other run comes between the look for locks and this run's own.
+        """Lock as Snakemake does, but check for locks and write the own locks in one atomic step.
 
         Raises:
-            WorkflowError: another run makes the same files; it says which, where the lock names one.
+            WorkflowError: another run makes the same files; the message names the run if the lock does.
         """
         try:
             with self._changing():
@@ -82,11 +82,11 @@ class Persistence(FilePersistence):
             self.unlock()
 
     def cleanup_locks(self) -> None:
-        """Remove all locks, as their user wants it, whoever holds them."""
+        """Remove all locks of any owner, as requested by the user."""
         super()._delete_locks()
 
     def _read_locks(self) -> Iterator[tuple[str, str]]:
-        """Locks of those that live, or may."""
+        """Yield locks whose run is alive or may be alive."""
         for path, owner, files in self._found():
             if owner is None or not lock_owner.is_gone(owner, self._owners):
                 self._holder = owner
@@ -101,11 +101,11 @@ class Persistence(FilePersistence):
                 removed.add(owner)
         for owner in removed:
             print(f"profzoo: removed the lock of a run that was killed: {owner}", file=sys.stderr)
-        # Last, as these tell whose the locks are.
+        # Remove the owners' files last, as they identify the owners of the locks.
         lock_owner.remove_dead_owners(self._owners)
 
     def _found(self) -> Iterator[tuple[Path, Owner | None, list[str]]]:
-        """Each lock with its owner, as far as it names one, and the files that it is for."""
+        """Yield each lock with its owner (None if it names none) and its locked files."""
         for path in sorted(Path(self.path, "locks").glob(LOCKS)):
             with contextlib.suppress(FileNotFoundError):
                 first, *files = lines = path.read_text(errors="replace").split("\n")
@@ -122,7 +122,7 @@ class Persistence(FilePersistence):
         super()._write_locks(lock_type, [f"{MARK}{lock_owner.format_owner(self._held[0])}", *files])
 
     def _delete_locks(self) -> None:
-        """Remove this run's alone, where Snakemake would remove those of other runs in this folder, too."""
+        """Remove only this run's locks; Snakemake would also remove the locks of other runs in this folder."""
         for path in self._lockfile.values():
             Path(path).unlink(missing_ok=True)
         self._lockfile.clear()
@@ -138,7 +138,7 @@ class Persistence(FilePersistence):
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """While no other run of this folder looks for locks to remove, or writes some."""
+        """Exclude other runs in this folder from reading, writing and removing locks while the body runs."""
         path = Path(self.path, CHANGING)
         path.parent.mkdir(parents=True, exist_ok=True)
         with file_locks.hold_lock(path):

@@ -1,4 +1,4 @@
-"""Writes the texts that jobs of ncu go by: section sets, their plans, and probes of what they cost."""
+"""Writes the texts of ncu's jobs: section sets, their plans, and probes of their cost."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from profzoo.workflow.user_errors import run_checked
 
 @dataclass(frozen=True)
 class SectionSetJobs:
-    """The texts of jobs of ncu; functions of Snakemake's wildcards are for `params` of rules."""
+    """Texts of ncu's jobs; methods that take Snakemake's wildcards serve as `params` of rules."""
 
     jobs: Jobs
 
@@ -28,31 +28,31 @@ class SectionSetJobs:
         return self.jobs.config[TOOL]
 
     def window(self, wildcards: Wildcards) -> int:
-        """Steps of the window that ncu looks at; 1 where that is not known, as of what was made elsewhere."""
+        """Number of steps in ncu's window; 1 if it is unknown, as for imported reports."""
         if wildcards.phase == IMPORTED:
             return 1
         return self.jobs.cell_settings(wildcards, TOOL)["window"]
 
     def describe_section_set(self, wildcards: Wildcards) -> str:
-        """The text that a section set is collected by."""
+        """Job text of a section set's collection."""
         options = run_checked(ncu.options, self.section_set_config(wildcards), wildcards.set)
         cell = self.jobs.cell_settings(wildcards, TOOL)
         planned = self.plan_options(wildcards)
         return self.jobs.job_text(TOOL, cell, set=wildcards.set, options=options, planned=planned)
 
     def describe_probe(self, wildcards: Wildcards) -> str:
-        """The text that a section set's probe goes by."""
+        """Job text of a section set's probe."""
         cell = {"device": self.jobs.config["device"]}
         job = {"tool": "probe", "cell": cell, **self.jobs.surroundings, "set": wildcards.set}
         return json.dumps(job | {"options": ncu_costs.probe_options(self.ncu, wildcards.set)}, sort_keys=True)
 
     def plan_options(self, wildcards: Wildcards) -> PlanOptions | dict[str, Any]:
-        """What of the configuration a plan goes by; nothing for a section set that has none."""
+        """Settings that a plan depends on; empty for a section set without a plan."""
         own, name = self.ncu, wildcards.set
         if not ncu.needs_plan(own, name):
             return {}
         given = self.section_set_config(wildcards)
-        # The words as well, so that another choice of launches by the same settings is collected again.
+        # ncu's options too, so that new code that chooses other launches from the same settings collects again.
         words = run_checked(ncu.selection_options, given, name)
         found: PlanOptions = {
             "kernel_name": given["kernel_name"],
@@ -63,7 +63,7 @@ class SectionSetJobs:
             "selection": words,
         }
         if ncu.samples_launches(own, name):
-            # Processes that talk to each other are started once.
+            # Processes that communicate with each other run only once.
             one_run = process_count(self.jobs.cell_settings(wildcards, TOOL)) > 1
             return {**found, "error": given["error"], "one_run": one_run}
         return found

@@ -1,4 +1,4 @@
-"""Names what ncu's section sets are planned, profiled and exported by: the census of launches, plans, and probes."""
+"""Names the inputs by which ncu's section sets are planned, profiled and exported: census, plans and probes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ Files = str | Sequence[str]
 class SectionSets:
     """Inputs of the rules of ncu.
 
-    wait_for_launches: has Snakemake export the launches of a cell (model=, phase=), which is a checkpoint, before it
-    asks again. ancient: Snakemake's, which marks inputs whose age is no reason to run a job. is_dry_run: whether the
-    run only says what it would do, which Snakemake knows once it has read the rules.
+    wait_for_launches: checkpoint function of (model=, phase=); Snakemake exports the cell's launches, then asks again.
+    ancient: Snakemake's function that marks inputs whose age is no reason to run a job. is_dry_run: function that tells
+    whether this is a dry run; Snakemake knows it only after it has read the rules.
     """
 
     selection: Selection
@@ -37,23 +37,23 @@ class SectionSets:
         return self.selection.config[TOOL]
 
     def set_of(self, wildcards: Wildcards) -> str:
-        """The section set of a job; the default one where its rule has none."""
+        """Section set of a job; the default set if its rule has no set."""
         return wildcards.get("set", self.ncu["set"])
 
     def joined_sets(self, wildcards: Wildcards) -> list[str]:
-        """The tables of the sets whose counters go into the kernel table, where ncu is chosen: default and census."""
+        """Tables of the sets in the kernel table, if ncu is chosen: the default set and the census."""
         if TOOL not in self.selection.tools_of(wildcards.model, wildcards.phase):
             return []
         if wildcards.phase == IMPORTED:
             return [file_of_cell(wildcards, f".ncu.{self.ncu['set']}.csv")]
-        # Of what has no census of its own, but where its trace tells no launches.
+        # The census set too, if the trace of the cell lacks launches.
         also = [ncu.CENSUS] if self.why_trace_is_silent(wildcards) is not None else []
         names = dict.fromkeys([*ncu.launch_sets(self.ncu), *also])
         return [file_of_cell(wildcards, f".ncu.{name}.csv") for name in names]
 
     def census(self, wildcards: Wildcards) -> Files:
-        """Every launch of the window, from which a set that takes some of them has its counts."""
-        # A report made elsewhere is all that there is.
+        """Table of every launch in the window, from which a sampled set takes the counts of launches."""
+        # An imported report has no separate census.
         if wildcards.phase == IMPORTED:
             return []
         if self.profiled_launches(wildcards) in ("all", "ranges") or self.set_of(wildcards) == ncu.CENSUS:
@@ -61,12 +61,12 @@ class SectionSets:
         return file_of_cell(wildcards, ncu_census.census_csv_name(self.is_counted_by_ncu(wildcards)))
 
     def joined_census(self, wildcards: Wildcards) -> Files:
-        """The census for the counters that go into the kernel table, where ncu is chosen."""
+        """The census for the counters in the kernel table, if ncu is chosen."""
         chosen = TOOL in self.selection.tools_of(wildcards.model, wildcards.phase)
         return self.census(wildcards) if chosen else []
 
     def layer_inputs(self, wildcards: Wildcards) -> dict[str, Files]:
-        """What ncu says of a cell's launches, by the names of a script's inputs; nothing where it is not chosen."""
+        """Files of ncu about a cell's launches, by the script's input names; empty if ncu is not chosen."""
         chosen = TOOL in self.selection.tools_of(wildcards.model, wildcards.phase)
         if not chosen or self.ncu["set"] not in ncu.launch_sets(self.ncu):
             return {}
@@ -74,10 +74,10 @@ class SectionSets:
         return {"census": file_of_cell(wildcards, census), "sets": self.joined_sets(wildcards)}
 
     def why_trace_is_silent(self, wildcards: Wildcards) -> str | None:
-        """Why the trace of a cell does not tell its launches, so that ncu counts them itself; None where it does.
+        """Reason why a cell's trace lacks launches, so that ncu counts them itself; None if the trace has them all.
 
-        That is known once they were exported. Of copied results, what came along says it. A dry run goes by what there
-        is: nothing is ever exported in it, and Snakemake cannot plan several cells with checkpoints that never end.
+        The reason is known after the export of the launches. For copied results, the copied files decide. A dry run
+        goes by the existing files: it exports nothing, and Snakemake cannot plan around unfinished checkpoints.
         """
         if self.ncu["census"] != ncu_census.AUTO:
             return None
@@ -87,22 +87,22 @@ class SectionSets:
         return run_checked(ncu_census.read_untold_reason, str(sidecar))
 
     def is_counted_by_ncu(self, wildcards: Wildcards) -> bool:
-        """Whether ncu counts the launches of a cell itself, as configured or as its trace does not tell them."""
+        """Whether ncu counts a cell's launches itself: it is configured so, or the cell's trace lacks launches."""
         return self.ncu["census"] == ncu_census.NCU or self.why_trace_is_silent(wildcards) is not None
 
     def profiled_launches(self, wildcards: Wildcards) -> str | int:
-        """What a section set profiles: `sampled` launches, `distinct` ones, `all`, the first N, or `ranges`."""
+        """Launches that a section set profiles: `sampled`, `distinct`, `all`, the first N, or `ranges`."""
         if wildcards.phase == IMPORTED:
             return "all"
         name = self.set_of(wildcards)
         return "ranges" if ncu.measures_ranges(self.ncu, name) else ncu.launch_selection(self.ncu, name)
 
     def metrics(self, wildcards: Wildcards) -> Sequence[str]:
-        """The metrics that a section set names besides sections."""
+        """Metrics of a section set besides its sections."""
         return [] if wildcards.phase == IMPORTED else self.ncu["sets"][wildcards.set].get("metrics", [])
 
     def plan(self, wildcards: Wildcards) -> Files:
-        """The plan of a section set that has one."""
+        """Plan of a section set; empty if it has none."""
         return file_of_cell(wildcards, f".{wildcards.set}.plan.json") if ncu.needs_plan(self.ncu, wildcards.set) else []
 
     def job_file(self, wildcards: Wildcards) -> Files:
@@ -110,26 +110,26 @@ class SectionSets:
         return file_of_cell(wildcards, f".{wildcards.set}.job.json") if ncu.needs_plan(self.ncu, wildcards.set) else []
 
     def plan_inputs(self, wildcards: Wildcards) -> list[str]:
-        """The launches that a section set is planned by, and the sidecar of the report that has them; and what says why
-        these are not the trace's, where that was to tell them."""
+        """Inputs of a plan: the launches, the sidecar of their report, and, if the trace should have had the launches
+        but lacks them, the file with the reason."""
         by_ncu = self.is_counted_by_ncu(wildcards)
         why = [ncu_census.TOLD] if by_ncu and self.ncu["census"] == ncu_census.AUTO else []
         endings = [ncu_census.census_csv_name(by_ncu), ncu_census.census_sidecar_name(by_ncu), *why]
         return [file_of_cell(wildcards, ending) for ending in endings]
 
     def probe(self, wildcards: Wildcards) -> list[str]:
-        """What a probe says of a section set's cost, where nobody has measured its metrics: page and sidecar."""
+        """Page and sidecar of the probe of a section set's cost, if the cost of its metrics is not known yet."""
         if not ncu_costs.lacks_cost(self.ncu["sets"][wildcards.set], ncu_costs.load_costs()):
             return []
         name = f"<results>/peaks/{self.selection.config['gpu']}.{wildcards.set}"
         return [f"{name}.probe.csv", f"{name}.ncu-rep.json"]
 
     def until_profiled(self, files: Files | Callable[[Wildcards], Files]) -> Callable[[Wildcards], Any]:
-        """An input function for what is a reason to plan a section set only until that has been profiled.
+        """Make an input function for files that count as changed only until the section set has been profiled.
 
-        Snakemake does not judge, in the same run, what takes as ancient a file that is made again, nor what comes after
-        that (its issue 4166). So a plan of what was profiled is made again only where its settings change, on which the
-        profiling job depends as well.
+        If a file is made again, Snakemake skips, in the same run, jobs that take it as `ancient` and all jobs after
+        them (its issue 4166). A profiled set's plan is therefore made again only if its settings change; the profiling
+        job depends on these settings too.
         """
 
         def found(wildcards: Wildcards) -> Any:
@@ -141,5 +141,5 @@ class SectionSets:
         return found
 
     def sampled_sets(self) -> list[str]:
-        """Section sets whose launches a plan chooses, for which ncu may run several times."""
+        """Section sets whose launches are chosen by a plan; ncu may run several times for them."""
         return [name for name in self.ncu["sets"] if ncu.samples_launches(self.ncu, name)]

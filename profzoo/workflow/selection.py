@@ -1,4 +1,4 @@
-"""What a run is about: its configuration, the cells and tools that this selects, and what there is of these."""
+"""Describes a run: its configuration, the selected cells and tools, and the existing measurements."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,22 +13,22 @@ from profzoo.workflow.user_errors import run_checked
 
 # A model, perhaps with a variant, and a phase.
 Cell = tuple[str, str]
-# What Snakemake calls input functions and the like with: it has a value by the name of each wildcard of the rule.
+# Argument of Snakemake's input functions: an object with the value of each wildcard of the rule by its name.
 Wildcards = Any
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run is about.
+    """Configuration, cells and tools of a run.
 
     Attributes:
         config: the configuration, checked and complete.
         cells: (model, phase) of each selected cell.
         tools: the chosen tools, without the unprofiled baseline.
-        available: by cell, the tools whose part of it is there or will be made, the baseline among them.
-        results: the folder that `<results>` stands for.
-        lost: files that cannot be made, as a run before has found out.
-        sides: the sides of a comparison; none where nothing is compared.
+        available: tools, including the baseline, whose measurement exists or will be made, by cell.
+        results: the results folder, `<results>` in rules.
+        lost: files that cannot be made, as an earlier run found out.
+        sides: the sides of a comparison; empty without a comparison.
         compared: the cells that are compared.
         spread: models that train on several GPUs.
     """
@@ -45,15 +45,15 @@ class Selection:
 
     @property
     def provided(self) -> Mapping[str, tuple[str, str]]:
-        """Tool and pattern of each file that the chosen tools provide of a cell, by names of tools.PROVIDED."""
+        """Tool and pattern of each file that the chosen tools provide for a cell, by names of tools.PROVIDED."""
         return run_checked(patterns.provided_files_by_tool, self.config, self.tools)
 
     def provides(self, *names: str) -> bool:
-        """Whether the chosen tools provide all of these files of a cell, by names of tools.PROVIDED."""
+        """Whether the chosen tools provide all these files for a cell; names: keys of tools.PROVIDED."""
         return set(names) <= set(self.provided)
 
     def pattern(self, name: str) -> str:
-        """The file of one name of tools.PROVIDED, with wildcards: of the chosen tools, else of any tool."""
+        """Pattern, with wildcards, of a file from the chosen tools, else from any tool; name: key of tools.PROVIDED."""
         known = self.provided
         if name not in known:
             others = [tool for tool in reversed(tools.names()) if tool != tools.BASELINE]
@@ -61,9 +61,9 @@ class Selection:
         return f"<results>/{{model}}/{known[name][1]}"
 
     def provided_files(self, name: str, *with_others: str) -> list[str]:
-        """The files of one name of tools.PROVIDED, of all selected cells that there are; none if no tool provides it.
+        """Files of all available cells for a key of tools.PROVIDED; empty if no tool provides it.
 
-        with_others: further such names; cells count whose part of the tools that provide them is there as well.
+        with_others: further keys; only cells with measurements of the tools that provide these count.
         """
         if not self.provides(name, *with_others):
             return []
@@ -72,37 +72,37 @@ class Selection:
         return self.cell_files(f"<results>/{{model}}/{known[name][1]}", *needed)
 
     def path(self, file: str) -> Path:
-        """A file of the rules where it is: `<results>` stands for the folder of results."""
+        """Path of a file in rules, where `<results>` stands for the results folder."""
         return Path(file.replace("<results>", self.results))
 
     def makeable(self, files: Iterable[str]) -> list[str]:
-        """Those of the files that can be made, as far as is known."""
+        """Files of the given ones that can be made, as far as is known."""
         return [file for file in files if file.replace("<results>", self.results) not in self.lost]
 
     def can_make_tables(self, *names: str) -> bool:
-        """Whether the tables across the zoo of these names can be made."""
+        """Whether the tables across the zoo with these names can be made."""
         return len(self.makeable(f"<results>/tables/{name}.csv" for name in names)) == len(names)
 
     def cell_files(self, pattern: str, *needed: str) -> list[str]:
-        """The files that a pattern names for all selected cells that there are, with the parts of the needed tools.
+        """Files of all available cells that have measurements of the needed tools.
 
-        pattern: with {model} and {phase} in it.
+        pattern: path with {model} and {phase}.
         """
         found = [cell for cell in self.cells if {*self.available[cell]} >= {tools.BASELINE, *needed}]
         return self.makeable(pattern.format(model=model, phase=phase) for model, phase in found)
 
     def provided_file(self, wildcards: Wildcards, name: str) -> str | None:
-        """The file of one name of tools.PROVIDED of a job's cell; None where no tool of the cell provides it."""
+        """File of a job's cell for a key of tools.PROVIDED; None if no tool of the cell provides it."""
         tool, pattern = self.provided.get(name, ("", ""))
         if tool not in self.tools_of(wildcards.model, wildcards.phase):
             return None
         return f"<results>/{wildcards.model}/{pattern.format(phase=wildcards.phase)}"
 
     def tools_of(self, model: str, phase: str) -> Collection[str]:
-        """The tools whose part of a cell is there, or will be."""
+        """Tools whose measurement of a cell exists or will be made."""
         return self.available.get((model, phase), self.tools)
 
 
 def file_of_cell(wildcards: Wildcards, ending: str) -> str:
-    """The file of a job's cell that ends so."""
+    """Path of a file of a job's cell, from the file name's ending."""
     return f"<results>/{wildcards.model}/{wildcards.phase}{ending}"

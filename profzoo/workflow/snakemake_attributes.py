@@ -1,7 +1,7 @@
 """Lists the attributes of Snakemake that are used although its documentation does not promise them.
 
-`find_missing` says which of them the installed version lacks: a start of Snakemake prints that in one line, and a test
-fails by it.
+`find_missing` lists the attributes that the installed version lacks. Snakemake's start prints them in one line, and a
+test fails if there are any.
 """
 
 import importlib
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
-# Whose modules import each other: only by this one first do they load.
+# Imported first: Snakemake's modules import each other and load only in this order.
 import snakemake.cli
 
-# By class or module of Snakemake, the attributes that are used, and what for.
+# Used attributes and their purposes, by class or module of Snakemake.
 USED: Mapping[str, Mapping[str, str]] = {
     "snakemake.workflow": {"FilePersistence": "locks name their run"},
     "snakemake.workflow.Workflow": {
@@ -121,12 +121,12 @@ USED: Mapping[str, Mapping[str, str]] = {
 
 
 def find_missing(owners: Iterable[str] | None = None) -> list[str]:
-    """Names of the declared attributes that the installed Snakemake lacks; owners: of these classes and modules."""
+    """Names of declared attributes that the installed Snakemake lacks; owners: classes and modules to check."""
     return [f"{owner}.{name}" for owner in owners or USED for name in USED[owner] if not _has(_found(owner), name)]
 
 
 def describe_missing() -> str:
-    """What the installed Snakemake lacks, what that is used for, and what to do, in one line; empty for nothing."""
+    """One line that names missing attributes, their purposes, and what to do; empty if none is missing."""
     lacking = [(name, USED[name.rpartition(".")[0]][name.rpartition(".")[2]]) for name in find_missing()]
     if not lacking:
         return ""
@@ -135,7 +135,7 @@ def describe_missing() -> str:
 
 
 def _found(path: str) -> Any:
-    """A module or a class by its dotted name; None where there is none."""
+    """A module or a class by its dotted name; None if it does not exist."""
     try:
         return importlib.import_module(path)
     except ImportError:
@@ -147,7 +147,7 @@ def _found(path: str) -> Any:
 
 
 def _has(owner: Any, name: str) -> bool:
-    """Whether a module or a class has an attribute, or its functions name it, as those do that set it on instances."""
+    """Whether a module or a class has an attribute, or one of its functions names it, for example to set it."""
     if hasattr(owner, name):
         return True
     bases = owner.__mro__ if isinstance(owner, type) else ()

@@ -1,14 +1,14 @@
-"""Uses what Snakemake's documentation does not promise of its graph of jobs, scheduler, files and messages.
+"""Uses undocumented attributes of Snakemake's job graph, scheduler, files and messages.
 
-`snakemake_attributes` lists it all. Other modules go through the functions here; only what a job itself has, such as
-its rule and its files, do they read from the job.
+`snakemake_attributes` lists them all. Other modules call the functions here. They read only a job's own attributes,
+such as its rule and its files, directly.
 """
 
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Any
 
-# Whose modules import each other: only by this one first do they load.
+# Imported first: Snakemake's modules import each other and load only in this order.
 import snakemake.cli  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.persistence import ParamsChange
@@ -20,7 +20,7 @@ _judge_by_times = DAG.update_needrun
 
 
 def jobs_to_run(dag: Any, ended_too: bool = False) -> list[Any]:
-    """The jobs of a graph that are going to run; ended_too: also those of this run that have."""
+    """Jobs of a graph that are going to run; ended_too: also include jobs of this run that have ended."""
     return list(dag.needrun_jobs(exclude_finished=not ended_too))
 
 
@@ -35,38 +35,38 @@ def is_going_to_run(dag: Any, job: Any) -> bool:
 
 
 def has_finished(dag: Any, job: Any) -> bool:
-    """Whether a job has ended well, or is taken for one that has."""
+    """Whether a job has succeeded, or counts as done."""
     return dag.finished(job)
 
 
 def sort_jobs(dag: Any) -> list[list[Any]]:
-    """All jobs in levels: each after those that make its inputs."""
+    """All jobs in levels: each job is in a later level than the jobs that make its inputs."""
     return [list(level) for level in dag.toposorted()]
 
 
 def jobs_just_before(dag: Any, job: Any) -> list[Any]:
     """The jobs that make the inputs of a job."""
-    # Which makes an entry for whatever it is asked by index; likewise below.
+    # `get` instead of an index, which would add an entry to the defaultdict; likewise below.
     return list(dag.dependencies.get(job, ()))
 
 
 def jobs_just_after(dag: Any, job: Any) -> list[Any]:
-    """The jobs that take what a job makes."""
+    """Jobs that use the outputs of a job."""
     return list(dag.depending.get(job, ()))
 
 
 def jobs_before(dag: Any, jobs: Collection[Any]) -> list[Any]:
-    """These jobs and all that have to run before any of them."""
+    """These jobs and all jobs that have to run before any of them."""
     return list(dag.bfs(dag.dependencies, *jobs))
 
 
 def jobs_after(dag: Any, job: Any) -> list[Any]:
-    """A job and all that have to run after it."""
+    """A job and all jobs that have to run after it."""
     return list(dag.bfs(dag.depending, job))
 
 
 def decided_jobs(dag: Any) -> list[Any]:
-    """The jobs that an earlier judgement of the same run has found to be going to run."""
+    """Jobs that an earlier decision in the same run has selected to run."""
     return list(dag._needrun)
 
 
@@ -76,12 +76,12 @@ def reason_for(dag: Any, job: Any) -> Any:
 
 
 def is_dry_run(dag: Any) -> bool:
-    """Whether the run of a graph only says what it would do."""
+    """Whether a graph belongs to a dry run."""
     return dag.workflow.dryrun
 
 
 def is_asked_for_again(dag: Any, job: Any) -> bool:
-    """Whether a job is to run although it was done: it is forced, or loads other modules of a site's software."""
+    """Whether a job has to run again although it is done: it is forced, or its environment modules have changed."""
     if job.rule in dag.forcerules or not dag.forcefiles.isdisjoint(job.output):
         return True
     kept = dag.workflow.persistence
@@ -94,7 +94,7 @@ def measures(job: Any) -> bool:
 
 
 def failed_jobs(scheduler: Any) -> Iterator[tuple[Any, bool]]:
-    """The jobs that failed, those of a group one by one; and whether each was one of a group."""
+    """Yield failed jobs, each with whether it was part of a group; the jobs of a group come one by one."""
     for job in scheduler.failed:
         for one in job.jobs if job.is_group() else [job]:
             yield one, job.is_group()
@@ -111,12 +111,12 @@ def is_stored(file: Any) -> bool:
 
 
 def name_of(file: Any) -> str:
-    """A file's path, or its address where it is kept in a remote storage."""
+    """A file's path, or its address if it is kept in a remote storage."""
     return file.storage_object.query if is_stored(file) else str(file)
 
 
 def is_temporary(file: Any) -> bool:
-    """Whether an output is removed once nobody needs it any more."""
+    """Whether Snakemake removes an output once no job needs it any more."""
     return bool(file.flags.get("temp"))
 
 
@@ -126,12 +126,12 @@ def is_ancient(file: Any) -> bool:
 
 
 def replace_judgement(judge: Callable[..., Awaitable[None]]) -> None:
-    """Have this function decide which jobs run; it takes a graph, and `create_inventory` as Snakemake's own has it."""
+    """Replace Snakemake's function that decides which jobs run; judge: takes a graph and `create_inventory`."""
     DAG.update_needrun = judge
 
 
 async def judge_by_times(dag: Any, create_inventory: bool, done: Collection[Any], again: Iterable[str]) -> None:
-    """Let Snakemake judge which jobs run, with some jobs left out, and those that make some files forced."""
+    """Let Snakemake decide which jobs run; done: jobs to leave out; again: files whose jobs are forced."""
     forced, added = set(again) - dag.forcefiles, set(done) - dag._finished
     dag.forcefiles |= forced
     dag._finished |= added
@@ -144,7 +144,7 @@ async def judge_by_times(dag: Any, create_inventory: bool, done: Collection[Any]
 
 
 def explain_run(dag: Any, job: Any, inputs: Iterable[str], settings: Iterable[str] | None) -> None:
-    """Say by Snakemake's own words why a job runs that `judge_by_times` was to force; settings: None for none."""
+    """Give Snakemake's own reasons for a job that `judge_by_times` forced; settings: changed settings, or None."""
     reason = dag.reason(job)
     reason.forced = False
     reason.updated_input.update(inputs)
@@ -153,19 +153,19 @@ def explain_run(dag: Any, job: Any, inputs: Iterable[str], settings: Iterable[st
 
 
 def give_placeholders(workflow: Any, secret: str, placeholder: str) -> bool:
-    """Put a placeholder for a secret into the words that jobs get and Snakemake logs; whether any held it."""
+    """Replace a secret in the words that jobs get and Snakemake logs; returns whether any word contained it."""
     told = workflow.config_settings
     changed = [str(word).replace(secret, placeholder) for word in told.config_args or []]
     if changed == list(told.config_args or []):
         return False
     told.config_args = changed
-    # Snakemake's log begins with them.
+    # Snakemake's log begins with the command line.
     sys.argv[1:] = [word.replace(secret, placeholder) for word in sys.argv[1:]]
     return True
 
 
 def own_stream_handler(workflow: Any) -> Any:
-    """Snakemake's handler of messages to the terminal; None where a user asked for another, or for more or less."""
+    """Snakemake's handler of terminal messages; None if the user chose another handler, or more or less output."""
     settings = workflow.output_settings
     theirs = next((one for one in workflow.logger_manager.logger.handlers if one.name == STREAM), None)
     chosen = settings.quiet or settings.printshellcmds or settings.verbose or settings.debug_dag
@@ -179,19 +179,19 @@ def replace_stream_handler(workflow: Any, theirs: Any, mine: Any) -> None:
 
 
 def limit_of(workflow: Any, resource: str) -> int | None:
-    """How much of a resource jobs share; None where no limit was given."""
+    """Limit of a resource that jobs share; None without a limit."""
     given = workflow.global_resources.get(resource)
     value = getattr(given, "value", given)
     return value if isinstance(value, int) else None
 
 
 def executor_of(workflow: Any) -> Any:
-    """What hands jobs to this machine or to a batch system."""
+    """Snakemake's executor, which runs jobs on this machine or submits them to a batch system."""
     return workflow.scheduler._executor
 
 
 def end_gracefully(scheduler: Any) -> None:
-    """Start no more jobs, and end after those that run."""
+    """Start no more jobs, and end after the running jobs."""
     scheduler.exit_gracefully()
 
 
@@ -203,7 +203,7 @@ def end_running(scheduler: Any, rules: Collection[str]) -> None:
 
 
 def schedule_by(later: Callable[[Any, float], None]) -> None:
-    """Have this function, of a scheduler and seconds, say when a scheduler looks for work again: `look_again`."""
+    """Set the function that schedules the next look for jobs; later: takes a scheduler and a delay in seconds."""
     JobScheduler._schedule_reevalutation = later
 
 

@@ -1,4 +1,4 @@
-"""Names the source files that jobs are run again for: of the project's scripts and modules, and of models."""
+"""Names the source files whose change runs jobs again: scripts and modules of the project, and models."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ from profzoo.workflow.user_errors import run_checked
 class SourceFiles:
     """Source files as inputs of rules.
 
-    main: whether this is the workflow that Snakemake was started with, and no module of another one. local:
-    Snakemake's, which marks a path as one that the prefix of a module is not for.
+    main: whether Snakemake was started with this workflow; False if another workflow uses it as a module. local:
+    Snakemake's function that marks a path as exempt from a module's prefix.
     """
 
     config: Config
@@ -26,11 +26,11 @@ class SourceFiles:
     local: Callable[[str], Any]
 
     def of_code(self, *paths: str | Path) -> list[Any]:
-        """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
+        """Scripts or modules with all modules they import, as inputs; Snakemake itself ignores imports."""
         return self.name_inputs(import_graph.files_of(*map(import_graph.place, paths)))
 
     def of_model(self, wildcards: Wildcards) -> list[Any]:
-        """The files of a model whose change means that its cells have to be collected again."""
+        """Files of a model whose change runs its collecting jobs again."""
         name, _ = settings.split_variant(wildcards.model)
         program = run_checked(programs.find_program, name, self.config["settings"].get(name, {}))
         return self.name_inputs(run_checked(programs.source_files, program))
@@ -38,5 +38,5 @@ class SourceFiles:
     def name_inputs(self, files: Iterable[Path]) -> list[Any]:
         """Files of the workflow as inputs: relative, so that a checkout can be moved."""
         paths = map(os.path.relpath, files)
-        # The prefix of a module is for what it makes.
+        # A module's prefix applies to its outputs only.
         return list(paths) if self.main else list(map(self.local, paths))

@@ -20,7 +20,7 @@ NCU_COUNTS = {NCU, f"{NCU}_sidecar", COUNTED}
 
 @dataclass(frozen=True)
 class Tables:
-    """Inputs of the rules that tabulate, by the names that their scripts have for them."""
+    """Inputs of the rules that tabulate, by the input names of their scripts."""
 
     selection: Selection
     section_sets: SectionSets
@@ -37,7 +37,7 @@ class Tables:
             key: self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             for key, (tool, pattern) in known.items()
         }
-        # ncu's launches of an import may be few of those that nsys saw: they are no count of them.
+        # An imported ncu report may hold only some of the launches in the nsys trace, so it does not count them.
         for key in NCU_COUNTS & set(files):
             files[key] = [path for path in files[key] if not self._is_timed_import(path)]
         if self.selection.provides("coverage", "launch_times"):
@@ -45,14 +45,14 @@ class Tables:
         return files | {"ranks": self.rank_tables()}
 
     def _is_timed_import(self, path: str) -> bool:
-        """Whether a file is of a cell that was made elsewhere, and whose times other tools tell than ncu."""
+        """Whether a file belongs to an imported cell whose times come from another tool than ncu."""
         cell = Path(path).parent.name, Path(path).name.partition(".")[0]
         return cell[1] == IMPORTED and NSYS in self.selection.tools_of(*cell)
 
     def verdict_inputs(self) -> dict[str, str | list[str]]:
-        """What verdicts go by besides times: ncu's advice; where the default set has them, counters held against peaks.
+        """Inputs of verdicts besides times: ncu's advice, and counters with peaks if the default set has counters.
 
-        A set that measures ranges has neither for kernels.
+        A set that measures ranges has neither advice nor counters for kernels.
         """
         config = self.selection.config
         if not self.selection.provides("advice", "advised_launches"):
@@ -63,7 +63,7 @@ class Tables:
         }
         peaks = f"<results>/peaks/{config['gpu']}.csv"
         files = [f"{peaks}{end}" for end in ("", ".json")]
-        # Peaks of the GPU here say nothing of what ran elsewhere.
+        # The peaks of this machine's GPU do not apply to imported cells.
         measured = config["collect"] and bool(imported.measured_cells(self.selection.cells))
         known = measured or all(self.selection.path(file).exists() for file in files)
         known = known and self.selection.can_make_tables("roofline") and self.selection.makeable(files) == files
@@ -72,7 +72,7 @@ class Tables:
         return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": peaks}
 
     def layer_inputs(self, wildcards: Wildcards) -> dict[str, str | Sequence[str]]:
-        """What other tools than torch say of a cell's launches, by the names of a script's inputs."""
+        """Files of tools other than torch about a cell's launches, by the script's input names."""
         names = ("trace_database", "trace_database_sidecar")
         files = ((name, self.selection.provided_file(wildcards, name)) for name in names)
         found: dict[str, str | Sequence[str]] = {name: path for name, path in files if path}
@@ -81,25 +81,25 @@ class Tables:
         return found | {name: path for name, path in self.verdict_inputs().items() if name == "peaks"}
 
     def layer_verdict_inputs(self) -> dict[str, list[str]]:
-        """What verdicts on layers go by, where tools attribute and trace launches: kernels by owner, modules."""
+        """Inputs of verdicts on layers, if tools attribute and trace launches: kernels by owner, and modules."""
         if not self.selection.provides("layer_kernels", "layers", "launch_times"):
             return {}
         files = {"owned": "layer_kernels", "trees": "layers"}
         return {key: self.selection.provided_files(name, "launch_times") for key, name in files.items()}
 
     def operator_verdict_inputs(self) -> dict[str, list[str]]:
-        """What verdicts on cells that ran on a CPU go by, where the tool is chosen that sees their operators."""
+        """Inputs of verdicts on cells on a CPU, if a tool that records operators is chosen."""
         known = self.selection.provides("operators")
         return {"operators": self.selection.provided_files("operators")} if known else {}
 
     def replay_verdict_inputs(self) -> dict[str, list[str]]:
-        """The programs that expected gains are simulated with, where the tool is chosen that traces them."""
+        """Step programs for what-if simulations of expected gains, if a tool that traces them is chosen."""
         return {"programs": self.traced_files("program")} if self.selection.provides("program") else {}
 
     def traced_files(self, name: str) -> list[str]:
-        """What is made of the trace of each cell; of results that were copied, where that or the trace came along.
+        """Files derived from the trace of each cell; in copied results, only if the file or its trace exists.
 
-        name: of tools.PROVIDED.
+        name: key of tools.PROVIDED.
         """
         run, files = self.selection, self.selection.provided_files(name)
         if run.config["collect"] or not files:
@@ -115,29 +115,29 @@ class Tables:
         return list(filter(is_there, files))
 
     def rank_tables(self) -> list[str]:
-        """The table of the processes of cells on several GPUs, where such are chosen and traced."""
+        """Table of the processes of cells on several GPUs, if such cells are chosen and traced."""
         known = self.rank_inputs() and self.selection.can_make_tables("ranks")
         return ["<results>/tables/ranks.csv"] if known else []
 
     def rank_inputs(self) -> list[str]:
-        """The processes of each cell on several GPUs, where such are chosen and traced."""
+        """Tables of the processes of each cell on several GPUs, if such cells are chosen and traced."""
         traced = map(Path, self.selection.provided_files("ranks"))
         return [
             str(path) for path in traced if path.parent.name in self.selection.spread and path.name.startswith("train.")
         ]
 
     def layer_tables(self) -> list[str]:
-        """The tables of layers across the zoo, where the tool is chosen that tells them apart."""
+        """Tables of layers across the zoo, if a tool that attributes launches to layers is chosen."""
         known = self.selection.provides("layers") and self.selection.can_make_tables("layers")
         return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if known else []
 
     def replay_tables(self) -> list[str]:
-        """The tables of replayed steps across the zoo, where the tool is chosen that traces them."""
+        """Tables of replayed steps across the zoo, if a tool that traces them is chosen."""
         known = self.selection.provides("replay") and self.selection.can_make_tables("replay")
         return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if known else []
 
     def exports(self) -> list[str]:
-        """The baseline, and what is exported for every selected cell under every chosen tool."""
+        """Step tables of the baseline, and exports of every selected cell under every chosen tool."""
         found = [
             path
             for tool, pattern in patterns.exported_patterns(self.selection.config, self.selection.tools)
@@ -147,12 +147,12 @@ class Tables:
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + found
 
     def everything(self) -> list[str]:
-        """What `all` makes: that, and the report with all that it shows."""
+        """Files that `all` makes: the exports, and the report with everything that it shows."""
         return [*self.exports(), "<results>/report.html"]
 
 
 def label_table(report: Callable[..., Any], name: str) -> Any:
-    """A table across the zoo as an output that Snakemake's own report carries; report: Snakemake's mark of such."""
+    """Mark a table across the zoo for Snakemake's own report; report: Snakemake's function for such marks."""
     _, row = DESCRIPTIONS[name]
     labels = {"table": name, "a row": row}
     return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)

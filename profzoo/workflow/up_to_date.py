@@ -1,7 +1,7 @@
-"""Decides by the content of files which jobs of a run are done, where Snakemake goes by times and by its own records.
+"""Decides by file contents which jobs of a run are done; Snakemake goes by modification times and its own records.
 
-Snakemake's records are gone with its folder, and know nothing of another checkout that used the same results. So before
-it judges, each job's outputs are held against the record that lies beside them.
+Snakemake's records vanish with its folder, and do not cover another checkout that used the same results. Therefore each
+job's outputs are compared with the record beside them before Snakemake decides.
 """
 
 import json
@@ -16,22 +16,22 @@ from profzoo.records import derived_outputs, digests, output_status, record
 from profzoo.records.output_status import OutputState, OutputVerdict, PlannedJob
 from profzoo.workflow import snakemake_internals as internals
 
-# Digests of larger files, kept for the next run.
+# Cache of the digests of large files, kept for the next run.
 DIGESTS = Path(".snakemake/profzoo/digests.json")
-# Inputs of a collecting job that its command is handed; others are reasons to run it, of which its own words tell.
+# Names of inputs that a collecting job's command reads; other inputs only run the job again, and its text covers them.
 HANDED_OVER = ("weights", "plan")
-# Programs that leave a record of what a rule's command has made.
+# Programs that write a record for the outputs of a rule's command.
 RECORDING = ("profzoo.collect ", "profzoo.records.keep ")
-# So many lines at most tell of files that are made again, or cannot be used.
+# Largest number of lines about files that are made again or cannot be used.
 MOST_LINES = 4
-# Of jobs that are made again because of their content, by their outputs: why.
+# Reasons of jobs that run again because of file contents, by their outputs.
 Outputs = tuple[str, ...]
 _reasons: dict[Outputs, str] = {}
 
 
 @dataclass
 class Decision:
-    """What is decided of the jobs of a run: done are those that need not run, redone those that must, and why."""
+    """Decision about the jobs of a run; done: jobs that need not run; redone: jobs that must run, with reasons."""
 
     done: set[Any] = field(default_factory=set)
     redone: dict[Any, OutputVerdict] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class Decision:
 
 
 def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: False) -> Decision:
-    """What the records say of the jobs of Snakemake's graph that have not run yet.
+    """Decide by records about the jobs of Snakemake's graph that have not run yet.
 
-    root: the folder that holds the workflow. decided: whether a job is going to run, whatever its files hold by now.
+    root: folder of the workflow. decided: function that tells whether a job runs in any case.
     """
     made = Decision()
-    # A job may be done only where all that it takes is.
+    # A job may be done only if all jobs that make its inputs are done.
     for level in internals.sort_jobs(dag):
         for job in level:
             if internals.has_finished(dag, job) or decided(job) or not leaves_record(job):
@@ -73,7 +73,7 @@ def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: Fa
 
 
 def _keep_makers(dag: Any, made: Decision) -> None:
-    """Take for not done whose outputs were removed again, where a job that needs these is not done."""
+    """Mark jobs with removed outputs as not done, if a job that needs these outputs is not done."""
     for level in reversed(internals.sort_jobs(dag)):
         for job in level:
             gone = job in made.done and not all(Path(str(path)).exists() for path in job.output)
@@ -84,19 +84,19 @@ def _keep_makers(dag: Any, made: Decision) -> None:
 
 
 def leaves_record(job: Any) -> bool:
-    """Whether a job of Snakemake's leaves a record, and what it takes is known by now."""
+    """Whether a Snakemake job leaves a record, and its inputs are known by now."""
     if not job.output or internals.waits_for_checkpoint(job):
         return False
     if any(map(internals.is_stored, (*job.output, *job.input))):
         return False
     shell, script = job.rule.shellcmd or "", job.rule.script
-    # A workflow that uses this one may have scripts of its own.
+    # A workflow that uses this one as a module may have other scripts.
     own = bool(script) and any(str(path).endswith(f"workflow/scripts/{Path(script).name}") for path in job.input)
     return own or any(word in shell for word in RECORDING)
 
 
 def planned(job: Any) -> PlannedJob:
-    """A job of Snakemake's, as records know it."""
+    """Convert a Snakemake job to the form that records use."""
     outputs = [Path(str(path)) for path in job.output]
     loose = frozenset(Path(str(path)) for path in job.input if internals.is_ancient(path))
     passing = frozenset(Path(str(path)) for path in job.output if internals.is_temporary(path))
@@ -116,12 +116,12 @@ def planned(job: Any) -> PlannedJob:
 
 
 def sidecar(job: Any) -> Path | None:
-    """Where a collecting job of Snakemake's leaves its record; None of any other job."""
+    """Path of the sidecar in which a collecting job leaves its record; None for other jobs."""
     return Path(str(job.output.sidecar)) if internals.measures(job) else None
 
 
 def hidden_files(job: Any) -> Iterator[Path]:
-    """Where a job of Snakemake's leaves records, and what it has not finished when it is killed."""
+    """Paths of a job's records, and of its unfinished files if it is killed."""
     outputs = [Path(str(path)) for path in job.output] if leaves_record(job) else []
     for path in outputs:
         yield record.record_path(path)
@@ -130,15 +130,15 @@ def hidden_files(job: Any) -> Iterator[Path]:
 
 
 def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
-    """From now on, have Snakemake take for done what records say is done, and run again what they say is not.
+    """From now on, let records decide which of Snakemake's jobs are done and which run again.
 
-    root: the folder that holds the workflow. say: prints a line, once.
+    root: folder of the workflow. say: function that prints a line once.
     """
     said: set[str] = set()
     again: dict[Outputs, OutputVerdict] = {}
 
     async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
-        # After a checkpoint all is judged once more, while jobs run whose files and records are half of the old ones.
+        # After a checkpoint Snakemake decides again, while running jobs have replaced only some of their old files.
         decided = {_outputs(job) for job in internals.decided_jobs(dag)}
         made = decide(dag, root, lambda job: _outputs(job) in decided)
         made.redone |= {
@@ -146,7 +146,7 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
         }
         again.update({_outputs(job): verdict for job, verdict in made.redone.items()})
         await _update(dag, made, create_inventory)
-        # A job that reads a damaged file says so itself.
+        # A job that reads a damaged file reports it itself.
         dry = internals.is_dry_run(dag)
         read = set() if dry else {str(path) for job in internals.jobs_to_run(dag) for path in job.input}
         for line in describe_damage(made, read):
@@ -161,14 +161,14 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
 
 
 def reason_of(job: Any) -> str | None:
-    """Why a job's outputs are made again, where their content is the reason."""
+    """Reason why a job runs again, if file contents are the reason; else None."""
     return _reasons.get(_outputs(job))
 
 
 def describe_damage(made: Decision, read: Collection[str] = ()) -> list[str]:
-    """What a user is told of files that are damaged.
+    """Format lines for the user about damaged files.
 
-    read: files that jobs of this run are about to read, and to complain of by themselves.
+    read: files that jobs of this run are about to read; these jobs report the damage themselves.
     """
     damaged = [
         f"{verdict.file} is damaged ({verdict.why[0]}): {file_checks.describe_remedy(str(verdict.file))}"
@@ -184,7 +184,7 @@ def describe_damage(made: Decision, read: Collection[str] = ()) -> list[str]:
 
 
 def describe_reason(verdict: OutputVerdict) -> str:
-    """Why a job's outputs are made again, in a few words.
+    """Describe in a few words why a job's outputs are made again.
 
     >>> why = ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")
     >>> describe_reason(OutputVerdict(OutputState.OTHER, why))
@@ -201,7 +201,7 @@ def _some(told: list[str]) -> list[str]:
 
 
 def _there(job: Any) -> bool:
-    """Whether any output, or a record of one that has been removed again, is there."""
+    """Whether any output exists, or the record of a removed output."""
     return any(Path(str(path)).exists() or internals.is_temporary(path) for path in job.output)
 
 
@@ -214,12 +214,12 @@ def _listed(files: Any) -> list[str]:
 
 
 def _outputs(job: Any) -> Outputs:
-    """What a job makes, by which it is known: it is another object once more is known of its inputs."""
+    """Outputs of a job, which identify it: Snakemake replaces the job object when it learns more about its inputs."""
     return tuple(map(str, job.output))
 
 
 async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
-    """Snakemake's own judgement, with jobs that are done left out, and those that must run forced."""
+    """Run Snakemake's own decision, with done jobs left out and jobs that must run forced."""
     again = [str(path) for job in made.redone for path in job.output]
     await internals.judge_by_times(dag, create_inventory, made.done, again)
     for job, verdict in made.redone.items():

@@ -1,4 +1,4 @@
-"""Ends a run in one line where its user has written something wrong."""
+"""Ends a run with one line if the user's configuration is wrong."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def run_checked(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
-    """The function's result; where it finds the configuration wrong, the run ends with one line that says so."""
+    """Return the function's result; a configuration error ends the run with its message in one line."""
     try:
         return function(*arguments, **named)
     except ConfigError as error:
@@ -21,5 +21,5 @@ def run_checked(function: Callable[Given, Result], *arguments: Given.args, **nam
 
 
 def say(line: str) -> None:
-    """Tell whoever started the run."""
+    """Print a line for the user who started the run."""
     print(f"profzoo: {line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Names the inputs of tables of ranges that a program opened itself."""
+"""Names the inputs of tables of user ranges, which a program opens itself."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from profzoo import tools
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
 from profzoo.workflow.tables import Tables
 
-# What a tool that sees ranges provides, by which it is found, and what its part is made of: of results that were
-# copied, one of these has to be there.
+# Keys of tools.PROVIDED of tools that record ranges, with the files of their measurement. In copied results, one of
+# these files has to exist.
 SOURCES = {"trace_database": (".nsys.sqlite", ".nsys-rep"), "layers": (".torch.ranges.csv", ".trace.json.gz")}
 TRACE, OWNERS = SOURCES
 
 
 def user_range_tables(selection: Selection) -> list[str]:
-    """The tables of ranges of all cells that a tool traced which sees ranges."""
+    """Tables of user ranges of all cells that were traced by a tool that records ranges."""
     return selection.makeable(
         f"<results>/{model}/{phase}.ranges.csv"
         for model, phase in selection.cells
@@ -26,9 +26,9 @@ def user_range_tables(selection: Selection) -> list[str]:
 
 
 def user_range_inputs(tables: Tables, wildcards: Wildcards) -> dict[str, Any]:
-    """What tools say of a cell's ranges and launches, by the names of a script's inputs."""
+    """Files of the tools about a cell's ranges and launches, by the script's input names."""
     run, cell = tables.selection, (wildcards.model, wildcards.phase)
-    # A table that came along without any of what it was made of stays as it is: it cannot be made from nothing.
+    # A copied table without its inputs stays as it is, as it cannot be made again.
     traced = _traced(run, *cell) or [name for name in SOURCES if _is_chosen(run, name, *cell)]
     # Without the GPU's peaks: tables that need none of them must not have these measured.
     found: dict[str, Any] = {name: files for name, files in tables.layer_inputs(wildcards).items() if name != "peaks"}
@@ -41,7 +41,7 @@ def user_range_inputs(tables: Tables, wildcards: Wildcards) -> dict[str, Any]:
 
 
 def _traced(selection: Selection, model: str, phase: str) -> list[str]:
-    """Those of SOURCES whose tool's part of a cell is there, or will be."""
+    """Keys of SOURCES whose tool's measurement of a cell exists or will be made."""
     return [
         name
         for name, endings in SOURCES.items()
