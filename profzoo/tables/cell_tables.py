@@ -102,15 +102,19 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
-                "arguments": rerun_commands.run_arguments(cell["model"], facts["cell"])
-                if rerun_commands.can_be_typed(facts["cell"])
-                else "",
+                "arguments": _arguments(cell["model"], facts),
             }
         )
     table = pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64", "items_per_s": "float64"})
     table = table.astype({name: "Int64" for name in KNOWN_BY_RUNNING if table[name].isna().any()})
     told = [imported_text(facts) for _, _, facts in timed]
     return table.assign(imported=told) if any(told) else table
+
+
+def _arguments(model: str, facts: "Sidecar") -> str:
+    """Arguments that run the cell again; empty where its sidecar does not hold all of them."""
+    known = rerun_commands.can_be_typed(facts["cell"])
+    return rerun_commands.run_arguments(model, facts["cell"]) if known else ""
 
 
 def _rate(facts: "Sidecar", step_ns: float) -> float | None:

@@ -11,7 +11,20 @@ PROJECT = Path(__file__).parents[2]
 CLUSTERS = ("slurm", "generic", "kubernetes")
 EVERY = pytest.mark.parametrize("name", CLUSTERS)
 # Those that run where snakemake was called, or only name other rules' files.
-LOCAL = {"all", "figures", "report", "doctor", "serve", "share", "verify", "clean", "compare", "trials", "help", "import"}
+LOCAL = {
+    "all",
+    "figures",
+    "report",
+    "doctor",
+    "serve",
+    "share",
+    "verify",
+    "clean",
+    "compare",
+    "trials",
+    "help",
+    "import",
+}
 COLLECTING = r"^        \*\*on_(one_)?gpus?\(.*\),$"
 
 

@@ -16,7 +16,16 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
     assert "profile_torch_timed" in rules(jobs) and not rules(jobs) & {"time_training", "profile_torch"}
     fresh.snakemake("all", *SHARED)
     made = {path for path in fresh.files() if path.startswith("lstm/")}
-    tables = ("torch.launches", "torch.modules", "layers", "operators", "layer-kernels", "owners", "ranges", "torch.ranges")
+    tables = (
+        "torch.launches",
+        "torch.modules",
+        "layers",
+        "operators",
+        "layer-kernels",
+        "owners",
+        "ranges",
+        "torch.ranges",
+    )
     owners = [f"{name}.csv" for name in tables]
     ends = ("torch-operators.csv", "torch.csv", *owners, *(f"{one}{end}" for one in ("torch-time.csv", "trace.json.gz")
                                                   for end in ("", ".json")))  # fmt: skip
