@@ -164,4 +164,4 @@ def test_a_sidecar_of_another_cell_is_refused_by_the_tables(built: Project) -> N
             (built.root / f"results/{model}/{phase}.ranges.csv").unlink()
     run = built.snakemake("results/tables/cells.csv", "--config", "collect=false", ok=False)
     assert run.returncode == 1
-    assert "results/lstm/train.time.csv.json is of unet train" in run.stdout + run.stderr
+    assert "results/lstm/train.time.csv.json belongs to unet train" in run.stdout + run.stderr
