@@ -20,7 +20,12 @@ from tests.conftest import DATA
 
 RECORDED = DATA / "torch/train.trace.json.gz"
 OUTPUTS = {"operators": "torch-operators.csv", "trace": "trace.json.gz", "sidecar": "trace.json.gz.json"}
-TABLES = {"csv": "torch.csv", "launches": "torch.launches.csv", "modules": "torch.modules.csv"}
+TABLES = {
+    "csv": "torch.csv",
+    "launches": "torch.launches.csv",
+    "modules": "torch.modules.csv",
+    "ranges": "torch.ranges.csv",
+}
 # What torch 1.x called the categories of events.
 FORMER = {"cpu_op": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel", "gpu_memcpy": "Memcpy",
           "gpu_memset": "Memset", "fwdbwd": "forward_backward"}  # fmt: skip
