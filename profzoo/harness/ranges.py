@@ -25,8 +25,9 @@ class Ranges:
         }
         self._openers = [module_ranges.nvtx_range] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
+        self._begun: list[tuple[str, record_function | None]] = []
         # Whether ranges go to torch.profiler too.
-        self.torch_ranges = False
+        self._torch_ranges = False
         # Callback that receives the name of each range as it ends.
         self.closed: Callable[[str], None] | None = None
 
@@ -40,7 +41,7 @@ class Ranges:
 
     def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
         """Set whether step ranges also go to torch.profiler (microseconds each); module ranges, once on, stay on."""
-        self.torch_ranges = torch_ranges
+        self._torch_ranges = torch_ranges
         if torch_modules and module_ranges.torch_range not in self._openers:
             self._openers.append(module_ranges.torch_range)
             for network, prefix in self._networks:
@@ -52,17 +53,28 @@ class Ranges:
         for opener in self._openers:
             module_ranges.mark_modules(network, opener, prefix)
 
+    def begin(self, name: str) -> None:
+        """Open a range, in torch.profiler too where ranges go there; `end` on the same thread ends it."""
+        self.open(name)
+        inner = record_function(make_torch_name(name)) if self._torch_ranges else None
+        if inner:
+            inner.__enter__()
+        self._begun.append((name, inner))
+
+    def end(self) -> None:
+        """End the range that was begun last."""
+        name, inner = self._begun.pop()
+        if inner:
+            inner.__exit__(None, None, None)
+        self.close()
+        if self.closed:
+            self.closed(name)
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Open a range of that name around the body, on the calling thread."""
-        self.open(name)
+        self.begin(name)
         try:
-            if self.torch_ranges:
-                with record_function(make_torch_name(name)):
-                    yield
-            else:
-                yield
+            yield
         finally:
-            self.close()
-            if self.closed:
-                self.closed(name)
+            self.end()

@@ -59,7 +59,9 @@ class Session:
         self._awaiting: list[tuple[torch.optim.Optimizer, bool]] = []
         self._unscaled = False
         self._thread: int | None = None
-        self._step: contextlib.AbstractContextManager[None] | None = None
+        self._in_step = False
+        # Whether the step ends as soon as no part of it is open.
+        self._due = False
         self._autocast: contextlib.AbstractContextManager[Any] | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
@@ -84,6 +86,7 @@ class Session:
         """Open the range of a part of the step; returns whether it has to be ended."""
         if part != "optimizer":
             self.end_scaled_steps()
+        self._end_due_step()
         if not self.parts.enter(part):
             return False
         if self._lowers and part in ("forward", "loss"):
@@ -127,6 +130,7 @@ class Session:
         self._names[id(network)] = f"a call of {type(network).__name__}"
         if self.finder.module_called(id(network), (type(network).__name__,), outermost=True):
             self._end_step()
+        self._end_due_step()
 
     def module_called(self, name: str) -> None:
         """Note that the call of the module that the setting `step` names has ended."""
@@ -162,7 +166,16 @@ class Session:
 
     # Steps and the window.
 
+    def _end_due_step(self) -> None:
+        """End a step that was to end within one of its parts, once the part is over: ranges must not cross."""
+        if self._due and not self.parts.current:
+            self._due = False
+            self._end_step()
+
     def _end_step(self) -> None:
+        if self.parts.current:
+            self._due = True
+            return
         self._close_step()
         if self.ended:
             # Somebody has caught what ended the script.
@@ -188,13 +201,13 @@ class Session:
         self._open_step()
 
     def _open_step(self) -> None:
-        self._step = self.ranges(STEP)
-        self._step.__enter__()
+        self.ranges.begin(STEP)
+        self._in_step = True
 
     def _close_step(self) -> None:
-        if self._step:
-            self._step.__exit__(None, None, None)
-            self._step = None
+        if self._in_step:
+            self.ranges.end()
+            self._in_step = False
 
     def _open_window(self) -> None:
         self.settings.apply_arithmetic()
