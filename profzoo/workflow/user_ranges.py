@@ -30,8 +30,7 @@ def user_range_inputs(tables: Tables, wildcards: Wildcards) -> dict[str, Any]:
     run, cell = tables.selection, (wildcards.model, wildcards.phase)
     # A copied table without its inputs stays as it is, as it cannot be made again.
     traced = _traced(run, *cell) or [name for name in SOURCES if _is_chosen(run, name, *cell)]
-    # Without the GPU's peaks: tables that need none of them must not have these measured.
-    found: dict[str, Any] = {name: files for name, files in tables.layer_inputs(wildcards).items() if name != "peaks"}
+    found: dict[str, Any] = {**tables.layer_inputs(wildcards)}
     if TRACE not in traced:
         found = {name: path for name, path in found.items() if not name.startswith(TRACE)}
     if OWNERS in traced:

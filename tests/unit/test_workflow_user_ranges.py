@@ -24,6 +24,13 @@ def test_a_table_is_made_of_what_its_tools_traced() -> None:
     assert {*user_range_inputs(tables(select(tool=["torch"])), wildcards())} == own[1]
 
 
+def test_bounds_and_efficiencies_need_the_peaks_of_the_gpu() -> None:
+    """Where ncu counts what a roofline is made of; other cells do not wait for them."""
+    counted = user_range_inputs(tables(select(ncu={"set": "roofline"})), wildcards())
+    assert counted["peaks"] == "<results>/peaks/gpu.csv"
+    assert "peaks" not in user_range_inputs(tables(select(tool=["nsys", "torch"])), wildcards())
+
+
 def test_copied_results_without_traces_have_the_table_that_came_along(tmp_path: Path) -> None:
     run = select(tmp_path, collect=False)
     assert user_range_tables(run) == []
