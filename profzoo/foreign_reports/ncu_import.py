@@ -18,12 +18,11 @@ from profzoo.foreign_reports import kernel_identity, sidecars, traced_kernels
 from profzoo.foreign_reports.ncu_metrics import OF_LAUNCH, Launches, join, read_launches
 from profzoo.foreign_reports.ncu_text import KERNEL, METRIC, UNIT, VALUE, PrintedTable, find_tables
 from profzoo.io.scripts import write_json
-from profzoo.tools.ncu import details_page
+from profzoo.tools.ncu import TOOL, details_page
 from profzoo.tools.ncu.command import SHARED_MEMORY
 from profzoo.tools.ncu.export import ENDING
 from profzoo.tools.ncu.quantities import GPU_TIME
 
-TOOL = "ncu"
 REPORT = ".ncu-rep"
 PAGES = {"raw": ["--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled"],
          "details": ["--page", "details"]}  # fmt: skip

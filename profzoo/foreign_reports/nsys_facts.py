@@ -30,9 +30,7 @@ def _device(database: sqlite3.Connection) -> str:
         used = database.execute(
             f"SELECT deviceId FROM {KERNEL_TABLE} GROUP BY deviceId ORDER BY count(*) DESC LIMIT 1"
         ).fetchone()
-    name = names.get(used[0]) if used else None
-    alike = {str(one) for one in names.values() if one}
-    return str(name or "") or (alike.pop() if len(alike) == 1 else "") or sidecars.UNKNOWN_GPU
+    return sidecars.device_name(names, used[0] if used else None)
 
 
 def _started(database: sqlite3.Connection) -> str:

@@ -16,20 +16,17 @@ from profzoo.errors import DataError
 from profzoo.foreign_reports import nsys_copy, nsys_facts, nsys_stats_import, sidecars
 from profzoo.foreign_reports import steps as trace_steps
 from profzoo.foreign_reports.step_parts import find_parts
-from profzoo.foreign_reports.step_times import gpu_step_ns
+from profzoo.foreign_reports.step_times import gpu_step_ns, in_steps
 from profzoo.foreign_reports.torch_categories import KERNEL
 from profzoo.io.scripts import write_json
 from profzoo.range_names import STEP, WINDOW
+from profzoo.tools.nsys import TOOL, timeline
 from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys import timeline
 from profzoo.tools.nsys.export_columns import existing_columns, sql_for_numbers
-from profzoo.tools.nsys.trace import PROCESS, open_export, read_window_steps
+from profzoo.tools.nsys.trace import PROCESS, PUSH_POP, RANGE_TEXT, START_END, open_export, read_window_steps
 
-TOOL = "nsys"
 SQLITE = b"SQLite format 3\0"
 REPORTS = (".nsys-rep", ".qdrep")
-# Ranges of NVTX in exports: push and pop, start and end.
-RANGES = (59, 60)
 
 
 @dataclass(frozen=True)
@@ -110,14 +107,12 @@ def _export(path: str, folder: Path) -> tuple[Path, str]:
 
 def _ranges(database: sqlite3.Connection) -> pd.DataFrame:
     """Return the closed ranges of NVTX: name, start, ns, process, thread."""
-    text = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
-    columns = existing_columns(database, nsys_copy.RANGES)
-    text = text if "textId" in columns else "text"
+    text = RANGE_TEXT if "textId" in existing_columns(database, nsys_copy.RANGES) else "text"
     thread = sql_for_numbers(database, nsys_copy.RANGES, ["globalTid"])["globalTid"]
     rows = database.execute(
         f"SELECT {text}, start, end - start, {thread} & {PROCESS}, {thread} FROM {nsys_copy.RANGES} "
         f"WHERE eventType IN (?, ?) AND end >= start AND {text} IS NOT NULL",
-        RANGES,
+        (PUSH_POP, START_END),
     ).fetchall()
     frame = pd.DataFrame(rows, columns=["name", "start", "ns", "process", "thread"])
     return frame.astype({"name": "str", "start": "int64", "ns": "int64", "process": "int64", "thread": "int64"})
@@ -213,7 +208,7 @@ def _coverage(found: list[ProcessSteps], activity: pd.DataFrame) -> list[str]:
             "count for the range in which they ran"
         )
     outside = [
-        kernels[(kernels["process"] == one.process) & ~_inside(kernels["made"].to_numpy(), one.steps.spans)]
+        kernels[(kernels["process"] == one.process) & ~in_steps(kernels["made"].to_numpy(), one.steps.spans)]
         for one in found
     ]
     launches = sum(map(len, outside))
@@ -223,8 +218,3 @@ def _coverage(found: list[ProcessSteps], activity: pd.DataFrame) -> list[str]:
             f"{launches:,} of {len(kernels):,} launches ({share:.1%} of GPU time) are in no step and are left out"
         )
     return lines
-
-
-def _inside(moments: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    at = np.searchsorted(spans[:, 0], moments, side="right") - 1
-    return np.asarray((at >= 0) & (moments < spans[np.maximum(at, 0), 1]))

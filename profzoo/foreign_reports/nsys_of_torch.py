@@ -4,6 +4,7 @@ Kernel tables, idle time by cause, what-if simulation and verdicts are made of s
 torch.profiler alone, which holds the same events, gives them all.
 """
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,16 +15,18 @@ import numpy as np
 from profzoo.foreign_reports.torch_canonical import NO_CALL
 from profzoo.io.scripts import read_json, write_json
 from profzoo.range_names import PARTS, STEP, make_nvtx_name
+from profzoo.tools.nsys import TOOL
 from profzoo.tools.nsys.export_columns import READ, TEXTS
 from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PUSH_POP
 from profzoo.tools.torch import host_calls, losses
 from profzoo.tools.torch import trace as torch_trace
 
-TOOL, COPY_TABLE, SET_TABLE = "nsys", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+COPY_TABLE, SET_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 # A process of some number; a trace of torch.profiler has one.
 PROCESS = 1 << 24
 # CUPTI's kinds of copies, by what stands in their names.
 KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "DtoD": 8, "HtoH": 9, "PtoP": 10}
+WORD, SPELLED_OUT = re.compile(r"\w+"), re.compile(r"(Host|Device|Array|Peer)-to-(Host|Device|Array|Peer)")
 GRIDS = {"gridX": "grid_x", "gridY": "grid_y", "gridZ": "grid_z", "blockX": "block_x", "blockY": "block_y",
          "blockZ": "block_z", "dynamicSharedMemory": "smem_bytes"}  # fmt: skip
 SAID = "no report of Nsight Systems: what stands under nsys is this trace of torch.profiler too"
@@ -94,12 +97,15 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
 
 
 def copy_kind(name: str) -> int:
-    """Return CUPTI's number of a copy's kind; 0 where the name does not tell it.
+    """Return CUPTI's number of a copy's kind, by its name under torch.profiler or nsys; 0 if the name does not tell it.
 
-    >>> copy_kind("Memcpy HtoD (Pageable -> Device)"), copy_kind("CopyHostToDevice")
-    (1, 0)
+    >>> copy_kind("Memcpy HtoD (Pageable -> Device)"), copy_kind("[CUDA memcpy Host-to-Device]")
+    (1, 1)
+    >>> copy_kind("[CUDA memcpy DtoH]"), copy_kind("CopyHostToDevice")
+    (2, 0)
     """
-    return next((number for kind, number in KINDS.items() if f" {kind} " in f"{name} "), 0)
+    short = SPELLED_OUT.sub(lambda found: f"{found[1][0]}to{found[2][0]}", name)
+    return next((KINDS[kind] for kind in WORD.findall(short) if kind in KINDS), 0)
 
 
 def _code(texts: Sequence[str], wanted: str) -> int:

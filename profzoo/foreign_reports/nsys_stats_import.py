@@ -11,17 +11,23 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.foreign_reports import sidecars
-from profzoo.foreign_reports.nsys_of_torch import create_tables, insert_rows
+from profzoo.foreign_reports.nsys_of_torch import (
+    COPY_TABLE,
+    PROCESS,
+    SET_TABLE,
+    copy_kind,
+    create_tables,
+    insert_rows,
+)
 from profzoo.foreign_reports.nsys_stats import AGAIN, TRACE, read_stats
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.tools.ncu.raw_page import function_name
+from profzoo.tools.nsys import TOOL
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys.launches import CONFIGURATION
 from profzoo.tools.nsys.trace import KERNEL_TABLE
 
-TOOL = "nsys"
-PROCESS = 1 << 24
 ONLY_SUMS = "it is a summary: neither steps, nor ranges, nor idle time, nor calls are known of it, only sums by kernel"
 COPY = ("[cuda memcpy", "[cuda memset")
 
@@ -103,25 +109,14 @@ def write_trace(path: str, sqlite: str) -> None:
         alike = dict.fromkeys(("mangledName", "demangledName", "shortName"), number)
         insert_rows(database, KERNEL_TABLE, _shared(kernels) | alike | sizes)
         sets = table["name"].str.lower().str.startswith("[cuda memset")
-        kinds = [_kind(name) for name in table.loc[copies & ~sets, "name"]]
-        insert_rows(database, "CUPTI_ACTIVITY_KIND_MEMCPY", _shared(table[copies & ~sets]) | {"copyKind": kinds})
-        insert_rows(database, "CUPTI_ACTIVITY_KIND_MEMSET", _shared(table[sets]))
+        kinds = [copy_kind(name) for name in table.loc[copies & ~sets, "name"]]
+        insert_rows(database, COPY_TABLE, _shared(table[copies & ~sets]) | {"copyKind": kinds})
+        insert_rows(database, SET_TABLE, _shared(table[sets]))
         database.commit()
 
 
 _SIZES = {"gridX": "grid_x", "gridY": "grid_y", "gridZ": "grid_z", "blockX": "block_x", "blockY": "block_y",
           "blockZ": "block_z", "registersPerThread": "registers"}  # fmt: skip
-
-
-def _kind(name: str) -> int:
-    """Return CUPTI's number of a copy's kind.
-
-    >>> _kind("[CUDA memcpy Host-to-Device]"), _kind("[CUDA memcpy DtoH]")
-    (1, 2)
-    """
-    text = name.lower()
-    ends = {("host-to-device", "htod"): 1, ("device-to-host", "dtoh"): 2, ("device-to-device", "dtod"): 8}
-    return next((number for words, number in ends.items() if any(word in text for word in words)), 0)
 
 
 def _shared(table: pd.DataFrame) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Writes what is known of an imported report: what the file is, its tool and GPU, its steps, and what is missing."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from profzoo.range_names import IMPORTED
+from profzoo.records import digests
 
-CHUNK = 1 << 20
 # Seconds since 1970 that a trace of torch.profiler can have begun at: from 2018 to 2100.
 EARLIEST_S, LATEST_S = 1_514_764_800, 4_102_444_800
 UNKNOWN_GPU = "unknown GPU"
@@ -18,12 +17,8 @@ UNKNOWN_GPU = "unknown GPU"
 
 def file_facts(path: str | Path, form: str) -> dict[str, Any]:
     """Return what a file is: its path as it was given, its size and digest, and its form in words."""
-    digest, size = hashlib.sha256(), 0
-    with Path(path).open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"file": str(path), "sha256": digest.hexdigest(), "bytes": size, "form": form}
+    size = digests.measure_size(Path(path))
+    return {"file": str(path), "sha256": digests.compute_digest(Path(path)), "bytes": size, "form": form}
 
 
 def cell_facts(model: str, steps: int) -> dict[str, Any]:
@@ -64,6 +59,18 @@ def report_facts(
         "step_ns": float(np.median(clock)),
         "imported": {"files": list(files), **steps},
     }
+
+
+def device_name(names: Mapping[str, Any], used: object) -> str:
+    """Return the name of a GPU as far as a report tells it.
+
+    names: of all GPUs, by what the report calls each. used: what it calls the one that ran most launches.
+
+    >>> device_name({"0": "", "1": "H100"}, "0"), device_name({}, "0")
+    ('H100', 'unknown GPU')
+    """
+    alike = {str(name) for name in names.values() if name}
+    return str(names.get(used) or "") or (alike.pop() if len(alike) == 1 else "") or UNKNOWN_GPU  # type: ignore[call-overload]
 
 
 def date_of(epoch_ns: int) -> str:

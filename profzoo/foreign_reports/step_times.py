@@ -1,4 +1,4 @@
-"""Computes how long each step of a foreign trace took, by the host's clock and by the GPU's."""
+"""Computes which moments are in a step of a foreign trace, and how long the GPU took for each step."""
 
 import numpy as np
 
@@ -25,3 +25,13 @@ def gpu_step_ns(steps: np.ndarray, launched: np.ndarray, ends: np.ndarray) -> np
         before = np.searchsorted(times, moments, side="left") - 1
         edges.append(np.maximum(moments, np.append(done, -(1 << 62))[before]))
     return edges[1] - edges[0]
+
+
+def in_steps(moments: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Return, per moment, whether it is in a step; spans: start and end of each in order, shape (steps, 2).
+
+    >>> in_steps(np.array([5, 10, 15, 25]), np.array([[0, 10], [20, 30]])).tolist()
+    [True, False, False, True]
+    """
+    at = np.searchsorted(spans[:, 0], moments, side="right") - 1
+    return np.asarray((at >= 0) & (moments < spans[np.maximum(at, 0), 1]))

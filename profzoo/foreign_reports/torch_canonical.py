@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.foreign_reports import torch_categories as categories
+from profzoo.foreign_reports.step_times import in_steps
 from profzoo.foreign_reports.torch_events import ForeignTrace, nanoseconds, scan_events, text_of
 from profzoo.foreign_reports.torch_steps import DividedTrace
 from profzoo.range_names import STEP, make_torch_name
@@ -156,16 +157,6 @@ def kept_events(found: ForeignTrace, divided: DividedTrace) -> set[int]:
         first, last = divided.steps.spans[0, 0], divided.steps.spans[-1, 1]
         inside |= ~called & (divided.made >= first) & (divided.made < last)
     return kept | set(launches["index"][inside].tolist())
-
-
-def in_steps(moments: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Return, per moment, whether it is in a step; spans: start and end of each in order, shape (steps, 2).
-
-    >>> in_steps(np.array([5, 10, 15, 25]), np.array([[0, 10], [20, 30]])).tolist()
-    [True, False, False, True]
-    """
-    at = np.searchsorted(spans[:, 0], moments, side="right") - 1
-    return np.asarray((at >= 0) & (moments < spans[np.maximum(at, 0), 1]))
 
 
 def _clean_arguments(given: Any) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from profzoo.foreign_reports.torch_canonical import TraceWriter, kept_events
 from profzoo.foreign_reports.torch_events import ForeignTrace, read_foreign_trace
 from profzoo.foreign_reports.torch_operators import tabulate_operators
 from profzoo.foreign_reports.torch_steps import DividedTrace, divide_trace
+from profzoo.io import chrome_trace
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.tools.torch import losses, trace
-
-GZIP = b"\x1f\x8b"
-TOOL = "torch"
+from profzoo.tools.torch import TOOL, losses, trace
 
 
 def main(
@@ -49,7 +47,7 @@ def _facts(path: str, model: str, found: ForeignTrace, divided: DividedTrace) ->
     steps = sidecars.step_facts(divided.steps.found_by, divided.wall_ns, gpu_ns)
     steps |= {"whole": divided.steps.whole, "ranges_from": sorted(set(divided.parts["found_by"]))}
     with Path(path).open("rb") as file:
-        packed = file.read(len(GZIP)) == GZIP
+        packed = file.read(len(chrome_trace.GZIP)) == chrome_trace.GZIP
     form = f"trace of torch.profiler, {'gzipped' if packed else 'plain'}"
     device = (_device_name(found, divided), "cuda") if divided.on_gpu else ("CPU", "cpu")
     facts = sidecars.report_facts(TOOL, model, device, steps, [sidecars.file_facts(path, form)])
@@ -66,9 +64,7 @@ def _device_name(found: ForeignTrace, divided: DividedTrace) -> str:
     properties = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     names = {str(one.get("id")): str(one.get("name") or "") for one in properties}
     used = divided.launches["device"].value_counts()
-    name = names.get(str(used.index[0]), "") if len(used) else ""
-    alike = set(names.values())
-    return name or (alike.pop() if len(alike) == 1 else "") or sidecars.UNKNOWN_GPU
+    return sidecars.device_name(names, str(used.index[0]) if len(used) else "")
 
 
 def _cuda_version(others: Mapping[str, Any]) -> str | None:

@@ -23,8 +23,9 @@ KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind 
 # Beginnings of the names of CUDA runtime and driver calls that launch kernels.
 LAUNCHING_KERNELS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
                      "cudaGraphLaunch", "cuGraphLaunch")  # fmt: skip
-# Event type of ranges in NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
-PUSH_POP = 59
+# Event types of ranges in NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export, and the SQL of a range's name.
+PUSH_POP, START_END = 59, 60
+RANGE_TEXT = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
 NO_WHOLE_STEP = (
     "holds no whole step of the window, so no values per step are known: raise nsys.duration, lower nsys.delay, and "
     "have nvtx among nsys.traces"
@@ -191,10 +192,9 @@ def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...
     """
     if "NVTX_EVENTS" not in tables:
         return []
-    text = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
     thread = sql_for_numbers(database, "NVTX_EVENTS", ["globalTid"])["globalTid"]
     return database.execute(
-        f"SELECT * FROM (SELECT {text} AS name, start, coalesce(end, start - 1) AS end, {thread} & {PROCESS} "
+        f"SELECT * FROM (SELECT {RANGE_TEXT} AS name, start, coalesce(end, start - 1) AS end, {thread} & {PROCESS} "
         f"FROM NVTX_EVENTS WHERE eventType = ?) WHERE name IN ({', '.join('?' * len(names))}) "
         "ORDER BY start, end, name",
         (PUSH_POP, *names),

@@ -10,14 +10,22 @@ import pandas as pd
 
 from profzoo.range_names import DOMAIN, PREFIX
 from profzoo.tools import user_ranges
+from profzoo.tools.nsys import TOOL as TOOL
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import launches_by_step
 from profzoo.tools.nsys.export_columns import existing_columns, sql_for_numbers
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, PUSH_POP, open_export, read_integers, read_window_steps
+from profzoo.tools.nsys.trace import (
+    CALL_TABLE,
+    PROCESS,
+    PUSH_POP,
+    RANGE_TEXT,
+    START_END,
+    open_export,
+    read_integers,
+    read_window_steps,
+)
 from profzoo.tools.user_ranges import NEVER, UserRanges
 
-TOOL = "nsys"
-START_END = 60
 # Event type by which an export names a domain.
 DOMAIN_NAMES = 75
 # Domains of libraries, which annotate every program that uses them.
@@ -77,12 +85,11 @@ def read_user_ranges(path: str | Path, whole_run: bool = False) -> TracedRanges 
 
 def _read_instances(database: sqlite3.Connection) -> pd.DataFrame:
     """Return all ranges but those of profzoo and of libraries, with the columns of user_ranges."""
-    text = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
     thread = sql_for_numbers(database, "NVTX_EVENTS", ["globalTid"])["globalTid"]
     # The declared columns do not have it, as older exports are without.
     domain = "coalesce(domainId, 0)" if "domainId" in existing_columns(database, "NVTX_EVENTS") else "0"
     rows = database.execute(
-        f"SELECT {text}, start, coalesce(end, start - 1), {thread}, {domain}, eventType FROM NVTX_EVENTS "
+        f"SELECT {RANGE_TEXT}, start, coalesce(end, start - 1), {thread}, {domain}, eventType FROM NVTX_EVENTS "
         f"WHERE eventType IN ({PUSH_POP}, {START_END})"
     ).fetchall()
     table = pd.DataFrame(rows, columns=["name", "start", "end", "thread", "domain", "kind"])
@@ -106,8 +113,7 @@ def _read_instances(database: sqlite3.Connection) -> pd.DataFrame:
 
 def _read_domains(database: sqlite3.Connection, domain: str) -> dict[int, str]:
     """Return the names of domains by number; domain: how SQL reads the number."""
-    named = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
-    rows = database.execute(f"SELECT {domain}, {named} FROM NVTX_EVENTS WHERE eventType = {DOMAIN_NAMES}")
+    rows = database.execute(f"SELECT {domain}, {RANGE_TEXT} FROM NVTX_EVENTS WHERE eventType = {DOMAIN_NAMES}")
     return {number: name for number, name in rows if name}
 
 

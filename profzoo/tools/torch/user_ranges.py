@@ -9,13 +9,13 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, STEP, make_torch_name
 from profzoo.tools import user_ranges
+from profzoo.tools.torch import TOOL as TOOL
 from profzoo.tools.torch import dictionary
 from profzoo.tools.torch.host_calls import launch_times, launching_calls
 from profzoo.tools.torch.nesting import MARK, classify_operators
 from profzoo.tools.torch.trace import Trace
 from profzoo.tools.user_ranges import NODES, UserRanges
 
-TOOL = "torch"
 # In the table of launches, there only where the program has such ranges.
 COLUMN = "user_range"
 # What torch opens by record_function in every program that uses the feature.
