@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import write_csv
+from profzoo.io.scripts import as_list, write_csv
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER, Joined
 from profzoo.op_costs.operators import COLUMNS as NEEDS
@@ -37,6 +38,18 @@ class Others:
     nsys: str = ""
     sidecar: str = ""
     peaks: str = ""
+
+
+def name_others(given: Mapping[str, Any], steps: int) -> Others:
+    """Return the files of other tools among a script's inputs; steps: of the window that ncu looked at."""
+    return Others(
+        census=given.get("census", ""),
+        steps=steps,
+        sets=as_list(given.get("sets", [])),
+        nsys=given.get("trace_database", ""),
+        sidecar=given.get("trace_database_sidecar", ""),
+        peaks=given.get("peaks", ""),
+    )
 
 
 def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Mapping[str, str]) -> None:

@@ -179,16 +179,9 @@ class CpuCellJudge:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""
         advice = verdict_rules.choose_advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
         cured = _number(advice.cured)
-        return Verdict(
-            level=CELL_LEVEL,
+        return replace(
+            self._about(rule, share, told),
             verdict=rule["verdict"],
-            metric=f"share of the step: {rule['share']}",
-            value=share.value,
-            threshold=rule["at_least"],
-            share=share.value,
-            share_low=share.least,
-            share_high=share.most,
-            evidence=told.evidence,
             function=told.function,
             cured=cured,
             gain=amdahl(share.value, cured),
@@ -204,6 +197,14 @@ class CpuCellJudge:
 
     def _undecided(self, rule: Rule, share: ShareInterval, told: _Evidence, why: str) -> Verdict:
         """Return an undecided verdict with advice on how to decide it."""
+        return replace(
+            self._about(rule, share, told),
+            potential=amdahl(share.most, _number(rule["cured"])),
+            next_step=f"{rule['verdict']}: between {share.least:.0%} and {share.most:.0%} of the step, {why}",
+        )
+
+    def _about(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
+        """Return what every verdict by a rule says of the share of the step, undecided and without advice."""
         return Verdict(
             level=CELL_LEVEL,
             verdict=UNDECIDED,
@@ -214,8 +215,7 @@ class CpuCellJudge:
             share_low=share.least,
             share_high=share.most,
             evidence=told.evidence,
-            potential=amdahl(share.most, _number(rule["cured"])),
-            next_step=f"{rule['verdict']}: between {share.least:.0%} and {share.most:.0%} of the step, {why}",
+            next_step="",
         )
 
     def _nothing(self) -> Verdict:
