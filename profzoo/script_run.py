@@ -1,6 +1,7 @@
 """Runs a script once, says what a step of it is, and prints the configuration that profiles it."""
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -17,11 +18,17 @@ from profzoo.script_harness import launcher
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
+# Steps that are timed, for a first look.
+WINDOW = 10
+
 
 def main(words: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options = parser.parse_args(words)
     command = shlex.join(options.command[1:] if options.command[:1] == ["--"] else options.command)
+    if not command:
+        parser.error("give the command of a script, such as -- python train.py")
     name = options.name or propose_name(command)
     given = {"command": command, "phase": options.phase, "step": options.step, "window": str(options.window)}
     given["warmup"] = str(options.warmup)
@@ -75,8 +82,10 @@ def configuration_lines(name: str, command: str, options: argparse.Namespace, fa
     phase = options.phase if trains else "inference"
     other = {"phase": phase} if phase != "train" else {}
     other |= {"step": options.step} if options.step != "auto" else {}
-    other |= {"warmup": options.warmup} if options.warmup != WARMUP else {}
-    settings = ", ".join([f"command: {_quoted(command)}", *(f"{key}: {value}" for key, value in other.items())])
+    other |= {"warmup": options.warmup} if options.warmup != _default_warmup() else {}
+    # A text in JSON is one in YAML.
+    written = json.dumps(command, ensure_ascii=False)
+    settings = ", ".join([f"command: {written}", *(f"{key}: {value}" for key, value in other.items())])
     return [
         "Put these lines into config/config.yaml, or into a file for --configfile:",
         f"  models: [{name}]",
@@ -89,13 +98,9 @@ def configuration_lines(name: str, command: str, options: argparse.Namespace, fa
     ]
 
 
-def _quoted(text: str) -> str:
-    """A text as YAML in double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-WARMUP, WINDOW = 3, 10
+def _default_warmup() -> int:
+    found: int = schema.cell_properties()["warmup"]["default"]
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="name of the script in results/; that of its file unless given")
     parser.add_argument("--phase", choices=("train", "inference"), default="train")
     parser.add_argument("--step", default="auto", help="auto, optimizer, module:NAME, range:NAME or dataloader")
-    parser.add_argument("--warmup", type=int, default=WARMUP, help="steps before the window")
+    parser.add_argument("--warmup", type=int, default=_default_warmup(), help="steps before the window")
     parser.add_argument("--window", type=int, default=WINDOW, help="steps that are timed")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command, as you type it")
     return parser

@@ -1,13 +1,18 @@
 """Attaches a session to a script's process, once torch has been imported."""
 
 import atexit
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profzoo.machine import gpu_turns
 from profzoo.script_harness import task as tasks
+
+if TYPE_CHECKING:
+    from profzoo.script_harness.session import Session
 
 # What the process imports of its own; without it nothing can be measured there.
 NEEDED = ("numpy", "nvtx")
@@ -41,25 +46,22 @@ def attach(path: str) -> None:
 
 def _find_packages(task: tasks.Task) -> None:
     """Import packages that the script's own environment lacks from where the workflow has them."""
-    import importlib
-    import importlib.util
-
     for name, folder in task.packages.items():
         if importlib.util.find_spec(name) is None:
             sys.modules["sitecustomize"].load_package(name, Path(folder))
 
 
-def _forget(session: object) -> None:
-    session.active = False  # type: ignore[attr-defined]
+def _forget(session: "Session") -> None:
+    session.active = False
 
 
-def _note_progress(task: tasks.Task, session: object) -> None:
+def _note_progress(task: tasks.Task, session: "Session") -> None:
     """Leave a note of what was seen when the process ends before its window does."""
     owner = os.getpid()
 
     def leave_note() -> None:
         if os.getpid() == owner and not (task.folder / tasks.RANK.format(owner)).exists():
-            progress = session.describe_progress()  # type: ignore[attr-defined]
+            progress = session.describe_progress()
             (task.folder / tasks.PROGRESS.format(owner)).write_text(json.dumps(progress))
 
     atexit.register(leave_note)

@@ -19,7 +19,7 @@ def watch_backward(session: Session) -> None:
 
         def call(tensors: Any, *given: Any, **named: Any) -> Any:
             result = inside(tensors, *given, **named)
-            if session.concerns():
+            if session.is_watching():
                 session.backward_ended(tensors[0] if isinstance(tensors, tuple | list) and tensors else tensors)
             return result
 
@@ -44,7 +44,7 @@ def watch_loaders(session: Session) -> None:
         inside = within_part(session, "data", original)
 
         def call(iterator: Any) -> Any:
-            if not session.concerns():
+            if not session.is_watching():
                 return original(iterator)
             session.batch_asked_for()
             batch = inside(iterator)
@@ -65,19 +65,20 @@ def watch_loaders(session: Session) -> None:
 
 def watch_transfers(session: Session) -> None:
     """Put copies of tensors to the GPU into the part `transfer`, unless another part makes them."""
+
+    def moving(original: Function) -> Function:
+        inside = within_part(session, "transfer", original)
+
+        def call(tensor: Tensor, *given: Any, **named: Any) -> Any:
+            # Most are of tensors on the GPU, within a network.
+            if session.parts.current or tensor.is_cuda or not session.networks.on_gpu:
+                return original(tensor, *given, **named)
+            return inside(tensor, *given, **named)
+
+        return call
+
     for name in ("to", "cuda"):
-        inside = within_part(session, "transfer", getattr(torch.Tensor, name))
-
-        def method(original: Function, inside: Function = inside) -> Function:
-            def call(tensor: Tensor, *given: Any, **named: Any) -> Any:
-                # Most are of tensors on the GPU, within a network.
-                if session.parts.current or tensor.is_cuda or not session.networks.on_gpu:
-                    return original(tensor, *given, **named)
-                return inside(tensor, *given, **named)
-
-            return call
-
-        wrap(torch.Tensor, name, method)
+        wrap(torch.Tensor, name, moving)
 
 
 def watch_autocast(session: Session) -> None:
@@ -85,7 +86,7 @@ def watch_autocast(session: Session) -> None:
 
     def enter(original: Function) -> Function:
         def call(context: Any) -> Any:
-            if session.concerns() and context._enabled:
+            if session.is_watching() and context._enabled:
                 session.observed.add(str(context.fast_dtype).removeprefix("torch."))
             return original(context)
 

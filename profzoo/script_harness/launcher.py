@@ -72,9 +72,9 @@ def split_command(command: str, model: str) -> list[str]:
 
 def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, str]:
     """Return the environment of the command, in which Python attaches profzoo when it starts."""
-    # Not the workflow's folder: `models`, `config` and `tests` there are names that scripts use.
     # Python puts the script's own folder on the path, which the workflow's jobs do without.
     given = {name: value for name, value in given.items() if name not in ISOLATING}
+    # Not the workflow's folder: `models`, `config` and `tests` there are names that scripts use.
     others = [path for path in given.get(PATHS, "").split(os.pathsep) if path and Path(path).resolve() != PROJECT]
     paths = [str(STARTUP), *others]
     hidden = {VISIBLE: ""} if device == "cpu" else {}
@@ -133,8 +133,8 @@ def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell:
         return f"the command {ended} in step {steps + 1} of {needed}, {seen}"
     if not steps:
         return (
-            f"no step was found until the command ended, {seen}: set `step` to module:NAME, range:NAME or dataloader, "
-            "which ends a step"
+            f"no step was found until the command ended, {seen}: say what ends a step by `step`, as module:NAME, "
+            "range:NAME or dataloader"
         )
     return (
         f"the command ended after {steps} steps, and warm-up and window take {warmup} + {needed - warmup}: lower "
@@ -144,8 +144,8 @@ def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell:
 
 def _describe_seen(note: Mapping[str, Any]) -> str:
     networks = ", ".join(note["networks"]) or "no network"
-    updates = f"{note['optimizer_steps']} steps of {note['optimizers']} optimizers"
-    return f"after {updates} and {note['calls']} calls of {networks}"
+    made = f"{note['optimizers']} optimizer{'' if note['optimizers'] == 1 else 's'}"
+    return f"after {note['optimizer_steps']} steps of {made} and {note['calls']} calls of {networks}"
 
 
 def _notes(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class NetworkWatcher:
 
     def _before_any(self, module: nn.Module, inputs: tuple[Any, ...]) -> Any:
         """Begin a network's call; of a module without parameters nothing is kept."""
-        if torch.compiler.is_compiling() or not self._session.concerns() or not self._is_network(module):
+        if torch.compiler.is_compiling() or not self._session.is_watching() or not self._is_network(module):
             return None
         if module not in self._seen:
             self._hook(module)
@@ -87,7 +87,7 @@ class NetworkWatcher:
     def _around_compiled(self, module: nn.Module, compiled: Function) -> Function:
         @functools.wraps(compiled)
         def call(*inputs: Any, **named: Any) -> Any:
-            if torch.compiler.is_compiling() or self._running or not self._session.concerns():
+            if torch.compiler.is_compiling() or self._running or not self._session.is_watching():
                 return compiled(*inputs, **named)
             if module not in self._seen:
                 self._seen[module] = True

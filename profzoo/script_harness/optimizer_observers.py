@@ -43,7 +43,7 @@ class OptimizerWatcher:
         @functools.wraps(step)
         def observed(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> Any:
             # Optimizers that wrap another, or call the step of the class that they are made of, step once.
-            if torch.compiler.is_compiling() or within or not session.concerns():
+            if torch.compiler.is_compiling() or within or not session.is_watching():
                 return step(optimizer, *given, **named)
             self._prepare(optimizer)
             within.append(optimizer)
@@ -76,7 +76,7 @@ def watch_scalers(session: Session) -> None:
         inside = within_part(session, "optimizer", original)
 
         def call(self: Any, optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> Any:
-            if not session.concerns() or not self.is_enabled():
+            if not session.is_watching() or not self.is_enabled():
                 return original(self, optimizer, *given, **named)
             session.scaling, session.scaled_steps = True, []
             try:
@@ -93,7 +93,7 @@ def watch_scalers(session: Session) -> None:
 
         def call(self: Any, *given: Any, **named: Any) -> Any:
             result = inside(self, *given, **named)
-            if session.concerns():
+            if session.is_watching():
                 session.end_scaled_steps()
             return result
 
@@ -101,7 +101,7 @@ def watch_scalers(session: Session) -> None:
 
     def scale(original: Function) -> Function:
         def call(self: Any, outputs: Any) -> Any:
-            if session.concerns() and isinstance(outputs, Tensor):
+            if session.is_watching() and isinstance(outputs, Tensor):
                 session.note_unscaled_loss(outputs)
             return original(self, outputs)
 

@@ -1,6 +1,5 @@
 """Applies a cell's settings to a script from outside; a setting at its default leaves the script as it is."""
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,10 +73,10 @@ class OutsideSettings:
             # What torch sets where an optimizer is made as a fused one: a gradient scaler then leaves the rest to it.
             optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 
-    def make_autocast(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        """Return the autocast context of the cell's precision, which changes nothing where none is asked for."""
+    def make_autocast(self, device: torch.device) -> torch.autocast | None:
+        """Return the autocast context of the cell's precision; None where no lower precision is asked for."""
         dtype = training_step.AUTOCAST.get(self.asked.get("precision", ""))
-        return torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+        return torch.autocast(device.type, dtype) if dtype else None
 
 
 def is_compiled(network: nn.Module) -> bool:

@@ -23,7 +23,7 @@ def watch_ranges(session: Session) -> None:
     def popping(original: Function) -> Function:
         def call(*given: Any, **named: Any) -> Any:
             result = original(*given, **named)
-            if stack and session.concerns():
+            if stack and session.is_watching():
                 session.range_ended(stack.pop())
             return result
 
@@ -32,7 +32,7 @@ def watch_ranges(session: Session) -> None:
     def leaving(original: Function) -> Function:
         def call(context: Any, *given: Any) -> Any:
             result = original(context, *given)
-            if session.concerns():
+            if session.is_watching():
                 # torch.profiler calls it name, the package nvtx message.
                 session.range_ended(str(getattr(context, "name", None) or getattr(context, "message", "")))
             return result

@@ -1,6 +1,5 @@
 """Follows a script through its steps: warm-up, then the window, which a recorder observes."""
 
-import contextlib
 import math
 import statistics
 import threading
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 # What happens in a step, counted to tell how regular steps are.
 BATCHES, FORWARDS, BACKWARDS, UPDATES = "batches", "forward calls", "backward passes", "optimizer steps"
-
-
 # Why a script was measured on the CPU where there is a GPU.
 LEFT_ALONE = "the script itself leaves the GPU alone"
 
@@ -45,7 +42,6 @@ class Session:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.settings = OutsideSettings(task.cell, task.defaults)
-        self._lowers = self.settings.asked.get("precision") in ("bf16", "fp16")
         self.finder = StepFinder(task.cell["step"])
         self.ranges = Ranges()
         self.parts = PartRanges(self.ranges)
@@ -62,7 +58,7 @@ class Session:
         self._in_step = False
         # Whether the step ends as soon as no part of it is open.
         self._due = False
-        self._autocast: contextlib.AbstractContextManager[Any] | None = None
+        self._autocast: torch.autocast | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
@@ -76,7 +72,7 @@ class Session:
         if not task.times_first:
             self.ranges.watch(*task.kinds_of_ranges)
 
-    def concerns(self) -> bool:
+    def is_watching(self) -> bool:
         """Whether what happens now is of the measured loop."""
         return self.active and self._thread in (None, threading.get_ident())
 
@@ -89,9 +85,9 @@ class Session:
         self._end_due_step()
         if not self.parts.enter(part):
             return False
-        if self._lowers and part in ("forward", "loss"):
-            self._autocast = self.settings.make_autocast(self.networks.device)
-            self._autocast.__enter__()
+        if part in ("forward", "loss") and (autocast := self.settings.make_autocast(self.networks.device)):
+            self._autocast = autocast
+            autocast.__enter__()
         return True
 
     def end_part(self) -> None:
@@ -155,13 +151,16 @@ class Session:
     def backward_ended(self, loss: Any) -> None:
         """Note that a backward pass has ended; loss: what it was called with."""
         self._counts[BACKWARDS] += 1
-        if not self._unscaled and isinstance(loss, Tensor) and loss.numel() == 1:
-            self._loss = loss.detach()
+        if not self._unscaled:
+            self._note_loss(loss)
 
     def note_unscaled_loss(self, loss: Tensor) -> None:
         """Note a loss before a gradient scaler multiplies it."""
         self._unscaled = True
-        if loss.numel() == 1:
+        self._note_loss(loss)
+
+    def _note_loss(self, loss: Any) -> None:
+        if isinstance(loss, Tensor) and loss.numel() == 1:
             self._loss = loss.detach()
 
     # Steps and the window.
@@ -179,7 +178,7 @@ class Session:
         self._close_step()
         if self.ended:
             # Somebody has caught what ended the script.
-            step_facts.leave_at_once()
+            step_facts.end_at_once()
         if self._memory:
             self._end_memory_step()
             return
@@ -237,7 +236,7 @@ class Session:
             self.active = False
             self.ended = False
             return
-        step_facts.leave()
+        step_facts.end_process()
 
     def _facts(self) -> dict[str, Any]:
         assert self._stages
@@ -269,8 +268,6 @@ class Session:
         """What was seen of the script, for the message where it ended before its window did."""
         return {
             "steps": self._steps,
-            "window": self._stages is not None,
-            "settled": self.finder.settled,
             "optimizers": self.finder.made,
             "optimizer_steps": self.finder.optimizer_steps,
             "calls": self.finder.calls,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from profzoo.script_harness.outside_settings import is_compiled
+
 if TYPE_CHECKING:
     from profzoo.cell.job_types import ScriptArithmetic
 
@@ -35,7 +37,7 @@ def describe_arithmetic(entered: Collection[str], networks: Iterable[nn.Module])
     tf32 = torch.backends.cuda.matmul.allow_tf32
     return {
         "precision": lowered[0] if lowered else "tf32" if tf32 else "fp32",
-        "compile": any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in networks),
+        "compile": any(map(is_compiled, networks)),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
     }
 
@@ -57,21 +59,21 @@ def imported_files() -> list[str]:
     return sorted(found)
 
 
-def leave() -> None:
+def end_process() -> None:
     """End the process after its window, as a script ends by itself.
 
     Raises:
         SystemExit: always, in the main thread.
     """
-    watchdog = threading.Timer(PATIENCE_S, leave_at_once)
+    watchdog = threading.Timer(PATIENCE_S, end_at_once)
     watchdog.daemon = True
     watchdog.start()
     if threading.current_thread() is not threading.main_thread():
-        leave_at_once()
+        end_at_once()
     raise SystemExit(0)
 
 
-def leave_at_once() -> None:
+def end_at_once() -> None:
     """End the process without running what is left of it."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -12,7 +12,7 @@ from typing import Any
 # Notes in the folder of a task: of the process that represents the cell, of each process that measured, and of each
 # that ended before its window did.
 FACTS, RANK, PROGRESS = "facts.json", "rank-{}.json", "progress-{}.json"
-# Of each process that an error ended (startup/sitecustomize.py).
+# Of each process that an error ended; startup/sitecustomize.py has it too, as it imports nothing of profzoo.
 ERROR = "error-{}.txt"
 # Made by the process that represents the cell.
 CLAIM = "claim"
@@ -23,8 +23,8 @@ class Task:
     """What to measure.
 
     cell: resolved settings. defaults: of each setting that can be applied, the value that leaves a script as it is.
-    folder: for notes.
-    files: what to write, by name: `steps`, `trace`, `operators`. at_least_s: how long the window lasts at the least.
+    folder: for notes. files: what to write, by name: `steps`, `memory`, `trace`, `operators`. at_least_s: how long the
+    window lasts at the least.
     packages: folders of packages that the script's own environment may lack, by name.
     """
 

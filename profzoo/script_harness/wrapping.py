@@ -29,7 +29,7 @@ def within_part(session: Session, part: str, function: Function) -> Function:
     """Wrap a function so that its call is in a part of the step."""
 
     def call(*given: Any, **named: Any) -> Any:
-        if not session.concerns() or not session.begin_part(part):
+        if not session.is_watching() or not session.begin_part(part):
             return function(*given, **named)
         try:
             return function(*given, **named)

@@ -146,7 +146,7 @@ def test_memory_of_a_step_more_is_by_purpose(found: Mapping[str, Any]) -> None:
     [
         ("crash", "mine train: the script failed in step 5 with ValueError: the fifth wheel came off"),
         ("short", "mine train: the command ended after 9 steps, and warm-up and window take 3 + 50: lower warmup"),
-        ("never steps", "mine train: no step was found until the command ended, after 0 steps of 1 optimizers"),
+        ("never steps", "mine train: no step was found until the command ended, after 0 steps of 1 optimizer and"),
     ],
 )
 def test_a_script_without_a_window_says_why(found: Mapping[str, Any], name: str, said: str) -> None:
@@ -187,6 +187,14 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
 def test_a_program_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
     done = start(f"python {SCRIPTS / 'no_torch.py'}", "window=5", tmp_path)
     assert done.returncode == 2 and "mine train: the command ended before any of its Python processes" in done.stderr
+
+
+def test_an_error_before_torch_is_imported_is_told(tmp_path: Path) -> None:
+    """The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it."""
+    (tmp_path / "early.py").write_text("raise ValueError('too early')\n")
+    done = start("python early.py", "window=5", tmp_path)
+    assert done.returncode == 2
+    assert "mine train: the script failed in step 1 with ValueError: too early (early.py:1)" in done.stderr
 
 
 def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
