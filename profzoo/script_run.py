@@ -54,7 +54,7 @@ def propose_name(command: str) -> str:
     """
     found = [word for word in shlex.split(command) if word.endswith(".py")]
     name = re.sub(r"[^A-Za-z0-9_-]", "_", Path(found[0]).stem) if found else "script"
-    usable = schema.is_name(name, "model") and not (programs.registry.ZOO / f"{name}.py").exists()
+    usable = schema.is_name(name, "model") and not programs.is_taken(name)
     return name if usable else f"my_{name}"
 
 

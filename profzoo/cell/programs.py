@@ -43,7 +43,7 @@ def describe_script(name: str, changes: GivenSettings) -> registry.Model:
     """
     if not schema.is_name(name, "model"):
         raise ConfigError(f"settings holds {name!r}, which is no name: {schema.describe_form('model')}")
-    if (registry.ZOO / f"{name}.py").exists():
+    if is_taken(name):
         raise ConfigError(
             f"settings.{name}.command: the zoo has a model {name}, and results of both would lie in one folder: give "
             f"the script another name, such as my_{name}"
@@ -61,6 +61,11 @@ def describe_script(name: str, changes: GivenSettings) -> registry.Model:
         name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
         {"trimmed": phases, "reference": phases}, files, given["command"],
     )  # fmt: skip
+
+
+def is_taken(name: str) -> bool:
+    """Whether the zoo has a model of this name, so that a script cannot bear it."""
+    return (registry.ZOO / f"{name}.py").exists()
 
 
 def scripts_of(command: str) -> list[str]:
