@@ -184,6 +184,16 @@ class Project:
             yield mirror
 
 
+def use_nsys(project: Project, folder: Path) -> None:
+    """Give a copy the real nsys of a folder, with the package nvtx that it can read, and no other program."""
+    tools = project.root.parent / "tools"
+    tools.mkdir()
+    (tools / "nsys").symlink_to(folder / "nsys")
+    project.path = (tools,)
+    if (folder.parent / "python").is_dir():
+        project.variables = {"PYTHONPATH": str(folder.parent / "python")}
+
+
 def copy(root: Path, config: str = TINY) -> Project:
     """A copy of the checkout's sources at root, with nothing made yet."""
     root.mkdir(parents=True)

@@ -21,7 +21,7 @@ from profzoo.tools.nsys import stats
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
 from tests.columns import undescribed
-from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
+from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said, use_nsys
 
 CELL = "results/lstm/train"
 STEPS = 2
@@ -60,12 +60,7 @@ def nsys_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
     assert NSYS
     root = tmp_path_factory.mktemp("nsys") / "project"
     project = copy(root, TINY.replace("nsys: {window: 2}", f"nsys: {{window: {STEPS}}}"))
-    tools = root.parent / "tools"
-    tools.mkdir()
-    (tools / "nsys").symlink_to(NSYS / "nsys")
-    project.path = (tools,)
-    if (NSYS.parent / "python").is_dir():
-        project.variables = {"PYTHONPATH": str(NSYS.parent / "python")}
+    use_nsys(project, NSYS)
     return Built(project, f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv")
 
 

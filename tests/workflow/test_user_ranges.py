@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.tables import schemas
-from tests.workflow.project import Project, copy
+from tests.workflow.project import Project, copy, use_nsys
 from tests.workflow.test_nsys import NSYS, pytestmark  # noqa: F401
 
 SCRIPT = """\
@@ -52,12 +52,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = copy(root, CONFIGURATION)
     (root / "own").mkdir()
     (root / "own" / "train.py").write_text(SCRIPT)
-    tools = root.parent / "tools"
-    tools.mkdir()
-    (tools / "nsys").symlink_to(NSYS / "nsys")
-    project.path = (tools,)
-    if (NSYS.parent / "python").is_dir():
-        project.variables = {"PYTHONPATH": str(NSYS.parent / "python")}
+    use_nsys(project, NSYS)
     project.snakemake("results/report.html")
     return project
 
