@@ -97,7 +97,10 @@ def _read_instances(database: sqlite3.Connection) -> pd.DataFrame:
     ours = [DOMAIN, *LIBRARIES]
     theirs = table["name"].notna() & ~table["domain"].isin([one for one, name in domains.items() if name in ours])
     table = table[theirs & ~table["name"].astype("str").str.fullmatch(OTHERS)]
-    ends = [f"{AT}{domains[number]}" if number in domains else "" for number in table["domain"]]
+    # With a type of its own, as pandas takes an empty list for numbers, which it cannot append to strings of pyarrow.
+    ends = pd.Series(
+        [f"{AT}{domains[number]}" if number in domains else "" for number in table["domain"]], table.index, dtype="str"
+    )
     return pd.DataFrame(
         {
             "name": table["name"].astype("str") + ends,
