@@ -54,11 +54,31 @@ def _server() -> subprocess.Popen[str]:
 def _scripts() -> str:
     """What stands for Python in commands that run scripts."""
     # Here, as the process that forks imports this module.
-    from tests.workflow import forked_scripts
+    from tests.workflow import fork_server
 
-    process, path = forked_scripts.start()
+    left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process, path = fork_server.start(fork_server.SCRIPTS, left | one_thread)
     atexit.register(_end, process)
-    return forked_scripts.command(path)
+    return f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')} {path}"
+
+
+def cells(variables: Mapping[str, str]) -> str:
+    """Where a process listens that forks for cells in such an environment."""
+    # Here, as the process that forks imports this module.
+    from tests.workflow import fork_server
+
+    return _cells(tuple(sorted(fork_server.read_once(variables).items())))
+
+
+@cache
+def _cells(variables: tuple[tuple[str, str], ...]) -> str:
+    from tests.workflow import fork_server
+
+    left = {name: value for name, value in os.environ.items() if not fork_server.read_once({name: value})}
+    process, path = fork_server.start(fork_server.CELLS, {**left, **dict(variables), "CUDA_VISIBLE_DEVICES": ""})
+    atexit.register(_end, process)
+    return path
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from profzoo import import_graph, import_statements
-from profzoo.collect import environment
+from profzoo.collect import environment, job_environment
 from tests.workflow import forked
 
 CHECKOUT = Path(__file__).parents[2]
@@ -59,12 +59,14 @@ class Project:
     """A copy of the project; path: folders on PATH before the others, which hold no profiler.
 
     recording: results of a real run, which its cells take over instead of running, where there is one.
+    forks_cells: whether cells run in forks of a process that has imported torch, not for tests of how processes end.
     """
 
     root: Path
     path: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     recording: Path | None = None
+    forks_cells: bool = True
 
     def snakemake(self, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
         """Run snakemake with the tiny configuration; ok: whether it must succeed."""
@@ -125,23 +127,29 @@ class Project:
         standin = STANDINS / "gpu" if STANDINS in self.path else None
         if self.recording:
             standin = self._standin(home, found.pop("PYTHON_PAUSE", ""))
+        folders = [self._forks(home, found)] if self.forks_cells else []
         if standin:
-            found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(standin), found.get("PYTHONPATH")]))
-        return found
+            folders.append(standin)
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [*map(str, folders), found.get("PYTHONPATH")]))
+        return found if found["PYTHONPATH"] else {key: found[key] for key in found if key != "PYTHONPATH"}
+
+    def _forks(self, home: Path, variables: Mapping[str, str]) -> Path:
+        """The folder of what has cells forked, told by which process by a file beside it."""
+        # As a job starts its cell.
+        gpus = 1 if STANDINS in self.path else 0
+        started = {"LC_ALL": "C", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        started |= job_environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
+        told = {"socket": forked.cells({**variables, **started}), "client": str(Path(forked.__file__).parent)}
+        return _written(
+            home / "forked", (STANDINS / "forked" / "sitecustomize.py").read_text(), "server.json", json.dumps(told)
+        )
 
     def _standin(self, home: Path, pause: str) -> Path:
         """The folder of a stand-in for cells that leaves what was recorded, told how by a file beside it."""
-        folder = home / "recorded"
-        folder.mkdir(exist_ok=True)
         told = json.dumps({"results": str(self.recording), "pause": pause})
-        for name, text in {
-            "sitecustomize.py": (STANDINS / "recorded" / "sitecustomize.py").read_text(),
-            "recording.json": told,
-        }.items():
-            # A job may be reading it.
-            (folder / f"{name}.new").write_text(text)
-            (folder / f"{name}.new").replace(folder / name)
-        return folder
+        return _written(
+            home / "recorded", (STANDINS / "recorded" / "sitecustomize.py").read_text(), "recording.json", told
+        )
 
     def files(self, under: str = "results") -> set[str]:
         """The files under results/, by their paths from there; logs, benchmarks and records left out."""
@@ -182,6 +190,16 @@ class Project:
                     if file.name not in PROFILERS:
                         (mirror / file.name).symlink_to(file)
             yield mirror
+
+
+def _written(folder: Path, module: str, name: str, told: str) -> Path:
+    """A folder for PYTHONPATH with a module that Python runs as it starts, and what this is told."""
+    folder.mkdir(exist_ok=True)
+    for file, text in {"sitecustomize.py": module, name: told}.items():
+        # A job may be reading it.
+        (folder / f"{file}.new").write_text(text)
+        (folder / f"{file}.new").replace(folder / file)
+    return folder
 
 
 def use_nsys(project: Project, folder: Path) -> None:

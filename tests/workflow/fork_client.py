@@ -1,0 +1,47 @@
+"""Stands for a program where it was started, while a process of `fork_server.py` runs it: `SOCKET SCRIPT`."""
+
+import marshal
+import os
+import signal
+import socket
+import sys
+
+NUMBER = 8
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def ask(path: str, words: list[str], numbers: list[int]) -> None:
+    """Have the process that listens there run a program in place of this one, and end as it does.
+
+    Returns only if that process refuses, as the program's environment is another than its own.
+
+    Args:
+        path: where the process listens.
+        words: the program's command line.
+        numbers: open files that it gets.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(f"\0{path}")
+        os.umask(mask := os.umask(0))
+        # Without pathlib, which takes longer to import than all of this.
+        folder = os.getcwd()  # noqa: PTH109
+        request = marshal.dumps((words, folder, dict(os.environ), mask, numbers))
+        socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
+        server.sendall(request)
+        if not (running := int.from_bytes(server.recv(NUMBER), "big")):
+            return
+        for number in FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda got, _: os.kill(running, got))
+        answer = server.recv(NUMBER)
+    # It never answers where it was killed itself.
+    code = int.from_bytes(answer, "big", signed=True) if answer else 1
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    ask(sys.argv[1], [sys.orig_argv[0], sys.argv[2]], [0, 1, 2])
+    os.execv(sys.orig_argv[0], [sys.orig_argv[0], sys.argv[2]])
