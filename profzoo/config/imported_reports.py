@@ -1,4 +1,4 @@
-"""Check the reports that the configuration imports, and read those that the command line names."""
+"""Check the imported reports in the configuration, and read reports named on the command line."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from profzoo import schema
 from profzoo.errors import ConfigError, suggest_nearest
 
-# The tools whose reports are imported, in the order in which they tell the steps' times.
+# The tools whose reports can be imported; step times come from the first one that has them.
 TOOLS = ("nsys", "torch", "ncu")
 NAME = "name"
 
@@ -26,7 +26,7 @@ def check_reports(imported: Mapping[str, Mapping[str, Any]], models: Collection[
     """Check the names of all entries of `imported`.
 
     Raises:
-        ConfigError: a name is that of a model, or an entry names no file.
+        ConfigError: a name belongs to a model already, or an entry names no file.
     """
     for name, entry in imported.items():
         if name in models:
@@ -36,10 +36,12 @@ def check_reports(imported: Mapping[str, Mapping[str, Any]], models: Collection[
 
 
 def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str], results: Path) -> None:
-    """Check that the files of these imported models are there, unless they were imported before.
+    """Check that the reports of these imported models exist, except those that were imported before.
+
+    results: the results folder.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: a report is missing or is a folder.
     """
     for name in names:
         for tool, files in files_of(imported[name]).items():
@@ -53,13 +55,13 @@ def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str],
 
 
 def take_words(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in which words of `snakemake import` have become an entry of `imported`.
+    """Return the configuration with an entry in `imported` for the words of `snakemake import`.
 
-    These are `torch`, `nsys` and `ncu` with files in the place of settings, `step`, and `name`, by default that of the
-    first file. Without such words the configuration stays as it is.
+    The words are `torch`, `nsys` and `ncu` with files instead of settings, `step`, and `name`. The default name is
+    derived from the first file. Without words for files the configuration is returned unchanged.
 
     Raises:
-        ConfigError: no name can be made of the file's.
+        ConfigError: the name is not a valid name of a model.
 
     >>> take_words({"torch": "runs/rank0.json.gz", "gpu": "h100"})
     {'gpu': 'h100', 'imported': {'rank0': {'torch': 'runs/rank0.json.gz'}}, 'models': ['rank0']}
@@ -77,7 +79,7 @@ def take_words(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_of(file: str) -> str:
-    """Return a name made of a file's.
+    """Derive a model's name from the name of a file.
 
     >>> _name_of("runs/rank-0.Apr_03.pt.trace.json.gz"), _name_of("2024.nsys-rep")
     ('rank-0', 'run_2024')
