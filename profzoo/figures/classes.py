@@ -20,7 +20,8 @@ CAPTION = (
 def draw(kernels: pd.DataFrame) -> Figure:
     """Draw one bar per cell, training left of inference, with the models that take the most time on top.
 
-    kernels: the table `kernels`, one row per cell, launch configuration and range; columns used: model, phase, class, total_ns.
+    kernels: the table `kernels`, one row per cell, launch configuration and range; columns used: model, phase, class,
+    total_ns.
     """
     plots.set_style()
     if kernels["total_ns"].sum() == 0:
