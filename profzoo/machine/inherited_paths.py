@@ -19,9 +19,9 @@ NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 def make_importable(folder: str) -> None:
     """Put the folder and the current folder on PYTHONPATH for all processes that this process starts.
 
-    Files in these folders do not replace modules of Python: a file called `profile.py` must not hide Python's `profile`.
-    PYTHONPATH comes before Python's own modules, so it gets folders of links without such files. PYTHONSAFEPATH keeps
-    `python -m` from putting the current folder first.
+    A file called `profile.py` in these folders must not hide Python's own module `profile`. PYTHONPATH comes before
+    Python's own modules, so it gets folders of links without such files. PYTHONSAFEPATH keeps `python -m` from putting
+    the current folder first.
     """
     own = [str(shield_folder(Path(one))) for one in (folder, Path.cwd())]
     paths = [*own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -82,8 +82,8 @@ def is_gone(owner: Owner, folder: Path) -> bool:
     if is_on_this_host(owner):
         # This kernel knows its own locks, and its processes as far as this process may see them.
         return not _works_here(owner) if free else _ended(owner)
-    # On the same machine, the kernel has restarted since, or the folder is a copy. On another machine, the file system
-    # may not share locks between hosts, so only a local file system proves that the owner is gone.
+    # An owner of this machine is gone, because the machine has restarted since. For an owner of another machine, only a
+    # local file system proves that: others may keep locks that this host cannot see.
     return (bool(owner.machine) and _here(owner)) or _kind(folder) in LOCAL
 
 
