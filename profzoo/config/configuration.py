@@ -177,7 +177,7 @@ def select_cells(config: Config, planned: bool = False) -> list[tuple[str, str]]
         chosen += found
     if not chosen:
         raise ConfigError(
-            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} is no cell"
+            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} selects no cell"
         )
     return chosen
 

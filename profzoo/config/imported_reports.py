@@ -30,7 +30,7 @@ def check_reports(imported: Mapping[str, Mapping[str, Any]], models: Collection[
     """
     for name, entry in imported.items():
         if name in models:
-            raise ConfigError(f"imported.{name}: there is a model of this name: give the report another one")
+            raise ConfigError(f"imported.{name}: a model has this name already: give the report another one")
         if not files_of(entry):
             raise ConfigError(f"imported.{name} names no report: give torch, nsys or ncu")
 
@@ -50,7 +50,7 @@ def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str],
                 if path.is_file() or (not path.exists() and any((results / name).glob("imported.*.json"))):
                     continue
                 near = [one.name for one in path.parent.glob("*")] if path.parent.is_dir() else []
-                what = "is a folder" if path.is_dir() else f"is not there; {suggest_nearest(path.name, near)}"
+                what = "is a folder" if path.is_dir() else f"does not exist; {suggest_nearest(path.name, near)}"
                 raise ConfigError(f"imported.{name}.{tool} = '{file}': the file {what}")
 
 
@@ -74,7 +74,9 @@ def take_words(given: Mapping[str, Any]) -> dict[str, Any]:
     first = next(iter(files_of(entry).values()))[0].partition(",")[0]
     name = str(given.get(NAME) or _name_of(first))
     if not schema.is_name(name, "model"):
-        raise ConfigError(f"import: {name!r} is no name of a model, {schema.describe_form('model')}: give name=run1")
+        raise ConfigError(
+            f"import: {name!r} is no valid name of a model ({schema.describe_form('model')}): give name=run1"
+        )
     return rest | {"imported": {name: entry}, "models": [name]}
 
 

@@ -31,8 +31,8 @@ def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
         other = known.setdefault(_fold_name(name), name)
         if other != name:
             raise ConfigError(
-                f"{kind} '{other}' and '{name}' differ only in case, and on a disk that ignores case "
-                f"results of one would be taken for the other's: rename one of them, {where}"
+                f"{kind} '{other}' and '{name}' differ only in case: on a disk that ignores case their results would "
+                f"be mixed up. Rename one of them, {where}"
             )
 
 

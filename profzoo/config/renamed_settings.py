@@ -34,7 +34,7 @@ def rename_settings(given: GivenSettings) -> dict[str, Any]:
         part = _section(config, old)
         if new[-1] in part:
             raise ConfigError(
-                f"{_dotted(old)} and {_dotted(new)} are one setting: leave out {_dotted(old)}, its former name"
+                f"{_dotted(old)} and {_dotted(new)} are the same setting: leave out {_dotted(old)}, its former name"
             )
         part[new[-1]] = part.pop(old[-1])
     return config

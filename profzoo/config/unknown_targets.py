@@ -71,7 +71,7 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
             continue
         name = path.removeprefix(folder).removesuffix(".json").removesuffix(".csv")
         if not schema.is_name(name):
-            raise ConfigError(f"target '{word}': the gpu {name!r} bears no name: {schema.describe_form()}")
+            raise ConfigError(f"target '{word}': {name!r} is no valid name of a GPU: {schema.describe_form()}")
 
 
 def _check_model(where: str, folder: str, config: Config) -> None:
