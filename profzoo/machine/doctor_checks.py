@@ -21,8 +21,8 @@ ON_GPU = (
     ),
     (
         r"device-side assert",
-        "most often an index out of range, as of an embedding or of a loss's classes: the log names the kernel, and "
-        "device=cpu the line",
+        "most often an index out of range, for example of an embedding or of a loss's classes: the log names the "
+        "kernel, and a run with device=cpu names the line",
     ),
 )
 

@@ -83,7 +83,7 @@ def use_own_python() -> None:
         return
     if not (found and sys.prefix == sys.base_prefix and Path(found).samefile(sys.executable)):
         raise ConfigError(
-            f"snakemake runs by {sys.executable}, which is not the `python` that jobs would find "
+            f"snakemake runs under {sys.executable}, which is not the `python` on PATH that jobs run "
             f"({found or 'there is none'}): run it in a virtual environment, such as that of `make env`"
         )
 
