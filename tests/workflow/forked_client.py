@@ -7,17 +7,17 @@ import sys
 
 
 def ask(path: str, script: str) -> None:
-    """Have the process that listens there run the script in place of this one, and end as it does."""
+    """Let the process that listens at the socket run the script, and end with its exit code."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(f"\0{path}")
         os.umask(mask := os.umask(0))
-        # Without pathlib, which takes longer to import than all of this.
+        # pathlib is avoided, because its import takes longer than this whole script.
         folder = os.getcwd()  # noqa: PTH109
         request = marshal.dumps(([sys.orig_argv[0], script], folder, dict(os.environ), mask))
         socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
         server.sendall(request)
         answer = server.recv(8)
-    # It never answers where it was killed itself.
+    # There is no answer if that process was killed.
     code = int.from_bytes(answer, "big", signed=True) if answer else 1
     if code < 0:
         os.kill(os.getpid(), -code)

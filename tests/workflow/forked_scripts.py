@@ -21,19 +21,19 @@ from contextlib import suppress
 from pathlib import Path
 
 CLIENT = Path(__file__).with_name("forked_client.py")
-# What scripts import, beside the project's code.
+# Modules that scripts import, besides the project's code.
 IMPORTED = ("snakemake.script", "pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg",
             "matplotlib.backends.backend_svg", "jinja2", "jsonschema", "yaml")  # fmt: skip
 
 
 def command(path: str) -> str:
-    """What stands in a shell command for Python that runs a script; path: where the process listens."""
+    """Return the words that replace Python in a command that runs a script; path: socket of the process."""
     return f"{sys.executable} -I -S {CLIENT} {path}"
 
 
 def start() -> tuple[subprocess.Popen[bytes], str]:
-    """Start the process that forks, which ends with this one; with where it listens."""
-    # No file, which would stay where this process is killed.
+    """Start the process that forks, which ends with this one; return it and its socket."""
+    # An abstract socket, because a file would remain if this process is killed.
     path = f"profzoo-scripts-{secrets.token_hex(8)}"
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -45,7 +45,7 @@ def start() -> tuple[subprocess.Popen[bytes], str]:
 
 
 def serve(path: str) -> None:
-    """Run a script for each request; returns in the processes that are to run one."""
+    """Run a script for each request; returns only in the forked processes that run one."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{path}")
         listener.listen(16)
@@ -53,7 +53,7 @@ def serve(path: str) -> None:
         while True:
             ready, _, _ = select.select([listener, 0], [], [])
             if listener not in ready:
-                # Nobody can ask any more.
+                # No process can send a request any more.
                 sys.exit()
             connection, _ = listener.accept()
             if not os.fork():
@@ -66,7 +66,7 @@ def serve(path: str) -> None:
 
 
 def attend(connection: socket.socket) -> None:
-    """Become what was asked for in a process of its own, and answer with its exit code from this one."""
+    """Fork a process for a request, and answer with its exit code."""
     size, files, _, _ = socket.recv_fds(connection, 8, 3)
     with connection.makefile("rb") as stream:
         words, folder, environment, mask = marshal.loads(stream.read(int.from_bytes(size, "big")))
@@ -77,7 +77,7 @@ def attend(connection: socket.socket) -> None:
     ended = os.pidfd_open(child)
     ready, _, _ = select.select([connection, ended], [], [])
     if ended not in ready:
-        # Who asked was killed.
+        # The process that sent the request was killed.
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if ended in ready:
@@ -86,7 +86,7 @@ def attend(connection: socket.socket) -> None:
 
 
 def become(words: list[str], folder: str, environment: dict[str, str], mask: int, files: list[int]) -> None:
-    """Turn this process into one that was started so."""
+    """Turn this process into the one that a request describes."""
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -103,7 +103,7 @@ def become(words: list[str], folder: str, environment: dict[str, str], mask: int
 if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
-    # For processes to share its memory.
+    # Without garbage collection, forks share this memory.
     gc.freeze()
     serve(sys.argv[1])
     script = sys.argv[0]
@@ -115,7 +115,7 @@ if __name__ == "__main__":
         code = ended.code or 0
     else:
         code = 0
-    # Clearing what is shared would copy all of it first.
+    # A normal exit would clear shared memory, and so copy all of it first.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
