@@ -1,13 +1,13 @@
-# Wraps what a newcomer types first; after `. .venv/bin/activate` plain snakemake is all one needs.
+# The first commands of a new user. After `. .venv/bin/activate`, snakemake alone is enough.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Half as many again as there are cores: tests wait for what they start.
+# 1.5 test processes per core, because tests often wait for the programs that they start.
 WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
-# Snakemake starts the python that it finds on PATH.
+# Snakemake starts the `python` that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
-# Each of the tests' processes would compile all of them.
+# Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: env demo test faults mutants lint format docs lock
@@ -22,23 +22,23 @@ $(READY): requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	touch $@
 
-demo: $(READY)  ## profile three models with torch.profiler on what this machine has
+demo: $(READY)  ## profile three models with torch.profiler, on the GPU or CPU of this machine
 	snakemake report --configfile config/quickstart.yaml
 	@echo "report:  $(CURDIR)/results/report.html"
 	@echo "figures: $(CURDIR)/results/figures/"
 	@echo "next:    . $(VENV)/bin/activate, and then lines of README.md with --configfile config/quickstart.yaml"
 
-test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
+test: $(READY)  ## run the tests; ARGS='-k lstm' selects some
 	python -m pytest -n $(WORKERS) $(ARGS)
 
-faults: $(READY)  ## what breaks on purpose and takes minutes to; then faults drawn by SEED for MINUTES (KINDS=kill,power)
+faults: $(READY)  ## run fault tests that take minutes; then, for MINUTES, faults drawn by SEED (KINDS=kill,power)
 	python -m pytest -n auto -m faults $(ARGS)
 	python -m tests.faults.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS))
 
-mutants: $(READY)  ## plants COUNT mistakes drawn by SEED in the code that derives numbers; prints those no test notices
+mutants: $(READY)  ## plant COUNT mistakes drawn by SEED in code that derives numbers; print those that no test finds
 	python -m tests.mutation.run --count $(or $(COUNT),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: $(READY)  ## formatting, lint and types, as CI runs them
+lint: $(READY)  ## check formatting, lint and types, as CI does
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow
@@ -50,13 +50,13 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md, types of settings
+docs: $(READY)  ## generate config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md and the types of settings
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/zoo.md
 	python -m profzoo.document.sets docs/sections.md
 	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/columns.md
 
-lock: $(READY)  ## requirements.lock from pyproject.toml
+lock: $(READY)  ## write requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \
 	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock

@@ -1,4 +1,4 @@
-"""Opens a page in Chromium, without a network: what a reader does there, what it shows then, what the console says."""
+"""Opens a page in Chromium without a network, runs a reader's actions, and returns the content and the console."""
 
 import base64
 import hashlib
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# None also where a copy of the checkout runs tests again that its own suite runs in a browser.
+# A copy of the checkout hides the browser, because the checkout's own tests already use it.
 HIDDEN = "PROFZOO_TESTS_WITHOUT_BROWSER"
 BROWSER = None if HIDDEN in os.environ else next(filter(None, map(shutil.which, NAMES)), None)
-# The rules of accessibility that are checked in a page: axe-core's script.
+# Script of axe-core, which checks rules of accessibility in a page.
 AXE = os.environ.get("PROFZOO_AXE")
 needed = pytest.mark.skipif(not BROWSER, reason="no Chromium on this machine to open the report in")
-# Before the page's policy, which is about what follows it.
+# This script is before the page's policy, which applies to everything after it.
 ERRORS = """
 <script>
 window.failures = [];
@@ -45,14 +45,14 @@ addEventListener("load", async () => {
 
 
 def with_script(page: str, script: str, before: str) -> str:
-    """The page with another script, which its policy is told of as of its own; before: what it stands in front of."""
+    """Return the page with a further script, which its policy allows like its own; before: the text that follows it."""
     known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = page.replace("script-src 'sha256-", f"script-src 'sha256-{known}' 'sha256-", 1)
     return f"<script>{script}</script>{before}".join(allowed.rsplit(before, 1))
 
 
 def command(folder: Path, width: int = 1280, height: int = 900) -> list[str]:
-    """A headless browser that reaches no network."""
+    """Return the command of a headless browser without a network."""
     return [
         str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
         f"--window-size={width},{height}", f"--user-data-dir={folder / 'browser'}", "--proxy-server=127.0.0.1:9",
@@ -63,9 +63,9 @@ def command(folder: Path, width: int = 1280, height: int = 900) -> list[str]:
 def opened(
     page: Path, folder: Path, reader: str, at: str = "", width: int = 1280, more: Sequence[str] = ()
 ) -> tuple[dict[str, Any], str]:
-    """What a reader puts into `seen`, and what the browser says on its console.
+    """Open a page; return the values that the reader puts into `seen`, and the browser's console output.
 
-    reader: statements of JavaScript, which may await; at: the address' part behind #; more: words of its command.
+    reader: JavaScript statements, which may await; at: part of the address after #; more: words of the command.
     """
     copy = folder / "opened.html"
     html = page.read_text()

@@ -1,4 +1,4 @@
-"""Which columns of a folder of results the data dictionary does not describe."""
+"""Finds columns in a folder of results that the data dictionary does not describe."""
 
 import csv
 from pathlib import Path
@@ -7,7 +7,7 @@ from profzoo import data_dictionary
 
 
 def undescribed(results: Path) -> list[tuple[str, str]]:
-    """Return file and column of each; the column is empty for a file that the dictionary does not know."""
+    """Return file and name of each undescribed column; the name is empty if the dictionary does not have the file."""
     lacking = []
     for path in sorted(results.rglob("*.csv")):
         place = str(path.relative_to(results))

@@ -1,4 +1,4 @@
-"""Recordings of real tools, as tests/data/README.md describes them; how many processes tests run in."""
+"""Fixtures for recordings of real tools (tests/data/README.md), and the processes and order of tests."""
 
 import gc
 import gzip
@@ -13,21 +13,24 @@ import pytest
 DATA = Path(__file__).parent / "data"
 CORES = len(os.sched_getaffinity(0))
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Before torch is imported: its threads would spin on cores that other workers compute on.
+    # This comes before torch is imported, because its threads would otherwise spin on cores that other workers use.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), 1)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For -n auto one more than there are cores, as tests of batch systems wait a lot; each takes up to 2 GB."""
+    """Return the number of processes for -n auto: one more than cores, because tests of batch systems often wait.
+
+    A process takes up to 2 GB.
+    """
     return min(CORES + 1, 8)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Who runs which tests, where several processes do."""
-    # Here, as it takes pytest-xdist.
+    """Return the scheduler that gives tests to processes, if there are several."""
+    # Imported here, because it needs pytest-xdist.
     from tests.scheduling import ByFile
 
     return ByFile(config, log)
@@ -35,7 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Have the collector of garbage leave out what is made here, which stays: torch, and thousands of tests."""
+    """Exclude objects made during collection from garbage collection; torch and thousands of tests stay to the end."""
     gc.disable()
     try:
         return (yield)
@@ -45,7 +48,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The tests in their order, in each process."""
+    """Sort the tests by their place, in each process."""
     if hasattr(config, "workerinput"):
         from tests.scheduling import place
 

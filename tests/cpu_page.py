@@ -1,4 +1,4 @@
-"""A page of two cells on a CPU, of made-up tables, and the words that a page of such cells must not say."""
+"""A page of two cells on a CPU, from made-up tables, and the words that must not appear on such a page."""
 
 import re
 from html import unescape
@@ -16,13 +16,13 @@ from profzoo.verdicts import cpu_verdicts, rules
 
 MS = 1e6
 DEVICE = "CPU, 2 threads"
-# What is of GPUs alone, or of the tools that profile these.
+# Words that concern only GPUs, or the tools that profile GPUs.
 OF_GPUS = re.compile(
     r"\b(GPUs?|CUDA|ncu|nsys|launch\w*|kernels?|DRAM|L2|warps?|SIMT|tensor cores?|multiprocessors?|roofline|NCCL|survey|"
     r"occupancy)\b",
     re.IGNORECASE,
 )
-# What a page of cells on a CPU says of GPUs: that none was used.
+# The only sentences about GPUs on a page of cells on a CPU: no GPU was used.
 SAID = (r"Measured on the CPU, not on a GPU\.[^.]*\.",)
 PHASES = ("train", "inference")
 
@@ -74,7 +74,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def write(folder: Path) -> Path:
-    """The page with all figures that torch alone has data for."""
+    """Write the page with all figures for which torch alone has data."""
     given, drawn = tables(), []
     for name in list_drawable({*tools.abilities_of(["torch"]), "layers"}):
         figure = all_figures()[name]
@@ -92,9 +92,9 @@ def write(folder: Path) -> Path:
 
 
 def of_gpus(html: str) -> list[str]:
-    """What of the text of a page is of GPUs, with the words around it; scripts, styles and names of files are no text."""
+    """Return words about GPUs in the text of a page, with their context; scripts, styles and file names are no text."""
     text = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.DOTALL)
-    # Hints are text too.
+    # Hints in attributes are text too.
     hints = " ".join(re.findall(r'(?:title|aria-label)="([^"]*)"', text))
     plain = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text) + " " + hints))
     plain = re.sub(r"[\w./@-]*/[\w./@-]+", " ", plain)

@@ -1,4 +1,4 @@
-"""Drives Chromium as a reader does, by its DevTools protocol over a pipe: real clicks and keys, several windows."""
+"""Controls Chromium like a reader, by its DevTools protocol over a pipe: real clicks and keys, several windows."""
 
 import fcntl
 import json
@@ -13,14 +13,14 @@ from typing import Any
 
 from tests import browser
 
-# The descriptors that Chromium reads and writes the protocol by.
+# Descriptors by which Chromium reads requests and writes answers.
 ASKED, ANSWERED = 3, 4
 END = b"\0"
 PATIENCE_S = 30
 
 
 class Driver:
-    """A running browser; events: what it said of itself unasked, in order."""
+    """A running browser; events: messages that it sent without a request, in order."""
 
     def __init__(self, asked: int, answered: int) -> None:
         self._asked, self._answered = asked, answered
@@ -28,7 +28,7 @@ class Driver:
         self.events: list[dict[str, Any]] = []
 
     def ask(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """What a method of the protocol returns."""
+        """Call a method of the protocol and return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         os.write(self._asked, json.dumps(message | ({"sessionId": session} if session else {})).encode() + END)
@@ -52,14 +52,14 @@ class Driver:
         return json.loads(first)
 
     def rest(self, seconds: float) -> None:
-        """Let so much time pass, and take what is said meanwhile."""
+        """Wait for a time in seconds, and read events in the meantime."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if said := self._said(left):
                 self.events.append(said)
 
     def opened(self, address: str) -> "Page":
-        """A window that shows that address, once that is loaded."""
+        """Open a window with an address, and return it when the page is loaded."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session)
@@ -71,17 +71,17 @@ class Driver:
 
 
 class Page:
-    """One window of it."""
+    """One window of the browser."""
 
     def __init__(self, driver: Driver, session: str) -> None:
         self.driver, self.session = driver, session
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What a method returns that is about this window."""
+        """Call a method for this window and return its result."""
         return self.driver.ask(method, self.session, **parameters)
 
     def value(self, expression: str) -> Any:
-        """What an expression comes to in the page."""
+        """Return the value of a JavaScript expression in the page."""
         found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -101,7 +101,7 @@ class Page:
         self.ask("Input.dispatchKeyEvent", type="keyUp", **given)
 
     def click(self, selector: str) -> None:
-        """Click the middle of what a selector finds."""
+        """Click the middle of the element that a selector finds."""
         found = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{found}.scrollIntoView({{block: 'center'}})")
         box = self.value(
@@ -112,24 +112,24 @@ class Page:
         self.ask("Input.dispatchMouseEvent", type="mouseReleased", **given)
 
     def said(self, *methods: str) -> list[dict[str, Any]]:
-        """The events of these kinds that were of this window."""
+        """Return the events of these kinds that belong to this window."""
         events = self.driver.events
         return [one["params"] for one in events if one.get("sessionId") == self.session and one["method"] in methods]
 
     def requests(self) -> list[str]:
-        """What the window asked the network for, in order."""
+        """Return the addresses that the window requested from the network, in order."""
         return [one["request"]["url"] for one in self.said("Network.requestWillBeSent")]
 
     def console(self) -> list[dict[str, Any]]:
-        """What the window's console has, and what went wrong there."""
+        """Return messages and errors on the window's console."""
         return self.said("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
 
 @contextmanager
 def driven(folder: Path, more: Sequence[str] = ()) -> Iterator[Driver]:
-    """A browser of its own, which ends afterwards; more: words of its command."""
+    """Start a browser, which ends with the body; more: words of its command."""
     (theirs, asked), (answered, written) = os.pipe(), os.pipe()
-    # Out of the way of the two numbers that they get there.
+    # Move the descriptors away from the two numbers that Chromium uses.
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (theirs, written)]
     words = [*browser.command(folder), "--remote-debugging-pipe", *more, "about:blank"]
     process = subprocess.Popen(

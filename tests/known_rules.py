@@ -7,7 +7,7 @@ from profzoo.verdicts import rules
 from profzoo.verdicts.rule_types import Rules
 from profzoo.verdicts.verdict import Verdict
 
-# By the shares that they look at: each is of one rule.
+# Shares of the known rules; each share belongs to one rule.
 SHARES = (
     "idle_input idle_synchronisation idle_launching transfer copy communication waiting short small_grid memory simt "
     "tensor underused uncoalesced bank_conflicts spilled tail l2_missed off_tensor_cores double relayout cast "
@@ -17,7 +17,7 @@ SHARES = (
 
 
 def load() -> Rules:
-    """What rules.yaml holds, with these rules alone; none of them may be missing."""
+    """Return the content of rules.yaml with only these rules; each of them must exist."""
     content, known = rules.load_rules(), SHARES.split()
     kept = [rule for rule in content["rules"] if rule["share"] in known]
     assert [rule["share"] for rule in kept] == known
@@ -25,6 +25,6 @@ def load() -> Rules:
 
 
 def a_verdict(name: str, **given: Any) -> Verdict:
-    """A verdict on a cell, of which tests say what matters to them."""
+    """Return a verdict on a cell; tests give the values that matter to them."""
     plain = Verdict(level="cell", verdict=name, metric="share", value=0.5, evidence="steps.csv", next_step="do")
     return replace(plain, **given)

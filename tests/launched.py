@@ -1,4 +1,4 @@
-"""The table of kernels of the launches in a replayed program, as far as a trace tells it."""
+"""The kernel table of the launches in a simulated program, as far as a trace contains it."""
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from profzoo.what_if.program import Program
 
 
 def configurations(program: Program) -> pd.DataFrame:
-    """A row a range and launch configuration: launches a step, their time together and each one's, in ns."""
+    """Return one row per range and launch configuration: launches per step, their total time and mean time in ns."""
     found = kernel_matching.Operations(program)
     rows = found.keys.assign(ns=program.gpu["ns"])[found.kernels]
     table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()

@@ -1,4 +1,4 @@
-"""The stand-in for NVML that tests build, and what is planted in it."""
+"""The stand-in for NVML that tests build, and the values planted in it."""
 
 import os
 import subprocess
@@ -9,21 +9,24 @@ UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(2)]
 
 
 def built(folder: Path) -> Path:
-    """The folder, with the library in it under the name that it is loaded by."""
+    """Build the library in a folder, under the name by which it is loaded, and return the folder."""
     folder.mkdir(exist_ok=True)
-    # By its own name, the binding takes it for the one that it would load.
+    # With this name in the file, the NVML binding accepts the library as the one that it loads.
     words = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wall", "-Werror", "-O1", str(SOURCE), "-lm"]
     subprocess.run([*words, "-o", str(folder / "libnvidia-ml.so.1")], check=True)
     return folder
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """This process's environment for programs that are to find the library there."""
+    """Return this process's environment, changed so that programs load the library in the folder."""
     paths = filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")])
     return os.environ | {"LD_LIBRARY_PATH": ":".join(paths), "CUDA_VISIBLE_DEVICES": UUIDS[0]} | more
 
 
 def energy_j(at_ns: int) -> float:
-    """What each of its GPUs has used up by a time of the monotonic clock: from 100 W to 300 W in every second."""
+    """Return the energy in J that each GPU has used at a time of the monotonic clock.
+
+    In every second, power goes from 100 W to 300 W.
+    """
     seconds, part = divmod(at_ns / 1e9, 1)
     return seconds * 200 + 100 * part + 100 * part**2

@@ -1,4 +1,4 @@
-"""A network of which the owner of every operator is known, and traces of it under torch.profiler itself."""
+"""A network in which the owner of every operator is known, and its traces by torch.profiler."""
 
 import ast
 import tempfile
@@ -63,10 +63,10 @@ class Known(nn.Module):
         return self.head(flow.unsqueeze(1)).mean(2)
 
 
-# Widths that no two layers share, with the layer's path. Of a layer between two, the weight has both.
+# Pairs of widths that belong to one layer each, with the layer's path; the layer's weight has both widths.
 OF_PAIR = {(19, 23): "stem.0", (23, 29): "widen", (29, 29): "shared", (29, 31): "to_block", (31, 31): "block",
            (31, 37): "to_first", (37, 37): "first.0", (37, 41): "to_second", (41, 41): "second.0"}  # fmt: skip
-# Of operators that have no weight of two widths, by name and width.
+# Layers of operators without such a weight, by the operator's name and width.
 OF_NAME = {("tanh", 23): "stem.1", ("softplus", 31): "block", ("sigmoid", 37): "first.1", ("sigmoid", 41): "second.1"}
 BATCH = 11
 
@@ -76,9 +76,9 @@ def owner(operator: str, dims: list[list[int]]) -> str | None:
     if "convolution" in operator or operator == "aten::conv1d":
         return "head"
     if operator in ("aten::zero_", "aten::fill_"):
-        # Of gradients, by the optimizer: no layer's, though of a weight's shape.
+        # The optimizer zeroes gradients; these operators belong to no layer, although they have a weight's shape.
         return None
-    # Lists of tensors have a list of shapes.
+    # For lists of tensors, the trace has a list of shapes.
     dims = [dim for dim in dims if all(isinstance(size, int) for size in dim)]
     widths = [dim for dim in dims if len(dim) == 2 and BATCH not in dim]
     for one in widths:
@@ -89,7 +89,7 @@ def owner(operator: str, dims: list[list[int]]) -> str | None:
             return path
     pair = [dim for dim in dims if len(dim) == 2]
     if operator == "aten::mm" and len(pair) == 2:
-        # The gradient of a weight: of features by batch and batch by features.
+        # The gradient of a weight is a product of (features, batch) and (batch, features).
         found = pair[0][0], pair[1][1]
         return OF_PAIR.get((min(found), max(found))) if pair[0][1] == BATCH else None
     return None

@@ -1,4 +1,4 @@
-"""Training steps with one planted bottleneck each on a CPU, and one without: what verdicts on CPUs are held against.
+"""Training steps on a CPU with one planted bottleneck each, and one step without, to test verdicts on CPUs.
 
 `program` names the step: a batch that takes long to make, one overwhelming product, hundreds of tiny operators, or many
 operators that take about as long.
@@ -18,14 +18,14 @@ WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 LOADER, PRODUCT, TINY, BALANCED = "loader", "product", "tiny", "balanced"
 PROGRAMS = (LOADER, PRODUCT, TINY, BALANCED)
 SLEEP_S = 0.05
-# Functions of as many numbers, none of which takes a quarter of the time of all.
+# Functions of the same number of elements; none of them takes a quarter of the total time.
 FUNCTIONS = ("tanh", "exp", "sigmoid", "log1p", "sin", "cos", "expm1", "erf", "atan", "sinh", "log10", "log2")
 WIDTH, CALLS = 1024, 2000
 SIZES = {LOADER: 1 << 17, PRODUCT: WIDTH**2, TINY: 8, BALANCED: 1 << 21}
 
 
 class Product(nn.Module):
-    """One product of matrices."""
+    """One matrix product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Product(nn.Module):
 
 
 class Many(nn.Module):
-    """Each function once, of the same numbers."""
+    """Each function once, on the same numbers."""
 
     def forward(self, numbers: Tensor) -> Tensor:
         """From one dimension to a mean."""
@@ -45,7 +45,7 @@ class Many(nn.Module):
 
 
 class Tiny(nn.Module):
-    """Many sums of a few numbers, one after another."""
+    """Many sums of a few numbers, one after the other."""
 
     def forward(self, few: Tensor) -> Tensor:
         """From (8,) to the same."""
@@ -55,7 +55,7 @@ class Tiny(nn.Module):
 
 
 class Program(nn.Module):
-    """What a program does, and a parameter behind it, so that the backward pass takes next to nothing."""
+    """Runs a program, followed by a parameter, so that the backward pass takes almost no time."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
@@ -76,21 +76,21 @@ class Program(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The step of that name."""
+    """Return the step of a given name."""
     return Program(shape.program)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
-    """A number, nothing to be held against, and how many seconds it takes to put it into a batch."""
+    """Return a number, a target of 0, and the seconds that collating it takes."""
     return torch.randn((), generator=generator), torch.zeros(()), SLEEP_S / 4 * (shape.program == LOADER)
 
 
 def collate(samples: Sequence[tuple[Tensor, Tensor, float]]) -> Any:
-    """A batch, after what its samples take."""
+    """Return a batch after the seconds that its samples take."""
     time.sleep(sum(sleep_s for _, _, sleep_s in samples))
     return default_collate([(number, target) for number, target, _ in samples])
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean of the squares."""
+    """Return the mean of the squares."""
     return outputs.square().mean()

@@ -1,4 +1,4 @@
-"""Planted steps on a simulated H200: what one launches is seen on a CPU, at a fraction of its width, and told verdicts on.
+"""Planted steps on a simulated H200. Their launches are recorded on a CPU, with narrower matrices, and then judged.
 
 Rates are those of an H200 as far as verdicts go by them; how long the CPU takes for an operator is given.
 """
@@ -22,7 +22,7 @@ from tests import known_rules, launched, simulated
 from tests.gpu import planted
 from tests.simulated import Act
 
-# The width of the matrices that are seen.
+# Width of the matrices on the CPU.
 SEEN = 16
 PEAKS = {"fp32": 51e12, "tf32": 400e12, "bf16": 765e12, "fp64": 60e12, "dram": 4.0e12, "l2": 6.5e12}
 # Of products: flop/s, their bound and how near they come to it, the kernel's name, and what is counted of it. Nothing
@@ -33,9 +33,9 @@ PRODUCTS: dict[torch.dtype, tuple[float, str, float, str, str]] = {
     torch.float64: (56e12, "l2", 0.4, "cutlass_80_tensorop_d884gemm_128x64_16x3_nn_align1", ""),
 }
 COUNTED = ("fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop")
-# What fits into L2, and how near kernels of one operation an element come to what L2 and DRAM can do.
+# Size of L2, the shares of the rates of L2 and DRAM that elementwise kernels reach, and the shortest kernel in ns.
 L2_BYTES, L2_PART, DRAM_PART, SHORTEST_NS = 50e6, 0.7, 0.9, 1300.0
-# What nsys makes of the CPU's time for an operator, and the part of it that a view takes.
+# Factor by which nsys lengthens the CPU's time for an operator, and the share of that time that a view takes.
 TRACED, VIEW = 1.3, 0.3
 STEPS = 6
 
@@ -58,12 +58,12 @@ class Seen(TorchDispatchMode):
         super().__init__()
 
     def act(self, kind: str, before: float, call: float, **more: Any) -> None:
-        """One more, after what the CPU did since the last."""
+        """Add an action, after the CPU's work since the last one."""
         self.acts.append(Act(kind, 0, self.part, before + self.busy_ns, call, **more))
         self.busy_ns = 0.0
 
     def wait(self, product: torch.Tensor) -> None:
-        """A synchronisation."""
+        """Add a synchronisation."""
         self.act("sync", 2e3, 2e3)
 
     def occupy(self) -> None:
@@ -71,7 +71,7 @@ class Seen(TorchDispatchMode):
         self.busy_ns += planted.OCCUPIED_MS * 1e6
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, and note what it is."""
+        """Run an operator and record it."""
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if func.is_view or name.startswith(("empty", "detach", "_unsafe_view")):
@@ -84,7 +84,7 @@ class Seen(TorchDispatchMode):
         return result
 
     def launch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        """A kernel that reads and writes these."""
+        """Add a kernel that reads and writes these tensors."""
         moved = sum(self.numel(one) * one.element_size() for one in tensors)
         known = {"class": "elementwise", "kernel": f"{name}_kernel", **dict.fromkeys(COUNTED, 0.0)}
         if name == "mm":
@@ -104,7 +104,7 @@ class Seen(TorchDispatchMode):
         self.act("kernel", 0.6 * operator, 0.4 * operator, ns=ns, group=self.kernels.index(known))
 
     def numel(self, tensor: torch.Tensor) -> int:
-        """Elements on the GPU."""
+        """Return the number of elements on the GPU."""
         return self.width**2 if tensor.shape == (SEEN, SEEN) else tensor.numel()
 
 
@@ -115,7 +115,7 @@ def _watched(seen: Seen) -> Iterator[None]:
 
 
 def step(program: str, fault: bool, precision: str, operator_ns: float) -> Seen:
-    """What a step of a program does."""
+    """Return the actions and kernels of a program's step."""
     kind = planted.PROGRAMS[program]
     assert issubclass(kind, planted.Program)
     network = kind(fault, width=SEEN)
@@ -136,7 +136,7 @@ def step(program: str, fault: bool, precision: str, operator_ns: float) -> Seen:
 
 
 def _steps(inside: Sequence[Act]) -> list[Act]:
-    """Steps of these acts after their input."""
+    """Return steps that consist of an input and these actions."""
     acts = []
     transfer = [Act("staged", 0, "transfer", 6e4, 6e3, ns=1500)] * 2
     for number in range(STEPS):
@@ -147,7 +147,7 @@ def _steps(inside: Sequence[Act]) -> list[Act]:
 
 
 def _kernels(program: Any, seen: Seen) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables of kernels and of the roofline, a row for each configuration."""
+    """Return the kernel table and the roofline table, one row per launch configuration."""
     table = launched.configurations(program)
     known = pd.DataFrame(seen.kernels).iloc[table["grid_x"] - 1].reset_index(drop=True)
     table = table.assign(model="m", phase="train", multiprocessors=1, function=known["kernel"], **known)
@@ -157,7 +157,7 @@ def _kernels(program: Any, seen: Seen) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def told(program: str, fault: bool, precision: str, operator_ns: float, folder: Path) -> SimpleNamespace:
-    """The verdicts on the cell of a program's step, largest gain first, and `step_ns`, what it takes untraced."""
+    """Return the verdicts on a program's cell, largest gain first, and `step_ns`, the duration of an untraced step."""
     step_ns = simulated.simulate(_steps(step(program, fault, precision, operator_ns).acts)).step_ns()
     seen = step(program, fault, precision, TRACED * operator_ns)
     trace = simulated.record(simulated.simulate(_steps(seen.acts)), folder / f"{program}{fault}.sqlite")

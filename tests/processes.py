@@ -1,18 +1,19 @@
-"""Simulated processes of a comparison, of which the truth is known: steady ones, and those that machines make of them."""
+"""Simulated processes of a comparison with known differences: steady processes, and disturbed ones as on machines."""
 
 import numpy as np
 
-# Of processes, by their standard deviation; of a machine over all of them; of what processes share that work by shifts.
+# Relative differences: standard deviation of processes, drift of the machine over all processes, and standard deviation
+# of a moment, which processes that run in shifts share.
 APART, DRIFT, MOMENTS = 0.005, 0.10, 0.03
-# Of two modes; of a process that something disturbs, and of how many; of the first one, which starts from cold caches.
+# Relative differences: between two modes, of a disturbed process, its frequency, and of the first process (cold caches).
 MODES, DISTURBED, OFTEN, COLD = 0.03, 0.30, 0.10, 0.04
 KINDS = ("steady", "drifting", "bimodal", "heavy-tailed", "disturbed", "slow first")
 
 
 def logarithms(kind: str, count: int, random: np.random.Generator) -> np.ndarray:
-    """Of the median steps of so many processes that run one after the other and do the same."""
+    """Return logarithms of the median steps of `count` equal processes that run one after the other."""
     if kind == "heavy-tailed":
-        # Student's t of two degrees of freedom has no variance.
+        # Student's t with two degrees of freedom has no finite variance.
         return APART * random.standard_t(2, count)
     own = random.normal(0, APART, count)
     match kind:
@@ -28,7 +29,7 @@ def logarithms(kind: str, count: int, random: np.random.Generator) -> np.ndarray
 
 
 def by_shifts(kind: str, count: int, random: np.random.Generator) -> np.ndarray:
-    """The same of processes of which two after another work by shifts, and have the moments of the machine in common."""
+    """Return the same for pairs of processes that run in shifts and share the moments of the machine."""
     moments = random.normal(0, MOMENTS, count // 2)
     if kind == "drifting":
         kind, moments = "steady", moments + np.linspace(0, np.log1p(DRIFT), count // 2)

@@ -1,9 +1,9 @@
-"""A folder of results made of recordings: of the whole zoo's tables on an H200, and of what tools saw of three trainings.
+"""A folder of results from recordings: tables of the whole zoo on an H200, and reports of tools on three trainings.
 
-python -m tests.recorded_results FOLDER writes it there, for the notebooks in docs/notebooks.
+python -m tests.recorded_results FOLDER writes it, for the notebooks in docs/notebooks.
 
-Steps, kernels, launches, trials and coverage were measured; counters, rooflines, layers and spreads of steps are filled in
-by formula (tests/whole_zoo.py), as recordings lack them.
+Steps, kernels, launches, trials and coverage were measured. Recordings have no counters, rooflines, layers and spreads
+of steps; formulas fill them in (tests/whole_zoo.py).
 """
 
 import gzip
@@ -38,7 +38,7 @@ def _unpacked(name: str, path: Path) -> Path:
 
 
 def _declared(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """The table with empty columns for those that it lacks."""
+    """Return the table with all declared columns; missing ones are empty or 0."""
     lacking = {name: "" if kind.pattern is None else None for name, kind in table.columns.items() if name not in frame}
     lacking |= {
         name: 0
@@ -51,7 +51,7 @@ def _declared(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
 
 
 def _nsys_and_ncu(home: Path, folder: Path) -> pd.DataFrame:
-    """What both saw of a training, and how much of it ncu covered: that row of the table of coverage."""
+    """Write the exports of nsys and ncu for a training; return its row in the table of coverage."""
     trace = _unpacked("nsys/train.sqlite", folder / "train.sqlite")
     write_json(SIDECAR, folder / "rep.json")
     write_json(SIDECAR, home / "train.time.csv.json")
@@ -70,7 +70,7 @@ def _nsys_and_ncu(home: Path, folder: Path) -> pd.DataFrame:
 
 
 def _torch(home: Path, model: str, folder: Path) -> None:
-    """Launches of a training with their owners, and its layers."""
+    """Write the launches of a training with their owners, and its layers."""
     trace = torch_trace.read_trace(_unpacked(f"torch/{model}.train.trace.json", folder / f"{model}.json"))
     launches, modules = home / "train.torch.launches.csv", home / "train.torch.modules.csv"
     write_csv(owners.tabulate_launches(trace), launches)
@@ -82,13 +82,13 @@ def _torch(home: Path, model: str, folder: Path) -> None:
 
 
 def _told_apart(kernels: pd.DataFrame) -> pd.DataFrame:
-    """The table of kernels with names that tell apart what the recording shortened to the same."""
+    """Return the kernel table with unique names, because the recording shortened some names to the same text."""
     number = kernels.groupby(schemas.TABLES["kernels"].key, sort=False).cumcount()
     return kernels.assign(mangled=kernels["mangled"].where(number == 0, kernels["mangled"] + "#" + number.astype(str)))
 
 
 def write(folder: Path) -> Path:
-    """Write the results into an empty or new folder; returns it."""
+    """Write the results into an empty or new folder, and return the folder."""
     tables, raw = folder / "tables", folder / ".raw"
     tables.mkdir(parents=True)
     raw.mkdir()

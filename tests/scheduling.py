@@ -1,11 +1,11 @@
-"""In which order tests run, and which of them one after the other in the same process."""
+"""The order in which tests run, and which of them run one after the other in the same process."""
 
 from xdist.scheduler import LoadScopeScheduling
 
-# What takes long to make goes first: a cluster, a trace. The next needs none of the builds that other tests share,
-# which are made meanwhile.
+# Files run in this order. Those with long preparations come first (a cluster, a trace). Then come unit tests, which do
+# not need the builds that other tests share; these are made in the meantime.
 FIRST = ("tests/workflow/test_slurm.py", "tests/workflow/test_nsys.py", "tests/unit/", "tests/")
-# Files whose tests have nothing of their own to share, each of which takes seconds.
+# Files whose tests share nothing and take seconds each, so that processes can divide them.
 SPREAD = {
     f"tests/{name}.py"
     for name in (
@@ -14,7 +14,7 @@ SPREAD = {
         "workflow/test_rerun", "workflow/test_resume", "workflow/test_targets",
     )
 }  # fmt: skip
-# Files that take the tables of a made-up zoo, which a process makes in seconds and keeps.
+# Files that use the tables of a made-up zoo. A process takes seconds to make them and keeps them, so one runs them all.
 ZOO = "the whole zoo"
 TOGETHER = {
     f"tests/unit/test_{name}.py": ZOO
@@ -23,16 +23,16 @@ TOGETHER = {
 
 
 def place(nodeid: str) -> int:
-    """The place of a test in the order, by its file; those of a place stay in theirs."""
+    """Return the place of a test in the order, by its file; tests of one place keep their order."""
     last = nodeid.startswith("tests/workflow/") and not nodeid.startswith(FIRST[:2])
     return len(FIRST) if last else next(index for index, start in enumerate(FIRST) if nodeid.startswith(start))
 
 
 class ByFile(LoadScopeScheduling):
-    """Gives a process the next file of tests, the next files that go together, or the next test of a file that is spread."""
+    """Gives a process its next work: a file, a group of files in TOGETHER, or one test of a file in SPREAD."""
 
     def schedule(self) -> None:
-        """Keep the order of the tests."""
+        """Schedule the tests without changing their order."""
         self.config.option.loadscopereorder = False
         super().schedule()
 

@@ -1,7 +1,7 @@
 """Runs scripts with a session attached, each in a fork of one process that has imported torch: `CASES FOLDER`.
 
-That saves the seconds that each process takes to import it. What differs from the real thing is that torch was imported
-before; tests that start the real command see to that.
+This saves the seconds that each process takes to import torch. The only difference from real runs is that torch was
+imported before; tests that start the real command cover this.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(cases: list[dict[str, object]]) -> None:
             try:
                 runpy.run_path(sys.argv[0], run_name="__main__")
             except Exception as error:
-                # What the start-up hook does, which is not there.
+                # Does the same as the start-up hook, which is missing here.
                 Path(case["task"]).with_name(f"error-{os.getpid()}.txt").write_text(f"{type(error).__name__}: {error}")
                 raise
             sys.exit()

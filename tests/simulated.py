@@ -1,7 +1,7 @@
-"""An asynchronous device and the CPU that feeds it, simulated event by event, and recorded as nsys exports a trace.
+"""Simulates an asynchronous device and the CPU that feeds it, event by event, and records it like an export of nsys.
 
-What a change is worth is known here: it is made to what the CPU does, and the simulation is run again. Nothing of it is
-shared with profzoo.what_if, which knows the recording alone.
+The effect of a change is known here: the change is made to the CPU's program, and the simulation runs again. No code is
+shared with profzoo.what_if, which gets only the recording.
 """
 
 import gzip
@@ -25,23 +25,25 @@ NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "p
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
-# Of its time in which an operation fills a crowded device.
+# Share of its time in which an operation fills a crowded device.
 FULL = 0.85
-# A graph on this device: what its launch takes, with what each node adds, and from node to node. As NVIDIA has published
-# of its own ("Constant Time Launch for Straight-Line CUDA Graphs", 2024; "Getting Started with CUDA Graphs", 2019).
+# A graph on this device: time of its launch, additional time per node, and time between two nodes. The values are those
+# that NVIDIA has published ("Constant Time Launch for Straight-Line CUDA Graphs", 2024; "Getting Started with CUDA
+# Graphs", 2019).
 GRAPH_LAUNCH_NS, GRAPH_LAUNCH_NODE_NS, BETWEEN_NODES_NS = 2_500.0, 1.0, 1_000.0
 LAUNCHES = ("kernel", "copy", "pageable", "staged", "fed", "graph")
 
 
 @dataclass(frozen=True)
 class Act:
-    """What the CPU does next: `before` ns of its own, then a call of `call` ns.
+    """The next action of the CPU: `before` ns of its own work, then a call of `call` ns.
 
-    A launch has the GPU work for `ns` on a stream: from `after` ns after the call's end at the earliest, `gap` ns after
-    what is before it there, and `lag` ns after the event that its stream was told to wait for. event: that it records
-    or waits for. places: that a launch takes in its stream's queue. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES; `pageable`
-    copies are waited for, `staged` ones go through a buffer, which the copy before has to have left, and `fed` ones,
-    which do not fit, go through it part by part from when the device comes to them.
+    A launch makes the GPU work for `ns` on a stream. It starts at the earliest `after` ns after the call's end, `gap`
+    ns after the operation before it on the stream, and `lag` ns after the event for which its stream waits. event:
+    number of the event that is recorded or waited for. places: places that a launch takes in its stream's queue. nodes: (kind,
+    ns, gap) of a graph, one after the other. kind: begin, end, or a key of NAMES. The CPU waits for `pageable` copies.
+    `staged` copies go through a buffer when the copy before has left it. `fed` copies do not fit into the buffer and go
+    through it in parts, when the device reaches them.
     """
 
     kind: str
@@ -81,14 +83,14 @@ class Work:
 
 @dataclass
 class Recording:
-    """What happened: calls (act, start, end, correlation), work, and steps (start, end)."""
+    """A simulated run: calls (act, start, end, correlation), work, and steps (start, end); times in ns."""
 
     calls: list[tuple[Act, float, float, int]] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     steps: list[list[float]] = field(default_factory=list)
 
     def step_ns(self) -> float:
-        """Mean ns of a step but for the first, from when CPU and GPU were done with that to when they were at the end."""
+        """Return the mean duration of a step in ns, without the first, from its end on CPU and GPU to the last end."""
         begin = self.steps[1][0]
         calls = {number: start for _, start, _, number in self.calls}
         earlier = [work.done for work in self.work if calls[work.correlation] < begin]
@@ -97,10 +99,10 @@ class Recording:
 
 
 class Machine:
-    """A clock with what is to happen, and the streams of a device that have room for so many launches each.
+    """A clock with an agenda, and a device with streams.
 
-    crowded: whether each operation fills the device, so that another begins only as it runs out, at FULL of its time.
-    back: so many places become free at once.
+    room: places for launches in each stream. crowded: whether each operation fills the device, so that another one can
+    begin only near its end, at FULL of its time. back: number of places that become free at once.
     """
 
     def __init__(self, room: int, crowded: bool = False, back: int = 1):
@@ -127,7 +129,7 @@ class Machine:
         return self.made
 
     def look(self) -> None:
-        """Begin what can begin, and let the CPU go on where it waited for that."""
+        """Begin all operations that can begin, and let the CPU continue if it waited for one of them."""
         for stream, queue in self.queues.items():
             if queue and not queue[0].asked:
                 self.start(stream)
@@ -137,7 +139,7 @@ class Machine:
                 self.go_on(cpu)
 
     def go_on(self, cpu: Generator) -> None:
-        """Run the CPU until it takes time, or waits."""
+        """Run the CPU until its next action takes time or waits."""
         for wanted in cpu:
             if callable(wanted):
                 if wanted():
@@ -148,7 +150,7 @@ class Machine:
             return
 
     def start(self, stream: int) -> None:
-        """Let the first in a stream's queue begin as soon as it may; called until that is known."""
+        """Schedule the first operation in a stream's queue; called again until its start is known."""
         work, before = self.queues[stream][0], self.last.get(stream)
         if work.arrived is None or (before and before.done is None) or (work.dep and not work.dep.done):
             return
@@ -159,7 +161,7 @@ class Machine:
         self.at(max(moments), lambda: self.begin(work, stream))
 
     def begin(self, work: Work, stream: int) -> None:
-        # Communication takes a part of the device only, and side streams have kernels of other kinds as well.
+        # Communication uses only a part of the device, and side streams also have other kinds of kernels.
         others = [one for name, one in self.last.items() if name != stream and one.done is None and one.group >= 0]
         full = max([one.begun + FULL * one.ns for one in others], default=0) if self.crowded and work.group >= 0 else 0
         if full > self.now:
@@ -220,7 +222,7 @@ class Machine:
             self.told[act.stream] = self.recorded.get(act.event)
 
     def launch(self, act: Act, number: int) -> Work:
-        """Put a launch's work into its stream's queue; the last of it."""
+        """Put the work of a launch into its stream's queue, and return its last operation."""
         nodes = act.nodes or ((act.group, act.ns, act.gap),)
         for place, (group, ns, gap) in enumerate(nodes):
             work = Work(act, group, ns, number, gap if place else act.gap, node=place > 0)
@@ -238,12 +240,12 @@ class Machine:
 
 
 def simulate(acts: Sequence[Act], room: int = 1024, crowded: bool = False, back: int = 1) -> Recording:
-    """What happens when a CPU does this; room, crowded, back: of the device."""
+    """Return the recording of a CPU's actions; room, crowded, back: as for `Machine`."""
     return Machine(room, crowded, back).run(acts)
 
 
 def record(made: Recording, path: Path, events: bool = True) -> Path:
-    """The recording as an export of nsys; events: with those that the trace has of CUDA events and waits."""
+    """Write a recording in the form of an nsys export; events: whether it has rows of CUDA events and waits."""
     begun, moment = 1_000_000, round
     calls, ranges, waits, records, copies, kernels = [], [], [], [], [], []
     names = {name: number for number, name in enumerate(dict.fromkeys(NAMES.values()), 100)}
@@ -255,7 +257,7 @@ def record(made: Recording, path: Path, events: bool = True) -> Path:
             waits.append((*at, number, PROCESS, act.stream, kind, max(act.event, 0), 0))
         elif act.kind == "record":
             records.append((number, PROCESS, act.stream, act.event, 0))
-        # A thread that asks whether copies are done, and launches nothing.
+        # A thread that checks whether copies are finished, and launches nothing.
         if number % 7 == 0:
             calls.append((at[0] + 10, at[1] + 500, 10**6 + number, PINNING, names[NAMES["query"]]))
     for (_, part), inside in itertools.groupby(made.calls, key=lambda call: (call[0].step, call[0].part)):
@@ -284,7 +286,7 @@ def record(made: Recording, path: Path, events: bool = True) -> Path:
 
 
 def from_torch(path: Path, to: Path) -> Path:
-    """One step that torch.profiler recorded (JSON, packed), as an export of nsys without CUDA's events."""
+    """Write one step of a torch.profiler trace (compressed JSON) in the form of an nsys export, without CUDA events."""
     found = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     timed = [event for event in found if "dur" in event and "ts" in event]
     origin = min(event["ts"] for event in timed)
@@ -328,13 +330,13 @@ def _table(database: sqlite3.Connection, name: str, columns: str, rows: Sequence
 
 
 def program(seed: int) -> list[Act]:
-    """A random training: bound by the CPU, by the GPU, or by both in turn; streams, waits, copies, graphs, full queues."""
+    """Return a random training, limited by the CPU, the GPU or both in turn, with streams, waits, copies and graphs."""
     draw = random.Random(seed)
     steps, size = draw.randint(3, 5), draw.choice([20, 40, 80, 160])
     python, kernel = draw.choice([2e3, 6e3, 2e4]), draw.choice([2e3, 1e4, 4e4])
     side, synchronises, graphs = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.2
     if seed % 20 == 0:
-        # So much work that a queue of 1,024 is full.
+        # Enough work to fill a queue of 1,024 launches.
         steps, size, python, kernel, synchronises = 3, 700, 2e3, 3e4, False
     pattern = []
     for place in range(size):
@@ -344,7 +346,7 @@ def program(seed: int) -> list[Act]:
                            ns=draw.expovariate(1 / kernel) * (8 if heavy else 1) + 1000, group=draw.randint(0, 4),
                            thread=AUTOGRAD if part == "backward" else MAIN))  # fmt: skip
         if seed % 40 == 20:
-            # Launches with many arguments take more of it: those of optimizers, and others here and there.
+            # Launches with many arguments take more places: those of optimizers, and some others.
             pattern[-1] = replace(pattern[-1], places=8 if part == "optimizer" else draw.choice([1, 1, 1, 3]))
         if draw.random() < 0.3:
             pattern.append(replace(pattern[-1], kind="other", before=200, call=draw.uniform(200, 900), ns=0))
@@ -361,7 +363,7 @@ def program(seed: int) -> list[Act]:
                                    call=4e3, ns=2e3, stream=7, nodes=()))  # fmt: skip
     data = [Act("copy", 0, "transfer", draw.uniform(1e3, min(size, 200) * python), 7e3, ns=draw.uniform(2e3, 2e5))]
     if seed % 10 == 7:
-        # Many samples from pageable memory: their call waits until the device comes to them.
+        # Many samples from pageable memory: their call waits until the device reaches them.
         call = draw.uniform(2e4, 2e5)
         data = [replace(data[0], kind="fed", call=call, ns=1.05 * call)]
     if seed % 5 == 0:
@@ -376,11 +378,11 @@ def program(seed: int) -> list[Act]:
 
 
 def _beside(pattern: list[Act], draw: random.Random) -> list[Act]:
-    """With communication or other work on a stream of its own: it waits for what is before it, and later work waits for it."""
+    """Add communication or other work on a separate stream: it waits for earlier work, and later work waits for it."""
     found: list[Act] = []
     events = itertools.count(1)
     every, length = draw.randint(6, 15), draw.uniform(1e4, 2e5)
-    # Communication, or kernels that a library has beside each other.
+    # Communication, or kernels of a library that run at the same time.
     group = draw.choice([-1, -1, 0])
     open_event = None
     for place, act in enumerate(pattern):
@@ -401,7 +403,7 @@ def _beside(pattern: list[Act], draw: random.Random) -> list[Act]:
 
 
 def _varied(act: Act, step: int, draw: random.Random) -> Act:
-    """As it is in one step: times vary, those of the CPU more."""
+    """Return an action with varied times; the CPU's times vary more."""
     slow = draw.lognormvariate(0, 0.1)
     return replace(
         act,

@@ -1,4 +1,4 @@
-"""An LSTM that runs a step of the sequence at a time, as none of the zoo may: what tests and benchmarks hold it against."""
+"""An LSTM that runs one step of the sequence at a time. Tests and benchmarks compare the zoo's LSTM with it."""
 
 from torch import Tensor, nn
 
@@ -6,7 +6,7 @@ from models import lstm
 
 
 class Stepwise(nn.Module):
-    """From (word vectors (batch, steps, features), lengths) to class scores, by a loop of LSTMCell."""
+    """Computes class scores from (word vectors (batch, steps, features), lengths), by a loop of LSTMCell."""
 
     def __init__(self, hidden: int = lstm.SHAPE["hidden"]) -> None:
         super().__init__()
@@ -14,7 +14,7 @@ class Stepwise(nn.Module):
         self.head = nn.Linear(hidden, lstm.SHAPE["classes"])
 
     def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
-        """Class scores after the last word."""
+        """Return class scores after the last word."""
         state = None
         for words in text[0].unbind(1):
             state = self.cell(words, state)

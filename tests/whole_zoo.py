@@ -1,6 +1,6 @@
 """A made-up report of all 42 cells: recorded steps and kernels, counters and layers that follow from them.
 
-python -m tests.whole_zoo FOLDER writes its page there, to look at.
+python -m tests.whole_zoo FOLDER writes its page into the folder, for a look at it.
 """
 
 import functools
@@ -72,7 +72,7 @@ def _kernels() -> pd.DataFrame:
 
 
 def _layers(kernels: pd.DataFrame) -> pd.DataFrame:
-    """A tree of modules a cell, each with a few of the cell's kernels."""
+    """Return a tree of modules for each cell; each module has a few of the cell's kernels."""
     rows: list[dict[str, Any]] = []
     for (model, phase), own in kernels.groupby(["model", "phase"], sort=False):
         whole = own["total_ns"].sum()
@@ -108,7 +108,7 @@ def _layers(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _replayed(advice: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """The same with what a replay of the step as a graph is expected to gain, where launches hold a cell back."""
+    """Return the verdicts with the simulated gain of a graph for cells that launches limit."""
     idle = steps.drop_duplicates(["model", "phase"]).set_index(["model", "phase"])["busy_share"].rsub(1)
     table, mine = advice.copy(), (advice["verdict"] == "launch-bound") & (advice["level"] == "cell")
     gain = 1 / (1 - 0.8 * idle.reindex(pd.MultiIndex.from_frame(table.loc[mine, ["model", "phase"]])).to_numpy())
@@ -146,7 +146,7 @@ def _agreement(steps: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def tables() -> dict[str, pd.DataFrame]:
-    """The tables that the page is made of, by name."""
+    """Return the tables of the page, by name."""
     steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
     roofline = tabulate_roofline.make_roofline(kernels, PEAKS)
     advice = verdicts.tabulate_verdicts(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
@@ -169,7 +169,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def timeline(folder: Path) -> dict[str, Any]:
-    """A typical step of the recorded training."""
+    """Return a typical step of the recorded training."""
     path = folder / "train.sqlite"
     path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
     found = median_step.read_typical_step(path)
@@ -178,7 +178,7 @@ def timeline(folder: Path) -> dict[str, Any]:
 
 
 def figures(folder: Path) -> list[str]:
-    """The paths of all figures that the tables have data for, drawn there."""
+    """Draw all figures for which the tables have data, and return their paths."""
     paths, given = [], tables()
     for name, figure in all_figures().items():
         if not figure.compares and set(figure.inputs) <= set(given):
@@ -191,9 +191,9 @@ def figures(folder: Path) -> list[str]:
 
 
 def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFETTO) -> Path:
-    """The page of the whole zoo, in that folder; drawn: with its figures; perfetto: where traces are opened.
+    """Write the page of the whole zoo into a folder.
 
-    Every cell has a recorded trace there.
+    Every cell has a recorded trace. drawn: whether the page has figures; perfetto: address that opens traces.
     """
     given, home = tables(), folder / "figures"
     home.mkdir(parents=True, exist_ok=True)

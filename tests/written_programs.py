@@ -1,4 +1,4 @@
-"""Programs written row by row, so that when each call and each operation begins can be worked out by hand."""
+"""Programs written row by row, so that the start of each call and each operation can be computed by hand."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ OF_GPU = {
 
 
 def program(host: list[dict[str, Any]], gpu: list[dict[str, Any]], after: float = 0.0) -> Program:
-    """The program of these rows; what a row does not say is nothing. Each operation says its call's row as `host`."""
+    """Return the program of these rows; missing values are 0 or empty. `host` of an operation is the row of its call."""
     calls = pd.DataFrame([OF_HOST | row for row in host])
     work = pd.DataFrame([{**OF_GPU, **row} for row in gpu], columns=["host", *OF_GPU]).astype({"host": np.int64})
     calls["step"] = np.cumsum(calls["kind"] == BEGIN) - 1
@@ -30,10 +30,10 @@ def program(host: list[dict[str, Any]], gpu: list[dict[str, Any]], after: float 
 
 
 def call(gap: float = 0.0, own: float = 0.0, **more: Any) -> dict[str, Any]:
-    """A call that takes the CPU so long, so long after what is before it."""
+    """Return a row for a call: its duration on the CPU, and the gap after the call before it."""
     return {"gap": gap, "own": own, **more}
 
 
 def kernel(host: int, ns: float = 0.0, **more: Any) -> dict[str, Any]:
-    """What the call in that row gives the GPU."""
+    """Return a row for the operation that the call in the given row launches."""
     return {"host": host, "ns": ns, **more}

@@ -1,4 +1,4 @@
-"""What a trace has of calls and of the GPU, written row by row, as replay's modules take it before a program is made."""
+"""Calls and GPU operations of a trace, written row by row, in the form that what-if simulations read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,21 +15,21 @@ RECORD = ["correlation", "stream", "event", "record"]
 
 
 def calls(rows: Sequence[tuple[float, float] | tuple[float, float, dict[str, Any]]]) -> pd.DataFrame:
-    """A row a call: when it starts and ends, and what else is known of it. Its correlation is ten times its place."""
+    """Return one row per call: start, end and further values. The correlation is ten times the row's number."""
     found = [CALL | {"start": row[0], "end": row[1], "correlation": 10 * place, **(row[2] if len(row) > 2 else {})}
              for place, row in enumerate(rows)]  # fmt: skip
     return pd.DataFrame(found)
 
 
 def work(rows: Sequence[tuple[int, float, float] | tuple[int, float, float, dict[str, Any]]]) -> pd.DataFrame:
-    """A row an operation: the row of its call, when it starts and ends, and what else is known of it."""
+    """Return one row per operation: the row of its call, start, end and further values."""
     found = [OPERATION | {"host": row[0], "start": row[1], "end": row[2], **(row[3] if len(row) > 3 else {})}
              for row in rows]  # fmt: skip
     return pd.DataFrame(found)
 
 
 def events(waits: Sequence[tuple[int, ...]] = (), records: Sequence[tuple[int, ...]] = ()) -> Events:
-    """What a trace says of waits (of WAIT) and of recorded events (of RECORD)."""
+    """Return a trace's rows of waits (WAIT) and of recorded events (RECORD)."""
     none = pd.DataFrame()
     return Events(
         7 << 24, none, none, none, none, pd.DataFrame([*waits], columns=WAIT), pd.DataFrame([*records], columns=RECORD),

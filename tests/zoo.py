@@ -1,4 +1,4 @@
-"""Shapes of every model small enough for two CPU cores, and what comes out of them."""
+"""Shapes of every model that are small enough for two CPU cores, and the shapes of the outputs."""
 
 from typing import Any
 
@@ -65,35 +65,35 @@ OUTPUTS = {
 
 
 def cell(name: str, phase: str = "train", **more: Any) -> dict[str, Any]:
-    """A resolved cell of tiny shapes on the CPU; more: further settings of the model."""
+    """Return a resolved cell with tiny shapes on the CPU; more: further settings of the model."""
     given = {**TINY[name], "warmup": 0, "window": 1, **more}
     checked = config.normalise_config({"settings": {name: given}, "device": "cpu"})
     return settings.resolve_cell(name, phase, "time", checked)
 
 
 def network(tiny: dict[str, Any]) -> nn.Module:
-    """The cell's network."""
+    """Return the cell's network."""
     return step_loop.make_network(tiny, interface.load_functions(tiny["module"]), CPU, None)
 
 
 def batch(tiny: dict[str, Any]) -> Any:
-    """The cell's first batch."""
+    """Return the cell's first batch."""
     return next(data_loading.iterate_batches(tiny, interface.load_functions(tiny["module"])))
 
 
 def telling_batch(tiny: dict[str, Any]) -> Any:
-    """The same, but that no two images or texts are of one class, where they have one each."""
+    """Return the first batch, with a different class for each image or text if they have one class each."""
     inputs, target = batch(tiny)
     return inputs, torch.arange(len(target)) % tiny["shape"]["classes"] if target.dim() == 1 else target
 
 
 def trainer(tiny: dict[str, Any], trained: nn.Module) -> training_step.Trainer:
-    """What trains the network as the cell does."""
+    """Return the trainer that trains the network as the cell does."""
     return training_step.Trainer(tiny, interface.load_functions(tiny["module"]), trained, CPU, Ranges())
 
 
 def error(trainer: training_step.Trainer, batch: Any) -> float:
-    """How far the network's answers are from the target: of images mean squared, of classes the model's own loss."""
+    """Return the error of the network's outputs: mean squared error of images, or the model's own loss of classes."""
     inputs, target = batch
     dropping = [module for module in trainer.network.modules() if isinstance(module, nn.Dropout)]
     for module in dropping:
@@ -106,7 +106,7 @@ def error(trainer: training_step.Trainer, batch: Any) -> float:
 
 
 def blind_error(trainer: training_step.Trainer, batch: Any) -> float:
-    """The same for the best answer that does not look at the input: mean colours, or how often each class occurs."""
+    """Return the error of the best constant output: mean colours, or the frequency of each class."""
     inputs, target = batch
     with torch.no_grad():
         outputs = trainer.network(inputs)
@@ -123,7 +123,7 @@ def _loss(trainer: training_step.Trainer, outputs: Any, target: torch.Tensor) ->
 
 
 def _frequencies(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Scores by how often each class occurs; those of texts have the classes last."""
+    """Return scores from the frequency of each class; for texts, the classes are the last dimension."""
     classes = scores.movedim(-1, 1) if scores.dim() == 3 else scores
     counts = torch.bincount(target[target >= 0].flatten(), minlength=classes.shape[1])
     constant = (counts + 1e-9).log()[None, :, *[None] * (classes.dim() - 2)].expand_as(classes)

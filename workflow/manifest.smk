@@ -1,5 +1,5 @@
-# What the workflow consists of. Snakefile and workflow/Snakefile include it: the one for who works in a checkout, the
-# other where Snakemake's workflow catalog and its tools look.
+# Includes all rules of the workflow. Snakefile includes this file for users of a checkout, and workflow/Snakefile does
+# so for Snakemake's workflow catalog and its tools.
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -10,13 +10,13 @@ include: "rules/terminal.smk"
 include: "rules/written.smk"
 
 
-# A module has its configuration from the workflow that uses it, a folder without that file the defaults.
+# A module gets its configuration from the workflow that uses it. A folder without this file gets the defaults.
 if MAIN and CONFIGURED.exists():
 
     configfile: "config/config.yaml"
 
 
-# Used with --sdm apptainer only; containers/profzoo.def builds it.
+# This container is used only with --sdm apptainer; containers/profzoo.def builds it.
 container: "containers/profzoo.sif"
 
 
@@ -24,7 +24,7 @@ report: "report/workflow.rst"
 
 
 pathvars:
-    # Results of a named run stand apart from those without a name.
+    # Results of a named run have a folder of their own.
     results=f"runs/{config['run']}" if config.get("run") else "results",
     logs="<results>/logs",
     benchmarks="<results>/benchmarks",
@@ -34,7 +34,8 @@ include: "rules/config.smk"
 include: "rules/selection.smk"
 
 
-# A copy of results has other times than those that they were made at, and no record of how: by them all would be made anew.
+# With `collect: false` results are a copy, which has new modification times and no records. These rules would therefore
+# make all results again.
 if config["collect"]:
 
     include: "rules/collect.smk"
@@ -43,7 +44,7 @@ if config["collect"]:
     include: "rules/sample.smk"
     include: "rules/trials.smk"
 
-    # Those of tools from outside, by what the files above define.
+    # Rules of tools in extensions, which use the functions of the files above.
     for path in extensions.files("tools/*/*.smk"):
 
         include: str(path)

@@ -13,41 +13,37 @@ class DataSettings(TypedDict):
     name: str | None
     # Folder that holds the data set or the images; nothing is ever downloaded.
     root: str | None
-    # `synthetic` (defined in the model's file: either two random batches, made by its `sample` before the first
-    # step and used in turn, or its own `dataset`, read in every step), `dataset` (a torchvision dataset on disk) or
-    # `folder` (an image folder on disk).
+    # `synthetic` data are defined in the model's file.
     source: Literal["synthetic", "dataset", "folder"]
 
 
 class ProfilerSettings(TypedDict):
     """Options of torch.profiler."""
 
-    # Steps that are timed in the same process after the warm-up, before the profiler starts.
+    # Number of steps that are timed in the same process after the warm-up, before the profiler starts.
     baseline: NotRequired[int]
     # Estimate the FLOPs of operators that torch has a formula for (conv2d, mm, addmm, add, mul).
     flops: bool
     # Track allocations of tensors.
     memory: bool
-    # Record the layer that each operator and launch belongs to, by ranges around the calls of the network's
-    # modules.
+    # Record the layer of each operator and launch, by ranges around the calls of the network's modules.
     modules: bool
-    # Cycles; the last one is exported.
+    # Number of cycles; the last one is exported.
     repeat: int
     # Record the shapes of operators' inputs and group operators by them.
     shapes: bool
-    # Record source locations; slow, and makes large traces.
+    # Record source locations.
     stacks: bool
-    # Steps that the profiler skips at the start of each cycle.
+    # Number of steps that the profiler skips at the start of each cycle.
     wait: int
-    # Steps traced and discarded in each cycle, in addition to the cell's own warm-up.
+    # Number of steps that are traced and discarded in each cycle, in addition to the cell's own warm-up.
     warmup: int
 
 
 class CellSettings(TypedDict):
     """How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it."""
 
-    # Items in one batch; null takes the model's own batch size for the phase and workload; `auto` halves that until
-    # the step fits into memory and writes the chosen size into the sidecar.
+    # Items in one batch.
     batch: int
     # Keep images and convolution weights in channels-last memory format.
     channels_last: bool
@@ -56,19 +52,19 @@ class CellSettings(TypedDict):
     # The command line that runs the script, such as `python train.py --epochs 1`, from the folder that snakemake
     # runs in.
     command: NotRequired[str]
-    # Compile the network with torch.compile, in one of its modes; `true` is `default`.
+    # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
     compile: Literal[False, True, "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
     # Let cuDNN time its algorithms and use the fastest; its choice may differ from run to run.
     cudnn_benchmark: bool
-    # Where samples come from.
+    # Source of the data samples.
     data: DataSettings
     # Let PyTorch, cuDNN and cuBLAS use only algorithms whose results repeat exactly.
     deterministic: bool
-    # Where the models run; `auto` takes the GPU where one is visible, else the CPU.
+    # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
-    # The most epochs, which are passes through the data set.
+    # Largest number of epochs, which are passes through the data set.
     epochs: int
-    # Whether the script runs to its own end after the window, instead of ending there.
+    # Whether the script runs to its own end after the window.
     finish: NotRequired[bool]
     # Whether the batch is halved until it fits into memory.
     fit: bool
@@ -78,8 +74,7 @@ class CellSettings(TypedDict):
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
     graph: NotRequired[bool]
-    # Files and folders whose change measures the script again, besides the `.py` files that the command names and
-    # the modules that the script imports from outside of installed packages.
+    # Further files and folders whose change causes the script to be measured again.
     inputs: NotRequired[list[str]]
     # Name of the model, without variant.
     model: str
@@ -87,15 +82,13 @@ class CellSettings(TypedDict):
     module: str
     # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm).
     nodes: int
-    # Implementation of the optimizer, `for_loop` (operations for each parameter), `foreach` (each operation for all
-    # parameters at once) or `fused` (one kernel for the whole update); `auto` takes PyTorch's default.
+    # Implementation of the optimizer.
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
     # What a step does.
     phase: Literal["train", "inference"]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
-    # Arithmetic, `fp32`, `tf32` (fp32 with TensorFloat-32 products), or autocast to `bf16` or `fp16` (fp16 trains
-    # with a gradient scaler).
+    # Arithmetic.
     precision: Literal["fp32", "tf32", "bf16", "fp16"]
     # Options of torch.profiler; only of cells under the tool `torch`.
     profiler: NotRequired[ProfilerSettings]
@@ -105,7 +98,7 @@ class CellSettings(TypedDict):
     seed: int
     # The model's own shape parameters, by name.
     shape: Mapping[str, Any]
-    # What ends a step.
+    # The event that ends a step.
     step: NotRequired[str]
     # Steps in all: warm-up, window, and what the profiler's schedule adds.
     steps: int
@@ -113,10 +106,9 @@ class CellSettings(TypedDict):
     threads: int | None
     # Warm-up steps before the window, in which allocators, caches and lazy initialisation reach their steady state.
     warmup: int
-    # Steps in the profiled window; `rest` takes all steps of the data set and its epochs that remain after the
-    # warm-up; null takes the tool's own number (`window` under the tool's name).
+    # Steps in the profiled window.
     window: int
     # Worker processes of the DataLoader; 0 loads in the main process.
     workers: int
-    # Shapes and batch sizes, `trimmed` (small, fits an 8 GB GPU) or `reference` (those of AI Benchmark 0.1.2).
+    # Shapes and batch sizes.
     workload: Literal["trimmed", "reference"]

@@ -19,46 +19,43 @@ class SectionSet(TypedDict, total=False):
 class TimeSettings(TypedDict):
     """The unprofiled baseline."""
 
-    # Time limit of one job of this tool, such as `90m` or `24h`; a job that takes longer is stopped, and the
-    # console says so.
+    # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
-    # Steps timed.
+    # Number of timed steps.
     window: int | str
 
 
 class TorchSettings(TypedDict):
     """torch.profiler."""
 
-    # Steps that are timed in the same process after the warm-up, before the profiler starts.
+    # Number of steps that are timed in the same process after the warm-up, before the profiler starts.
     baseline: int
     # Estimate the FLOPs of operators that torch has a formula for (conv2d, mm, addmm, add, mul).
     flops: bool
     # Track allocations of tensors.
     memory: bool
-    # Record the layer that each operator and launch belongs to, by ranges around the calls of the network's
-    # modules.
+    # Record the layer of each operator and launch, by ranges around the calls of the network's modules.
     modules: bool
-    # Cycles; the last one is exported.
+    # Number of cycles; the last one is exported.
     repeat: int
     # Record the shapes of operators' inputs and group operators by them.
     shapes: bool
-    # Record source locations; slow, and makes large traces.
+    # Record source locations.
     stacks: bool
-    # Time limit of one job of this tool, such as `90m` or `24h`; a job that takes longer is stopped, and the
-    # console says so.
+    # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
-    # Steps that the profiler skips at the start of each cycle.
+    # Number of steps that the profiler skips at the start of each cycle.
     wait: int
-    # Steps traced and discarded in each cycle, in addition to the cell's own warm-up.
+    # Number of steps that are traced and discarded in each cycle, in addition to the cell's own warm-up.
     warmup: int
-    # Active steps of one cycle of the profiler's schedule.
+    # Number of recorded steps in one cycle of the profiler's schedule.
     window: int | str
 
 
 class NcuSettings(TypedDict):
     """Nsight Compute."""
 
-    # The most time that a section set other than `launch` may take for one cell, such as `120s` or `10m`.
+    # The longest time that a section set other than `launch` may take for one cell, such as `120s` or `10m`.
     budget: str | float | None
     # Flush GPU caches before each pass (`all`) or leave them (`none`).
     cache_control: Literal["all", "none"]
@@ -71,42 +68,36 @@ class NcuSettings(TypedDict):
     devices: list[int]
     # Environment modules that hold Nsight Compute on this site; loaded with `--sdm env-modules`, and only then.
     envmodules: list[str]
-    # With `launches: sampled`, the largest relative error of totals per step, in nine of ten cases.
+    # With `launches: sampled`, the largest relative error of totals per step in nine of ten cases.
     error: str
     # Further options of ncu, one list entry per word; options that change which launches are profiled are refused.
     extra: list[str]
     # Regular expression that kernel names must match.
     kernel_name: str | None
-    # Which launches of the window to profile: `sampled` (one of each launch configuration, and more where times and
-    # preceding launches show that one does not represent the others; all, if that takes no longer), `distinct` (one
-    # of each launch configuration), `all`, or the first N.
+    # Which launches of the window to profile.
     launches: str | int
-    # How multi-pass metrics are collected: `kernel` repeats each launch and restores memory in between,
-    # `application` repeats the whole process, `auto` takes the cheaper of these by the plan's estimate; `range` and
-    # `app-range` measure the window as one range instead of single launches.
+    # How metrics that need several passes are collected.
     replay: Literal["auto", "kernel", "application", "range", "app-range"]
-    # Keep the kernels' machine code in the report, for the source page of Nsight Compute's window; makes reports
-    # some ten times larger.
+    # Keep the kernels' machine code in the report, for the source page of Nsight Compute's window.
     sass: bool
-    # Section set behind `{phase}.ncu.csv` and `{phase}.ncu-details.csv`.
+    # Default section set, which is in `{phase}.ncu.csv` and `{phase}.ncu-details.csv`.
     set: str
     # Section sets by name.
     sets: Mapping[str, SectionSet]
-    # Processes to profile, the model's own or its children too.
+    # Processes to profile.
     target_processes: Literal["all", "application-only"]
     # Filter on the names of processes, in ncu's syntax (`NAME`, `regex:...`, `exclude:NAME`, `exclude-tree:NAME`).
     target_processes_filter: str | None
-    # Time limit of one job of this tool, such as `90m` or `24h`; a job that takes longer is stopped, and the
-    # console says so.
+    # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
-    # Steps profiled; every launch in them is a candidate.
+    # Number of profiled steps.
     window: int | str
 
 
 class NsysSettings(TypedDict):
     """Nsight Systems."""
 
-    # How CPU backtraces are unwound when sampling, or on traced CUDA calls that take long.
+    # Method of unwinding CPU backtraces, for samples and for traced CUDA calls that take long.
     backtrace: Literal["none", "auto", "fp", "lbr", "dwarf"]
     # Trace the `window` only, or the whole `run` from start-up to exit.
     capture: Literal["window", "run"]
@@ -116,9 +107,9 @@ class NsysSettings(TypedDict):
     cuda_graph: Literal["node", "graph"]
     # Track the GPU memory in use over time.
     cuda_memory_usage: bool
-    # Seconds from the program's start to the start of the trace, with capture run.
+    # Seconds from the program's start to the start of the trace, with `capture` set to `run`.
     delay: float | None
-    # Seconds of trace, with capture run; the program continues to its end.
+    # Duration of the trace in seconds, with `capture` set to `run`.
     duration: float | None
     # Environment modules that hold Nsight Systems on this site; loaded with `--sdm env-modules`, and only then.
     envmodules: list[str]
@@ -127,31 +118,28 @@ class NsysSettings(TypedDict):
     extra: list[str]
     # Sample the GPU's metrics over time; needs permission to read performance counters.
     gpu_metrics: bool
-    # Open an NVTX range around each call of each module of the network too, named `module:PATH:TYPE`; slows the
-    # host down.
+    # Also open an NVTX range around each call of each module of the network, named `module:PATH:TYPE`.
     modules: bool
     # PyTorch annotations made by nsys (2024.7 and later).
     pytorch: Literal["none", "autograd-nvtx", "autograd-shapes-nvtx", "functions-trace"]
-    # Reports of `nsys stats`, each exported to its own CSV; report names from before 2023 are accepted too.
+    # Reports of `nsys stats`, each exported to its own CSV.
     reports: list[str]
     # Sample CPU instruction pointers.
     sample: Literal["none", "process-tree", "system-wide"]
-    # Time limit of one job of this tool, such as `90m` or `24h`; a job that takes longer is stopped, and the
-    # console says so.
+    # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
     # APIs to trace.
     traces: list[str]
-    # Steps profiled.
+    # Number of traced steps.
     window: int | str
 
 
 class SampleSettings(TypedDict):
     """NVML's counters, sampled during an unprofiled run."""
 
-    # Milliseconds from sample to sample; GPUs measure their power every 20 to 100 ms.
+    # Time between two samples in milliseconds; GPUs measure their power every 20 to 100 ms.
     interval_ms: int
-    # Time limit of one job of this tool, such as `90m` or `24h`; a job that takes longer is stopped, and the
-    # console says so.
+    # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
     # The least number of steps during which NVML is sampled.
     window: int | str

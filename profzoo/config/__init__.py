@@ -1,1 +1,1 @@
-"""The configuration: its checked form, the cells that it selects, the targets that it knows."""
+"""Checks the user's configuration, and finds the cells and targets that it selects."""

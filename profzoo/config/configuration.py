@@ -13,18 +13,19 @@ from profzoo.range_names import IMPORTED
 
 
 def normalise_config(given: GivenSettings, told: GivenSettings | None = None, planned: bool = False) -> Config:
-    """Return the complete configuration: strings coerced, shorthands resolved, defaults filled, everything checked.
+    """Return the complete and checked configuration.
 
-    Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
+    Strings become values of the schema's types, shorthands are resolved, and missing settings get their defaults. The
+    result is a valid configuration and does not change when it is normalised again; remote jobs rely on that.
 
     Args:
-        given: what the user wrote, in files and on the command line.
-        told: what of that the command line gave.
-        planned: whether it was checked before, for the plan that this process runs a job of. What has become of a
-            model's file since then concerns the model's own jobs.
+        given: the user's configuration, from files and the command line together.
+        told: the part of it that comes from the command line.
+        planned: whether this process runs a job of a plan, for which the configuration was already checked. A model's
+            file may have changed since then; only the model's own jobs report that.
 
     Raises:
-        ConfigError: in one line, the first thing that is wrong.
+        ConfigError: one line about the first mistake.
     """
     rules = schema.load_schema()
     config = schema.coerce_value(
@@ -40,7 +41,7 @@ def normalise_config(given: GivenSettings, told: GivenSettings | None = None, pl
         try:
             model = programs.find_program(name, changes)
         except registry.UnusableError:
-            continue  # Said where the model is asked for.
+            continue  # `select_models` reports it if the model is selected.
         except ConfigError:
             if planned:
                 continue
@@ -57,7 +58,11 @@ def normalise_config(given: GivenSettings, told: GivenSettings | None = None, pl
 
 
 def _check_variants(config: Config) -> None:
-    """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
+    """Check the keys of all variants: cell settings, or a shape parameter of any model. Values are checked in use.
+
+    Raises:
+        ConfigError: a key is unknown.
+    """
     known = {*schema.cell_properties()}.union(
         *(settings.shape_parameters(model) for model in list_models(config).values())
     )
@@ -76,7 +81,7 @@ def list_models(config: Config) -> dict[str, registry.Model]:
 
 
 def explain_unusable_models(config: Config) -> dict[str, str]:
-    """Return, by name, one line on what is wrong with each model whose file cannot be used."""
+    """Return, by name, the reason in one line for each model whose file cannot be used."""
     return _find_models(config)[1]
 
 
@@ -95,7 +100,7 @@ def _find_models(config: Config) -> tuple[dict[str, registry.Model], dict[str, s
         try:
             programs.source_files(model)
         except registry.UnusableError as error:
-            # In a module that it imports.
+            # The mistake is in a module that the model imports.
             del usable[name]
             wrong[name] = str(error)
     return usable, wrong
@@ -104,7 +109,7 @@ def _find_models(config: Config) -> tuple[dict[str, registry.Model], dict[str, s
 def list_multi_gpu_cells(config: Config, words: Iterable[str] = ()) -> list[str]:
     """Return the names (model or model@variant) of cells that train on several GPUs.
 
-    words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
+    words: words of the command line. Combinations of variants are taken from them, from `models`, and from the sides of
     comparisons.
     """
     asked = [*words, *config["models"], config["reference"], *config["candidate"]]
@@ -118,7 +123,7 @@ def _uses_several_gpus(name: str, config: Config) -> bool:
     try:
         return process_count(settings.resolve_cell(name, "train", tools.BASELINE, config)) > 1
     except ConfigError:
-        # Said where the cell is asked for: not every variant fits every model.
+        # Not every variant fits every model; a selected cell reports this error elsewhere.
         return False
 
 
@@ -126,7 +131,7 @@ def select_models(config: Config) -> list[str]:
     """Return the names (model or model@variant) that the key `models` selects, in order, without repeats.
 
     Raises:
-        ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
+        ConfigError: a model, group or variant does not exist, or the file of a named model cannot be used.
     """
     models, wrong = _find_models(config)
     groups: dict[str, list[str]] = {"all": [*models, *config["imported"]]}
@@ -154,13 +159,12 @@ def select_models(config: Config) -> list[str]:
 
 
 def select_cells(config: Config, planned: bool = False) -> list[tuple[str, str]]:
-    """Return the selected cells: model (or model@variant) and phase, as far as models declare the phase.
+    """Return model (or model@variant) and phase of each selected cell; phases that a model does not have are skipped.
 
-    planned: as for `normalise_config`; a model that is named and cannot be used any more keeps its cells, which were
-    looked at when they were planned.
+    planned: as for `normalise_config`. A named model whose file has become unusable since the plan keeps its cells.
 
     Raises:
-        ConfigError: there is none, or none of a model that is named by itself.
+        ConfigError: no cell is selected, or a model that is named by itself has none of the phases.
     """
     chosen: list[tuple[str, str]] = []
     lost = _unknown_selections(config) if planned else []
@@ -173,7 +177,7 @@ def select_cells(config: Config, planned: bool = False) -> list[tuple[str, str]]
         chosen += found
     if not chosen:
         raise ConfigError(
-            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} is no cell"
+            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} selects no cell"
         )
     return chosen
 

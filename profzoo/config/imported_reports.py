@@ -1,4 +1,4 @@
-"""Check the reports that the configuration imports, and read those that the command line names."""
+"""Check the imported reports in the configuration, and read reports named on the command line."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from profzoo import schema
 from profzoo.errors import ConfigError, suggest_nearest
 
-# The tools whose reports are imported, in the order in which they tell the steps' times.
+# The tools whose reports can be imported; step times come from the first one that has them.
 TOOLS = ("nsys", "torch", "ncu")
 NAME = "name"
 
@@ -26,20 +26,22 @@ def check_reports(imported: Mapping[str, Mapping[str, Any]], models: Collection[
     """Check the names of all entries of `imported`.
 
     Raises:
-        ConfigError: a name is that of a model, or an entry names no file.
+        ConfigError: a name belongs to a model already, or an entry names no file.
     """
     for name, entry in imported.items():
         if name in models:
-            raise ConfigError(f"imported.{name}: there is a model of this name: give the report another one")
+            raise ConfigError(f"imported.{name}: a model has this name already: give the report another one")
         if not files_of(entry):
             raise ConfigError(f"imported.{name} names no report: give torch, nsys or ncu")
 
 
 def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str], results: Path) -> None:
-    """Check that the files of these imported models are there, unless they were imported before.
+    """Check that the reports of these imported models exist, except those that were imported before.
+
+    results: the results folder.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: a report is missing or is a folder.
     """
     for name in names:
         for tool, files in files_of(imported[name]).items():
@@ -48,18 +50,18 @@ def check_files(imported: Mapping[str, Mapping[str, Any]], names: Iterable[str],
                 if path.is_file() or (not path.exists() and any((results / name).glob("imported.*.json"))):
                     continue
                 near = [one.name for one in path.parent.glob("*")] if path.parent.is_dir() else []
-                what = "is a folder" if path.is_dir() else f"is not there; {suggest_nearest(path.name, near)}"
+                what = "is a folder" if path.is_dir() else f"does not exist; {suggest_nearest(path.name, near)}"
                 raise ConfigError(f"imported.{name}.{tool} = '{file}': the file {what}")
 
 
 def take_words(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in which words of `snakemake import` have become an entry of `imported`.
+    """Return the configuration with an entry in `imported` for the words of `snakemake import`.
 
-    These are `torch`, `nsys` and `ncu` with files in the place of settings, `step`, and `name`, by default that of the
-    first file. Without such words the configuration stays as it is.
+    The words are `torch`, `nsys` and `ncu` with files instead of settings, `step`, and `name`. The default name is
+    derived from the first file. Without words for files the configuration is returned unchanged.
 
     Raises:
-        ConfigError: no name can be made of the file's.
+        ConfigError: the name is not a valid name of a model.
 
     >>> take_words({"torch": "runs/rank0.json.gz", "gpu": "h100"})
     {'gpu': 'h100', 'imported': {'rank0': {'torch': 'runs/rank0.json.gz'}}, 'models': ['rank0']}
@@ -72,12 +74,14 @@ def take_words(given: Mapping[str, Any]) -> dict[str, Any]:
     first = next(iter(files_of(entry).values()))[0].partition(",")[0]
     name = str(given.get(NAME) or _name_of(first))
     if not schema.is_name(name, "model"):
-        raise ConfigError(f"import: {name!r} is no name of a model, {schema.describe_form('model')}: give name=run1")
+        raise ConfigError(
+            f"import: {name!r} is no valid name of a model ({schema.describe_form('model')}): give name=run1"
+        )
     return rest | {"imported": {name: entry}, "models": [name]}
 
 
 def _name_of(file: str) -> str:
-    """Return a name made of a file's.
+    """Derive a model's name from the name of a file.
 
     >>> _name_of("runs/rank-0.Apr_03.pt.trace.json.gz"), _name_of("2024.nsys-rep")
     ('rank-0', 'run_2024')

@@ -10,10 +10,10 @@ from profzoo.errors import ConfigError
 
 
 def check_collisions(config: Config) -> None:
-    """Check that models, variants and section sets have separate folders and files on every disk.
+    """Check that no two models, variants or section sets have names that differ only in case.
 
     Raises:
-        ConfigError: two of a kind would share them.
+        ConfigError: two names would share folders or files on a disk that ignores case.
     """
     _check_names(
         "models",
@@ -31,13 +31,13 @@ def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
         other = known.setdefault(_fold_name(name), name)
         if other != name:
             raise ConfigError(
-                f"{kind} '{other}' and '{name}' differ only in case, and on a disk that ignores case "
-                f"results of one would be taken for the other's: rename one of them, {where}"
+                f"{kind} '{other}' and '{name}' differ only in case: on a disk that ignores case their results would "
+                f"be mixed up. Rename one of them, {where}"
             )
 
 
 def _fold_name(name: str) -> str:
-    """Return a name as a disk compares it that ignores case and Unicode forms.
+    """Return the form of a name that is compared by disks which ignore case and Unicode forms.
 
     >>> _fold_name("UNet") == _fold_name("unet"), _fold_name("e\\u0301") == _fold_name("\\u00c9")
     (True, True)

@@ -1,4 +1,4 @@
-"""Read settings under the names that they had in the version before: the schema says `formerly` beside each."""
+"""Read settings under their names of the previous version, which the schema holds under `formerly`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from profzoo import schema
 from profzoo.errors import ConfigError
 from profzoo.json_types import GivenSettings, JsonSchema
 
-# The keys that lead to a setting: one, or a section's and its own.
+# The keys that lead to a setting: its own key, or the key of a section and its own.
 Place = tuple[str, ...]
 
 
@@ -21,7 +21,7 @@ def former_names() -> dict[Place, Place]:
 
 
 def rename_settings(given: GivenSettings) -> dict[str, Any]:
-    """Return a configuration with present names; given: what the user wrote.
+    """Return the configuration with present names of settings; given: the user's configuration.
 
     Raises:
         ConfigError: a setting is given under both names.
@@ -34,14 +34,14 @@ def rename_settings(given: GivenSettings) -> dict[str, Any]:
         part = _section(config, old)
         if new[-1] in part:
             raise ConfigError(
-                f"{_dotted(old)} and {_dotted(new)} are one setting: leave out {_dotted(old)}, its former name"
+                f"{_dotted(old)} and {_dotted(new)} are the same setting: leave out {_dotted(old)}, its former name"
             )
         part[new[-1]] = part.pop(old[-1])
     return config
 
 
 def describe_renamed(given: GivenSettings) -> list[str]:
-    """Return one line per setting that is given under its former name.
+    """Return a message in one line for each setting that is given under its former name.
 
     >>> describe_renamed({"margin": 0.05})
     ['margin is now called equivalence_margin: the former name is read in this version only']
@@ -53,18 +53,18 @@ def describe_renamed(given: GivenSettings) -> list[str]:
 
 
 def _used(given: GivenSettings) -> list[tuple[Place, Place]]:
-    """Return former and present place of each renamed setting that is there."""
+    """Return the former and the present place of each setting that is given under its former name."""
     return [(old, new) for old, new in former_names().items() if old[-1] in _section(given, old)]
 
 
 def _section(config: GivenSettings, place: Place) -> Any:
-    """Return the mapping that holds a setting; an empty one where the configuration has no such section."""
+    """Return the mapping that holds a setting, or an empty mapping if the configuration has no such section."""
     part = config if len(place) == 1 else config.get(place[0])
     return part if isinstance(part, Mapping) else {}
 
 
 def _walk(part: JsonSchema, place: Place) -> Iterator[tuple[Place, Place]]:
-    """Yield former and present place of each renamed setting of a schema and its sections."""
+    """Yield the former and the present place of each renamed setting in a schema and its sections."""
     for key, own in part.get("properties", {}).items():
         if "formerly" in own:
             yield (*place, own["formerly"]), (*place, key)

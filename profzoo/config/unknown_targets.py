@@ -10,22 +10,22 @@ from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.range_names import IMPORTED
 
-# Options of snakemake that a file follows.
+# Options of snakemake whose next word is a file or folder.
 FILE_OPTIONS = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
-# Folders under results/ that are of no single model.
+# Folders under results/ that belong to no single model.
 SHARED = {"tables", "figures", "peaks", "logs", "benchmarks"}
-# What names of files hold after model and phase, besides what each tool has in them.
+# Parts of file names after the phase, besides the parts that tools declare.
 FILE_ENDINGS = ("csv", "json")
 WEIGHTS = "weights.pt"
 
 
 def check_targets(words: Sequence[str], results: str, config: Config) -> None:
-    """Explain a target file under results/ whose model, phase, tool or set does not exist.
+    """Check that model, phase, tool and section set of each target file under results/ exist.
 
-    words: snakemake's command line; files that are no targets, such as that of --report, are passed over.
+    words: snakemake's command line. Files that are no targets, such as the file after --report, are skipped.
 
     Raises:
-        ConfigError: naming the part that is wrong and the nearest valid one.
+        ConfigError: a part does not exist; the message names it and the nearest valid one.
     """
     _check_peaks(words, results)
     for target, folder, file in _cell_files(words, results):
@@ -35,7 +35,7 @@ def check_targets(words: Sequence[str], results: str, config: Config) -> None:
         made_elsewhere = folder in config["imported"]
         _check_part(f"{where}: unknown phase", phase, [IMPORTED] if made_elsewhere else settings.PHASES)
         if not made_elsewhere:
-            # Raises what is wrong with the cell, such as a phase that the model does not have.
+            # Raises an error if the cell is invalid, for example if the model does not have the phase.
             data_files.data_set_folder(settings.resolve_cell(folder, phase, tools.BASELINE, config))
         known = [
             *FILE_ENDINGS,
@@ -46,7 +46,7 @@ def check_targets(words: Sequence[str], results: str, config: Config) -> None:
 
 
 def _cell_files(words: Sequence[str], results: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the words that are files of a model under results/: the word, and the names of folder and file.
+    """Yield each word that is a file of a model under results/, with the names of its folder and file.
 
     >>> list(_cell_files(["-s", "results/a/b", "all", "./results/lstm/train.nsys/osrt_sum.csv"], "results"))
     [('./results/lstm/train.nsys/osrt_sum.csv', 'lstm', 'train.nsys')]
@@ -59,7 +59,11 @@ def _cell_files(words: Sequence[str], results: str) -> Iterator[tuple[str, str, 
 
 
 def _check_peaks(words: Sequence[str], results: str) -> None:
-    """Check that the file of a GPU's peaks has a valid name."""
+    """Check that targets under results/peaks/ have valid names of GPUs.
+
+    Raises:
+        ConfigError: a name is invalid.
+    """
     folder = f"{results}/peaks/"
     for before, word in zip(["", *words], words, strict=False):
         path = word.removeprefix("./")
@@ -67,11 +71,17 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
             continue
         name = path.removeprefix(folder).removesuffix(".json").removesuffix(".csv")
         if not schema.is_name(name):
-            raise ConfigError(f"target '{word}': the gpu {name!r} bears no name: {schema.describe_form()}")
+            raise ConfigError(f"target '{word}': {name!r} is no valid name of a GPU: {schema.describe_form()}")
 
 
 def _check_model(where: str, folder: str, config: Config) -> None:
-    """Check that a folder is named after a model and, after an `@`, variants; where: the target, for the message."""
+    """Check the name of a folder: a model, and variants after an `@` if there are any.
+
+    where: the target, for the message.
+
+    Raises:
+        ConfigError: the model is unknown or unusable, or a variant is unknown.
+    """
     name, variant = settings.split_variant(folder)
     unusable = configuration.explain_unusable_models(config)
     if name in unusable:

@@ -1,4 +1,4 @@
-"""Check configuration files as they are written for mistakes that YAML's rules hide."""
+"""Check the text of configuration files for mistakes that a YAML parser does not report."""
 
 import os
 from collections.abc import Iterable
@@ -7,17 +7,17 @@ from pathlib import Path
 from profzoo import schema
 from profzoo.io import strict_yaml
 
-# Settings by model or variant, each of which may have the keys of cells.
+# Keys whose values map names of models or variants to cell settings.
 KEYS_BY_NAME = ("models", "settings", "variants")
-# By this key a file is a template, of which YAML is made.
+# A file with this key is a template from which YAML is generated, and is not checked.
 TEMPLATE = "__use_yte__"
 
 
 def check_files(files: Iterable[Path]) -> None:
-    """Check that these files mean what they look like.
+    """Check that YAML reads each value in these files as its writer must have meant it.
 
     Raises:
-        ConfigError: which file, line and key does not, and what to write.
+        ConfigError: a value is read differently; the message names file, line and key, and says what to write.
     """
     rules = schema.load_schema()
     of_cells = {"additionalProperties": {"properties": schema.cell_properties()}}
@@ -30,6 +30,6 @@ def check_files(files: Iterable[Path]) -> None:
 
 
 def _format_path(path: Path) -> str:
-    """Return a path as its user may have written it: relative, if it is below the current folder."""
+    """Return a path for messages: relative if it is below the current folder, else as it is."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near

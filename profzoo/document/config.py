@@ -16,45 +16,50 @@ Generated from `profzoo/schema.yaml` by `make docs`; do not edit.
 
 Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config
 tool=nsys batch=4 ncu='{{set: roofline}}'`. Lists may be comma-separated strings there. Keys with a dot are nested:
-`ncu.set` is `set` under `ncu`. Whatever does not fit ends in one line that names the key, the value and the nearest
-valid one, before any job runs.
+`ncu.set` is `set` under `ncu`. An invalid value ends the run with one line before any job. The line names the key, the
+value and the nearest valid value.
 
-A cell's settings come, the later over the earlier, from: the defaults below; the model's file, for the chosen workload;
-the top level of the configuration; `settings` of the model; the variant.
+A cell's settings come from these sources. If several of them have a setting, the last one in this list counts:
 
-Names of models, variants, section sets and GPUs are made alike:
+1. the defaults below
+2. the model's file, for the chosen workload
+3. the top level of the configuration
+4. `settings` of the model
+5. the variant
+
+Names of models, variants, section sets and GPUs have the same form:
 {name}.
-No model is named like a folder under `results/`: `tables`, `figures`, `logs`, `peaks`, `benchmarks`.
+No model has the name of a folder under `results/`: `tables`, `figures`, `logs`, `peaks`, `benchmarks`.
 
-Values on the command line have the types that they have in a file: `{{train: false}}` is no text. Snakemake drops
-quotes there, so a number that is to be a text takes two pairs of them:
+Values on the command line have the same types as in a file: `{{train: false}}` is not a text. Snakemake drops quotes
+there, so a text that looks like a number needs two pairs of quotes:
 `--config "data={{arguments: {{year: '\\"2012\\"'}}}}"`.
 
-Cores, GPUs, memory and partitions are no matter of configuration but of profiles: see `profiles/`.
+Cores, GPUs, memory and partitions belong to profiles, not to the configuration: see `profiles/`.
 """
 
 MODELS = """
 ## Models of your own
 
-A file in `models/`, or any importable module named in `models` or `settings`, is a model when it declares `WORKLOADS`
-and defines `build(shape)` and `sample(shape, generator)`; the README has an example of ten lines. Declarations are
+A model is a file in `models/`, or any importable module that `models` or `settings` names. It declares `WORKLOADS` and
+defines `build(shape)` and `sample(shape, generator)`. The README has an example of ten lines. Declarations are
 literals, so that they can be read without importing torch:
 
-| name | holds |
+| name | content |
 |---|---|
-| `WORKLOADS` | by workload (`trimmed`, `reference`) and phase: `batch`, and shape parameters |
+| `WORKLOADS` | `batch` and shape parameters, by workload (`trimmed`, `reference`) and phase |
 | `SHAPE` | shape parameters of every workload; each is a setting of the model |
-| `GROUPS` | groups that the model is selected by |
-| `SOURCE`, `PARAMETERS` | where the architecture is published, and how many parameters it has |
-| `DIFFERENCE` | why the network has another number, where it has |
+| `GROUPS` | groups by which the model can be selected |
+| `SOURCE`, `PARAMETERS` | publication of the architecture, and its published number of parameters |
+| `DIFFERENCE` | reason if the network has another number of parameters |
 
-A file that cannot be used costs its own cells alone: `models: all` leaves it out and says so, and asking for it ends in
-one line. A model may declare one workload or phase only; those are its cells.
+A file that cannot be used affects only its own cells. `models: all` leaves it out and says so; if the model is named by
+itself, the run ends with one line. A model may declare only one workload or phase; it then has only these cells.
 
-Functions that it may define besides, each with its default, are listed in `profzoo/harness/interface.py`: `loss`,
-`optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`, and for training steps of its own `others`,
-`optimizers` and `training_step` (`models/srgan.py`). A module of the network that has a method `prepare` has it called
-after its weights were moved or loaded (`models/lstm.py`).
+`profzoo/harness/interface.py` lists further functions that a model may define, each with its default: `loss`,
+`optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`. Models with training steps of their own define
+`others`, `optimizers` and `training_step` (`models/srgan.py`). If a module of the network has a method `prepare`, it is
+called after the module's weights were moved or loaded (`models/lstm.py`).
 
 ```yaml
 models: [mine]

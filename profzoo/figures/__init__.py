@@ -1,4 +1,4 @@
-"""The figures, one module each. Literals in a module declare its inputs; they are read without importing matplotlib."""
+"""Finds the figures. Each figure is one module; literals in it declare its inputs and are read without an import."""
 
 import functools
 from collections.abc import Collection, Iterable
@@ -10,7 +10,7 @@ from profzoo import extensions, import_graph
 from profzoo.errors import ConfigError, UnusableError
 
 HERE = Path(__file__).parent
-# Tables of a comparison: its outcomes, and the parts of differences.
+# Tables of a comparison: its outcomes, and the contributions to differences in time.
 COMPARISON, PARTS = "compare", "compare_parts"
 # Declarations that every figure must have.
 KINDS: dict[str, tuple[type, ...]] = {
@@ -27,10 +27,11 @@ class Figure:
     """The declarations in a figure's module.
 
     order: place in the report. title: title in words. inputs: names of the tables that `draw` takes, in order. needs:
-    names of tools, what chosen tools do (tools.DOES), files that they provide (tools.PROVIDED), combined data
-    (`roofline`, `layer_counters`) or tables of a comparison, one of which must exist; empty for no condition. options:
-    keys of the configuration's `figures` that `draw` takes by name. caption: explanation for readers. cpu_title,
-    cpu_caption: title and caption if all cells ran on a CPU. path, module: file and dotted name.
+    conditions, one of which must be met; empty for no condition. A condition is the name of a tool, an activity of
+    chosen tools (tools.DOES), a kind of file that they provide (tools.PROVIDED), combined data (`roofline`,
+    `layer_counters`) or a table of a comparison. options: keys of the configuration's `figures` that `draw` takes by
+    name. caption: explanation for readers. cpu_title, cpu_caption: title and caption if all cells ran on a CPU. path,
+    module: file and dotted name.
     """
 
     name: str
@@ -56,15 +57,15 @@ class Figure:
 
     @property
     def dated_by(self) -> str:
-        """Return the name of the table with the devices and dates of the figure's numbers."""
+        """Return the name of the table that holds devices and dates of the figure's measurements."""
         return COMPARISON if self.compares else "cells"
 
 
 def all_figures() -> dict[str, Figure]:
-    """Return all figures by name, in their order: the modules here and in extensions that declare an order.
+    """Return all figures by name, in their order: modules of this package and of extensions that declare ORDER.
 
     Raises:
-        ConfigError: an extension's module is no valid Python, has the name of another figure, or lacks a declaration.
+        ConfigError: an extension's module is not valid Python, has another figure's name, or lacks a declaration.
     """
     return _known(extensions.folders())
 
@@ -88,7 +89,7 @@ def _declared(paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
 def list_drawable(have: Collection[str]) -> list[str]:
     """Return the names of the figures for which there is data.
 
-    have: chosen tools, what they do and provide, combined data, and tables of a comparison if there is one.
+    have: chosen tools, their activities and files, combined data, and tables of a comparison if there is one.
     """
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 

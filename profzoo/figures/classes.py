@@ -1,4 +1,4 @@
-"""Draw what kinds of kernels take the GPU's time: shares by class, stacked, train beside inference."""
+"""Draw the share of GPU time per kernel class, as stacked bars, with training beside inference."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -18,7 +18,11 @@ CAPTION = (
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """Draw the kernel table: a bar per cell, training left of inference, of models with the most time first."""
+    """Draw one bar per cell, training left of inference, with the models that take the most time on top.
+
+    kernels: the table `kernels`, one row per cell, launch configuration and range; columns used: model, phase, class,
+    total_ns.
+    """
     plots.set_style()
     if kernels["total_ns"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
@@ -47,6 +51,6 @@ def draw(kernels: pd.DataFrame) -> Figure:
     order = [name for name in palette.CLASS_COLOURS if name in used]
     figure.legend([used[name] for name in order], order, loc="upper left", ncols=8, frameon=False, handlelength=1,
                   columnspacing=1.2)  # fmt: skip
-    # Room for the legend, which belongs to both halves.
+    # An empty title makes room for the legend of both panels.
     figure.suptitle(" \n ", fontsize=9)
     return figure

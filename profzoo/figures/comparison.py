@@ -1,4 +1,4 @@
-"""Draw which cells a candidate makes faster or slower: ratio with its interval by cell, sorted, in colours."""
+"""Draw which cells a candidate makes faster or slower: the ratio of times with its interval, one row per cell."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,14 +22,14 @@ CAPTION = (
     "process."
 )
 
-# Verdicts in the order of the legend: colour, marker. Lightness and shape tell them apart as well.
+# Colour and marker of each outcome, in the legend's order. Outcomes also differ in lightness and shape.
 LOOKS = {
     speedup.FASTER: (palette.LESS, "<"),
     speedup.EQUIVALENT: (palette.SAME, "s"),
     speedup.SLOWER: (palette.MORE, ">"),
     speedup.UNDECIDED: (palette.UNDECIDED, "o"),
 }
-# What may stand at the ratio's axis, and how many of it at most.
+# Ratios that may be ticks of the axis, and the largest number of ticks.
 TICKS = (
     0.001,
     0.01,
@@ -60,14 +60,17 @@ TICKS = (
     1000,
 )
 MOST_TICKS = 7
-# Panels side by side, so that words stay legible on a page.
+# Number of panels side by side at which text stays legible on a page.
 ACROSS = 2
-# Intervals that reach farther beyond all ratios, such as those of two processes, leave the picture.
+# Factor beyond all ratios at which intervals are cut off; intervals from two processes can be very wide.
 WIDEST = 2.0
 
 
 def draw(compare: pd.DataFrame) -> Figure:
-    """Draw one panel per candidate and one row per cell; cells that the first candidate makes fastest are on top."""
+    """Draw one panel per candidate and one row per cell; cells that the first candidate speeds up most are on top.
+
+    compare: the table `compare`, one row per cell and candidate, with the ratio of times, its interval and outcome.
+    """
     plots.set_style()
     if compare.empty:
         return plots.draw_nothing("No cell was compared")
@@ -85,7 +88,7 @@ def draw(compare: pd.DataFrame) -> Figure:
     for axis in axes.flat[len(candidates) :]:
         axis.set_axis_off()
     for place in range(across):
-        # The lowest that is not empty.
+        # Only the lowest panel of a column that is not empty gets an axis label.
         lowest = axes.flat[max(range(place, len(candidates), across))]
         lowest.set_xlabel(f"Time of a {' or '.join(dict.fromkeys(table['per']))}, candidate / baseline")
         lowest.xaxis.set_tick_params(labelbottom=True)
@@ -97,7 +100,7 @@ def draw(compare: pd.DataFrame) -> Figure:
                           markerfacecolor=_marker_face(verdict, colour))
                for verdict, (colour, marker) in LOOKS.items() if verdict in counts]  # fmt: skip
     figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, handletextpad=0.2)
-    # Room for the legend, which belongs to all panels.
+    # An empty title makes room for the legend of all panels.
     figure.suptitle(" ", fontsize=11)
     return figure
 
@@ -127,7 +130,7 @@ def _format_ratio(ratio: float) -> str:
 
 
 def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
-    """Set a logarithmic axis with round ticks over ratios and intervals, at most WIDEST beyond the ratios."""
+    """Set a logarithmic axis with round ticks that covers ratios and intervals, up to WIDEST beyond the ratios."""
     margin = float(table["margin"].max())
     least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
     known = np.concatenate([table[name].dropna().clip(least, most) for name in ("ratio", "ratio_low", "ratio_high")])
@@ -141,7 +144,7 @@ def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
-    """Return the TICKS between two ratios that do not overlap, including 1.
+    """Return those TICKS between two ratios whose labels do not overlap; 1 is always among them.
 
     >>> choose_ticks(0.45, 1.3)
     [0.5, 0.67, 0.8, 1, 1.25]

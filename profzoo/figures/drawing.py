@@ -1,4 +1,4 @@
-"""Draw a figure by its name, from the tables that its module declares."""
+"""Draw the figure of a given name from the tables that its module declares."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,11 @@ from profzoo.figures import all_figures, plots
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
-    """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
+    """Read the tables, draw the figure, and write it to each output file.
+
+    tables: paths of tables by name, including the table with devices and dates (`dated_by`). options: values of the
+    configuration's `figures` that the figure takes.
+    """
     figure = all_figures()[name]
     given = [zoo_tables.read_table(table, tables[table]) for table in figure.inputs]
     dated_by = zoo_tables.read_table(figure.dated_by, tables[figure.dated_by])
@@ -20,6 +24,6 @@ def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outpu
 
 
 def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
-    """Draw the figure of that name from the tables that its module declares, in their order."""
+    """Draw the figure of this name; tables: the frames of its declared inputs, in their order."""
     made: Figure = importlib.import_module(all_figures()[name].module).draw(*tables, **options)
     return made

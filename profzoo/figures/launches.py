@@ -1,4 +1,4 @@
-"""Draw how many kernels a step launches, and what share of it the GPU waits for launches."""
+"""Draw the number of kernel launches per step against the share of the step in which the GPU waits for launches."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -16,12 +16,16 @@ CAPTION = (
     "calls, other code on the CPU). The cells that wait most are named."
 )
 
-# Names only the cells that wait most, as the others lie close together.
+# Number of named cells, those that wait most; the points of the others lie too close together for names.
 NAMED = 12
 
 
 def draw(steps: pd.DataFrame) -> Figure:
-    """Draw the table of steps: a point per cell, launches against the share of the step spent waiting for them."""
+    """Draw one point per cell: launches per step, and the share of the step spent waiting for them in %.
+
+    steps: the table `steps`, one row per cell and process; columns used: model, phase, launches, and the parts of
+    the step's time.
+    """
     plots.set_style()
     if steps.empty or steps["launches"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")

@@ -1,4 +1,4 @@
-"""Draw the step as a tree of layers: as wide as their time, forward and backward, coloured by what bounds them."""
+"""Draw the step as a tree of layers: box width shows time, and colour shows the roof that bounds the layer."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -30,16 +30,20 @@ BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": 
 # Number of cells to draw, and depth of modules below the part of the step.
 CELLS, DEPTH = 10, 4
 STEP, ROOT = "(step)", "(root)"
-# Parts of the step, in turn.
+# Alternating colours of the parts of the step.
 PART_COLOURS = ("#555555", "#6b6b6b")
-# Inches of a row, and between cells.
+# Height of a row and of the gap between cells, in inches.
 ROW, BETWEEN = 0.27, 0.55
-# Narrower boxes, in parts of the step, are drawn without a frame, and such have no name.
+# As shares of the step: the least width of a box with a frame, and the width of one character of a name.
 FRAMED, CHARACTER = 0.002, 0.0085
 
 
 def draw(layers: pd.DataFrame) -> Figure:
-    """Draw the table of layers: a tree per cell, the step's parts on top."""
+    """Draw one tree per cell, with the parts of the step on top.
+
+    layers: the table `layers`, one row per cell, module and direction; columns used: model, phase, module, parent,
+    direction, total_ns, bound.
+    """
     plots.set_style()
     totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
     if not totals.sum() > 0:
@@ -63,7 +67,7 @@ def draw(layers: pd.DataFrame) -> Figure:
 
 
 def _draw_tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
-    """Draw the boxes of one cell, and return how many rows these are."""
+    """Draw the boxes of one cell, and return their number of rows; total: GPU time of the step in ns."""
     children = dict(list(layers.groupby("parent", sort=False)))
     place = 0.0
     deepest = 1
@@ -82,14 +86,14 @@ def _draw_tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
 def _draw_children(
     axis: Axes, children: dict[str, pd.DataFrame], parent: str, direction: str, place: float, total: float, depth: int
 ) -> int:
-    """Draw what a module holds in one direction, and return how many rows deep that goes."""
+    """Draw the layers inside a module in one direction, and return the number of rows down to the deepest one."""
     deepest = depth
     if depth > DEPTH or parent not in children:
         return deepest
     rows = children[parent]
     for row in rows[rows["direction"] == direction].to_dict("records"):
         width = row["total_ns"] / total
-        # The network takes no row of its own, as it has nearly all of its part of the step, nor does what is the part.
+        # The network gets no row, because it fills nearly its whole part of the step; neither does the part itself.
         own = row["module"] not in (ROOT, f"({direction})")
         if own:
             name = row["module"] if row["module"].startswith("(") else row["module"].rpartition(".")[2]

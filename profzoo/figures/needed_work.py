@@ -1,4 +1,4 @@
-"""Draw counted against needed operations, by type of layer: where padding, FFT, Winograd or rework lives."""
+"""Draw counted over needed operations by type of layer, which shows padding, FFT, Winograd or repeated work."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,16 +18,20 @@ CAPTION = (
     "counted are shown."
 )
 
-# Types of layers, those first that take longest.
+# Number of layer types to show, those that take the most time.
 TYPES = 16
-# So many areas a point may have.
+# Number of different areas of points.
 SIZES = 12
 DIRECTION_COLOURS = {"forward": palette.PART_COLOURS["forward"], "backward": palette.PART_COLOURS["backward"],
                      "recompute": palette.PART_COLOURS["recompute"]}  # fmt: skip
 
 
 def draw(layers: pd.DataFrame) -> Figure:
-    """From the table of layers: a row a type, a point a layer and direction."""
+    """Draw one row per type of layer, and one point per layer and direction.
+
+    layers: the table `layers`, one row per cell, layer and direction; columns used: type, direction, total_ns,
+    self_ns, simt_flop, tensor_flop, needed_flop, needed_share, counted_share.
+    """
     plots.set_style()
     known = (layers["needed_share"] > 0.95) & (layers["counted_share"] > 0.95) & (layers["needed_flop"] > 0)
     own = layers[known & (layers["self_ns"] >= 0.99 * layers["total_ns"]) & (layers["type"] != "")]
@@ -43,7 +47,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     for offset, (direction, colour) in zip((-0.2, 0.2, 0.0), DIRECTION_COLOURS.items(), strict=True):
         mine = own[(own["direction"] == direction) & own["type"].isin(order)]
         rows = mine["type"].map({name: place for place, name in enumerate(order)}) + offset
-        # A shape for each of few sizes, as one for each point makes the SVG large.
+        # Points get one of few sizes, because a marker per point would make the SVG large.
         sizes = (mine["total_ns"] / largest * SIZES).round()
         for number, (size, places) in enumerate(mine.groupby(sizes, sort=False).groups.items()):
             axis.scatter(mine["ratio"][places], rows[places], s=8 + 220 * size / SIZES, color=colour, alpha=0.7,

@@ -1,4 +1,4 @@
-"""Draw how many warps were resident against how many could have been, by cell and class of kernel."""
+"""Draw achieved occupancy against the occupancy that launches allow, by cell and kernel class."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -19,7 +19,13 @@ LEAST_SHARE = 0.05
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """Draw the kernel table: a point per cell and class, as large as its share of the time, from LEAST_SHARE on."""
+    """Draw one point per cell and kernel class; its area shows the class's share of the cell's GPU time.
+
+    Classes with a share below LEAST_SHARE are left out.
+
+    kernels: the table `kernels`, one row per cell, launch configuration and range; columns used: model, phase, class,
+    total_ns, occupancy_pct, occupancy_limit_pct.
+    """
     plots.set_style()
     wanted = ["occupancy_pct", "occupancy_limit_pct"]
     known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])
@@ -40,10 +46,10 @@ def draw(kernels: pd.DataFrame) -> Figure:
                          alpha=0.85, label=kind, edgecolor="#333333", linewidth=0.5, zorder=3)  # fmt: skip
     axis.set(xlim=(0, 104), ylim=(0, 104), xlabel="Warps that could be resident, by the launch's resources (%)",
              ylabel="Warps that were resident (%)")  # fmt: skip
-    # The legend's points are all of one size, unlike those of the figure.
+    # Points of the legend have one size, because sizes in the figure mean shares.
     kinds = [plt.Line2D([], [], marker="o", linestyle="", color=palette.CLASS_COLOURS[label], label=label)
              for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
-    # On white, as lines of the grid run behind it.
+    # The background is white because grid lines run behind the legend.
     title = "A cell's kernels of a class,\nas large as their share of its time"
     axis.legend(handles=kinds, title=title, alignment="left", loc="upper left", framealpha=1, edgecolor="none")
     return figure

@@ -1,4 +1,4 @@
-"""Draw how much each profiler slows a step down against the unprofiled baseline."""
+"""Draw how much each profiler slows a step down, compared with the unprofiled baseline."""
 
 from itertools import cycle
 
@@ -18,12 +18,15 @@ CAPTION = "Time per step under each profiler over the unprofiled time."
 
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
-# In the order of the tools.
+# Marker and colour of each tool, in the order of the tools.
 MARKERS = tuple(zip("oD^s", TOOL_COLOURS, strict=True))
 
 
 def draw(agreement: pd.DataFrame) -> Figure:
-    """Draw the table of agreement: a point per cell and tool, step time under the tool over that without."""
+    """Draw one point per cell and tool: the step time under the tool over the unprofiled step time.
+
+    agreement: the table `agreement`, one row per cell; columns used: model, phase, {tool}_slowdown.
+    """
     plots.set_style()
     cells = plots.label_cells(agreement)
     figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(cells))))

@@ -1,11 +1,11 @@
-"""The one palette of figures and page: a colour means one thing, wherever it is seen.
+"""The colours of all figures and of the page: each colour means the same thing everywhere.
 
-What waits for launches is red, what waits for input or a synchronisation violet. Classes of kernels have Okabe and
-Ito's colours and neighbours of these; names that mean the same in two groups share theirs.
+Time spent waiting for launches is red; time spent waiting for input or a synchronisation is violet. Kernel classes have
+the colours of Okabe and Ito, or similar ones. Names with the same meaning in two groups have the same colour.
 """
 
 PHASE_COLOURS = {"train": "#3b3f8f", "inference": "#8fa31f", "imported": "#767676"}
-# One colour a class of kernels; neighbours in a stack differ in lightness.
+# One colour per kernel class; classes next to each other in a stack differ in lightness.
 CLASS_COLOURS = {
     "convolution": "#0072b2",
     "gemm": "#56b4e9",
@@ -36,7 +36,7 @@ STEP_COLOURS = {
     "idle: host": "#a3203a",
     "idle: unknown": "#ece6df",
 }
-# Parts of the step on the CPU, and the directions of layers.
+# Colours of the parts of a step on the CPU, and of the directions of layers.
 PART_COLOURS = {
     "data": "#dcc48e",
     "transfer": STEP_COLOURS["transfer"],
@@ -51,8 +51,8 @@ PART_COLOURS = {
 }
 BOUND_COLOURS = {"dram": "#b0672a", "l2": "#e3bc92", "simt": "#2f7f8f", "tensor": "#78bd45", "": "#dddddd"}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
-# Of a comparison: less time, more, neither, and not told apart.
+# Colours of a comparison: less time, more time, the same time, and undecided.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"
 GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS)
-# What has no meaning of its own, in this order: seaborn's palette `deep`.
+# Colours without a fixed meaning, used in this order: seaborn's palette `deep`.
 CYCLE = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")

@@ -1,4 +1,4 @@
-"""Common style and helpers of all figures."""
+"""Style and drawing functions that all figures share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,28 +24,29 @@ ROW_HEIGHT = 0.32
 
 
 def set_style() -> None:
-    """Set the theme and what SVG needs to be the same from run to run."""
+    """Set the theme, and the options with which SVG files are the same in every run."""
     plt.rcParams.update(theme.THEME)
-    # Text of an SVG stays text, which can be found.
+    # Text stays text in an SVG, so that readers can search for it.
     plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
     plt.rcParams.update({"axes.spines.left": False})
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
 
 
 def label_cells(cell: pd.DataFrame) -> pd.Series:
-    """Return the cells' names as figures show them."""
+    """Return the name of each row's cell as figures show it; cell: a frame with the columns model and phase."""
     return cell["model"] + " · " + cell["phase"].replace("inference", "infer")
 
 
 def figure_height(rows: int, least: float = 2.6) -> float:
-    """Return the height in inches of a figure with that many rows."""
+    """Return the height of a figure with this number of rows, in inches; least: the smallest height."""
     return max(least, 1.5 + ROW_HEIGHT * rows)
 
 
 def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals: Sequence[str]) -> None:
-    """Draw a bar of 100 % a row, parts in the order of the colours, wide ones with their number, and what 100 % is.
+    """Draw one stacked bar of 100 % per row; wide parts show their share.
 
-    shares: a row a bar, a column a part, in %; columns without a colour are left out.
+    shares: one row per bar and one column per part, in %; columns without a colour are left out. colours: by part, in
+    the order of the stack. totals: text beside each bar that says what 100 % is.
     """
     order = list(shares.index)
     left = pd.Series(0.0, index=order)
@@ -86,12 +87,12 @@ def text_colour(colour: str) -> str:
 
 
 def set_row_limits(axis: Axes, count: int) -> None:
-    """Show so many rows from the top down, without the empty ones that matplotlib leaves above and below many."""
+    """Show this number of rows, the first on top, without the empty space that matplotlib leaves at both ends."""
     axis.set_ylim(count - 0.4, -0.6)
 
 
 def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
-    """Write the figure to each file, with the note on devices and date below it."""
+    """Write the figure to each file, with a note on devices and dates below it."""
     inch = 1 / figure.get_size_inches()[1]
     figure.text(0.01, 0.05 * inch, note, fontsize=7, color="#666666", va="bottom")
     figure.tight_layout(rect=(0, 0.22 * inch, 1, 1))
@@ -104,13 +105,17 @@ def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
 
 
 def make_note(table: pd.DataFrame) -> str:
-    """Return the note on devices and dates of measurement; table: a table with `device` and `date`."""
+    """Return the note on devices and dates of measurements; table: a frame with the columns device and date."""
     devices, days = (", ".join(sorted({*table[column]} - {""})) for column in ("device", "date"))
     return f"{devices}; measured {days or 'at an unknown time'}; profzoo"
 
 
 def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
-    """Draw a point per cell, with the colour and marker of its phase."""
+    """Draw one point per cell, with the colour and marker of its phase.
+
+    cells: a frame with the columns model and phase. x, y: coordinates with the same index. size: area of a point in
+    square points.
+    """
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
         if phase == IMPORTED and not mine.any():
@@ -122,7 +127,10 @@ def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Se
 
 
 def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:
-    """Means of a column of a kernel table by group, weighted by GPU time; rows without it are left out."""
+    """Return the means of a column by group, weighted by GPU time; rows without a value or time are left out.
+
+    table: a frame with `total_ns`, the column, and the columns `by` that define the groups.
+    """
     known = table[table[column].notna() & table["total_ns"].notna()]
     sums = (
         (known[column] * known["total_ns"]).groupby([known[key] for key in ([by] if isinstance(by, str) else by)]).sum()
@@ -131,7 +139,7 @@ def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.
 
 
 def draw_nothing(why: str) -> Figure:
-    """Return an empty figure that says why it shows nothing."""
+    """Return an empty figure with a text that says why it shows no data."""
     figure, axis = plt.subplots(figsize=(8, 1.6))
     axis.text(0.5, 0.5, why, ha="center", va="center", color="#666666", transform=axis.transAxes)
     axis.set_axis_off()
@@ -139,7 +147,10 @@ def draw_nothing(why: str) -> Figure:
 
 
 def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Write names beside points, on a side where they cover no other name, and no point or interval of the axis."""
+    """Write names beside points, where they cover no other name, point or interval; names without room are left out.
+
+    points: x, y and name of each point.
+    """
     figure = axis.figure
     axis.autoscale_view()
     figure.canvas.draw()

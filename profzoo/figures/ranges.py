@@ -1,4 +1,4 @@
-"""Draw where the step goes: time by part of the step, stacked, cell by cell."""
+"""Draw the share of each part of the step in its time, as one stacked bar per cell."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -22,7 +22,11 @@ CPU_CAPTION = "Time per step by range. Time outside all ranges is `other`."
 
 
 def draw(ranges: pd.DataFrame) -> Figure:
-    """Draw the table of ranges: a bar per cell, each part's share of its time."""
+    """Draw one bar per cell, with each part's share of the step's time.
+
+    ranges: the table `ranges`, one row per cell, tool and range; columns used: model, phase, tool, range, clock,
+    ns_per_step.
+    """
     plots.set_style()
     chosen = prefer_tool(select_parts(ranges))
     chosen = chosen.assign(cell=plots.label_cells(chosen), range=chosen["range"].replace("", REST))

@@ -1,4 +1,4 @@
-"""Draw the roofline of the zoo: work a byte against rate, below the roofs measured on that GPU."""
+"""Draw the roofline: each cell's arithmetic intensity and rate, below the peaks that were measured on the GPU."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,14 +19,19 @@ CAPTION = (
     "named."
 )
 
-# Roofs of arithmetic that are drawn, where they were measured.
+# Line styles of the arithmetic roofs; a roof is drawn if its peak was measured.
 ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
-# Cells that are named: the farthest from their roofs, and the nearest.
+# Numbers of cells with names: those farthest below their roofs, and those nearest to them.
 FARTHEST, NEAREST = 12, 6
 
 
 def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
-    """Draw the table of the roofline: a point per cell, with all of its operations; peaks: as measured."""
+    """Draw one point per cell.
+
+    roofline: the table `roofline`; of its rows, those with level `cell`. Columns used: model, phase, intensity in
+    flop/byte, flop_per_s, efficiency, and interval bounds. peaks: the measured peaks, with the columns peak (name)
+    and rate (bytes/s or flop/s).
+    """
     plots.set_style()
     rates = peaks.set_index("peak")["rate"]
     cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)
@@ -55,7 +60,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
 
 
 def _draw_intervals(axis: Axes, cells: pd.DataFrame) -> None:
-    """A cross behind the point of each cell whose counts are estimated."""
+    """Draw the intervals of estimated counters as a cross behind each cell's point."""
     sides = {
         name: [(cells[name] - cells[f"{name}_low"]).to_numpy(), (cells[f"{name}_high"] - cells[name]).to_numpy()]
         for name in ("intensity", "flop_per_s")

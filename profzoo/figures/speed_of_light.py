@@ -1,4 +1,4 @@
-"""Draw how near each cell's kernels come to the GPU's limits: a heat map of cells and metrics."""
+"""Draw how close each cell's kernels come to the GPU's limits, as a heat map of cells and metrics."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -28,7 +28,11 @@ METRICS = {
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """From the kernel table: means over a cell's launches, weighted by time; metrics without data are left out."""
+    """Draw the mean of each metric over a cell's launches, weighted by GPU time; metrics without data are left out.
+
+    kernels: the table `kernels`, one row per cell, launch configuration and range; columns used: model, phase,
+    total_ns, and METRICS in %.
+    """
     plots.set_style()
     known = {name: label for name, label in METRICS.items() if name in kernels and kernels[name].notna().any()}
     if not known:
@@ -40,7 +44,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
                 linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
     for number in axis.texts:
-        # On a pale field in any theme: seaborn's dark grey is that of text beside.
+        # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
         if number.get_color() == ".15":
             number.set_color("black")
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")

@@ -1,4 +1,4 @@
-"""Draw the unprofiled time of a step and the throughput, cell by cell."""
+"""Draw unprofiled time per step and throughput of each cell."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -17,7 +17,10 @@ CAPTION = "Unprofiled time per step and throughput of each cell, training beside
 
 
 def draw(cells: pd.DataFrame) -> Figure:
-    """From the table of cells: a row a model, that of the longest step first, a dot a phase, on a logarithmic axis."""
+    """Draw one row per model, the longest step on top, and one dot per phase, on logarithmic axes.
+
+    cells: the table `cells`, one row per cell; columns used: model, phase, step_ns, items_per_s.
+    """
     plots.set_style()
     longest = cells.groupby("model")["step_ns"].max().sort_values(ascending=False, kind="stable")
     models = longest.index.tolist()
@@ -25,9 +28,9 @@ def draw(cells: pd.DataFrame) -> Figure:
     wide = cells.assign(step_ms=cells["step_ns"] / 1e6)
     titles = {"step_ms": "Time per step (ms)", "items_per_s": "Throughput (samples/s)"}
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
-        # Of what was made elsewhere, the throughput is not known.
+        # The throughput of imported reports is unknown.
         for model, rows in wide[wide[column].notna()].groupby("model"):
-            # Names of both values stay apart, whichever is larger.
+            # The label of the smaller value is on its left, so that the two labels do not overlap.
             ends = rows.sort_values(column)
             place = models.index(str(model))
             axis.plot(ends[column], [place] * len(ends), color="#cccccc", linewidth=1.5, zorder=1)
@@ -48,7 +51,7 @@ def draw(cells: pd.DataFrame) -> Figure:
 
 
 def _draw_dot(axis: Axes, row: pd.Series, column: str, place: int, left: bool) -> None:
-    """A dot with its value beside it; left: on its left."""
+    """Draw a dot with its value beside it; place: the row; left: whether the value is on the left of the dot."""
     phase, value = row["phase"], row[column]
     marker = plots.PHASE_MARKERS[phase]
     dot = axis.scatter([value], [place], color=palette.PHASE_COLOURS[phase], marker=marker, s=34, zorder=3)

@@ -1,4 +1,4 @@
-"""Draw where an unprofiled step goes: GPU busy, copying, communicating, or idle and waiting for what."""
+"""Draw how the time of an unprofiled step is divided into busy GPU time and idle time by its cause."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -21,7 +21,11 @@ CAPTION = (
 
 
 def draw(steps: pd.DataFrame) -> Figure:
-    """Draw the table of steps: a bar per cell (the mean over its processes), the idlest first."""
+    """Draw one bar per cell, the mean over its processes; the cells with the largest share of idle time are on top.
+
+    steps: the table `steps`, one row per cell and process; columns used: model, phase, step_ns, and the parts of the
+    step's time.
+    """
     plots.set_style()
     if steps.empty:
         return plots.draw_nothing("No step was traced by nsys")

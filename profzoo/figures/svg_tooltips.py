@@ -1,20 +1,20 @@
-"""Add hover texts to marks of a figure, as titles in its SVG."""
+"""Add hover texts to the marks of a figure, as titles in its SVG file."""
 
 import re
 from collections.abc import Sequence
 
 from matplotlib.artist import Artist
 
-# How the identifier of a group begins that says what its marks are, and what stands between what is said of each.
+# Prefix of the identifier of a group that holds the hover texts of its marks, and separator between these texts.
 TITLE_PREFIX, TITLE_SEPARATOR = "told:", " ¦ "
 GROUP = re.compile(rf'<g id="{TITLE_PREFIX}([^"]*)">')
 POINT = re.compile(r"<use ([^>]*)/>")
-# Places are made by the first; a browser without it has another that is as wide.
+# The layout is computed with the first font; browsers without it use another font of about the same width.
 FONT, FONTS = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"
 
 
 def attach_titles(artist: Artist, texts: Sequence[str]) -> None:
-    """Attach hover texts to an artist's marks, in their order; a single text is for the whole artist."""
+    """Attach hover texts to an artist's marks, in their order; a single text applies to the whole artist."""
     if texts:
         artist.set_gid(TITLE_PREFIX + TITLE_SEPARATOR.join(text.replace(TITLE_SEPARATOR, " ") for text in texts))
 
@@ -36,7 +36,7 @@ def add_titles(svg: str) -> str:
 
 
 def _title_points(texts: Sequence[str], body: str) -> str:
-    """Return the group's body with a title for each of its points."""
+    """Return the SVG text of a group with a title for each of its points."""
     left = iter(texts)
 
     def point(use: re.Match[str]) -> str:

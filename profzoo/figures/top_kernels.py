@@ -1,4 +1,4 @@
-"""Draw the kernels (on a CPU: operators) that take most of the time, each split by phase."""
+"""Draw the kernels (on a CPU: the operators) that take the most time, split by phase."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -19,10 +19,14 @@ CPU_CAPTION = "Operators by their mean share of a cell's time, by own time, with
 
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:
-    """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
+    """Draw the `top` kernels with the largest mean share of a cell's time; every cell has the same weight.
+
+    activity: the table `activity`, one row per cell, tool, range and kernel; columns used: model, phase, tool, name,
+    share.
+    """
     plots.set_style()
     chosen = prefer_tool(activity)
-    # Matplotlib takes what stands between two of them for a formula.
+    # Dollar signs are escaped, because matplotlib reads text between two of them as a formula.
     names = chosen["name"].map(short_names.shorten_names(chosen["name"])).str.replace("$", r"\$", regex=False)
     count = len(chosen[["model", "phase"]].drop_duplicates())
     chosen = chosen.assign(name=names)

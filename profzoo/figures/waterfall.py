@@ -1,4 +1,4 @@
-"""Draw how the baseline's step becomes the candidate's: what each class of kernels and wait adds or takes away."""
+"""Draw how kernel classes and idle time make up the difference between reference side and candidate."""
 
 from itertools import pairwise
 from typing import Any
@@ -27,15 +27,19 @@ CAPTION = (
 )
 
 LESS, MORE, REST = palette.LESS, palette.MORE, "#999999"
-# Cells that are shown, the steps of a waterfall between its ends, and kernels.
+# Largest numbers of cells, of changes between the ends of a waterfall, and of kernels.
 MOST_CELLS, MOST_STEPS, MOST_KERNELS = 6, 7, 5
-# Of the whole difference, what is not shown by itself.
+# Changes below this share of all changes are not shown separately.
 LEAST = 0.01
 IDENTITY = [*CELL, *contributions.SIDES]
 
 
 def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
-    """Draw a waterfall and the largest kernels of each cell that differs most, from the tables of a comparison."""
+    """Draw, for each cell that differs most, a waterfall of its changes and the kernels that changed most.
+
+    compare: one row per cell and candidate, with times in ns, ratio and outcome. compare_parts: one row per part of
+    such a difference; columns used: level, name, range, change, delta_ns.
+    """
     plots.set_style()
     differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
     shown = [
@@ -45,7 +49,7 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     ]
     if not shown:
         return plots.draw_nothing("No cell was found faster or slower")
-    # A kernel takes a line for its name and one for its bar.
+    # Each kernel needs one line for its name and one for its bar.
     heights = [max(len(rows) + 2, 1.8 * len(kernels)) + 2.4 for _, rows, kernels in shown]
     figure, axes = plt.subplots(len(shown), 2, figsize=(12, 0.5 + 0.29 * sum(heights)), squeeze=False,
                                 height_ratios=heights, width_ratios=(3, 2))  # fmt: skip
@@ -56,7 +60,7 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
 
 
 def _choose_comparisons(differing: pd.DataFrame) -> list[dict]:
-    """Return the comparisons whose ratios are farthest from 1, as many slower as faster ones, slowest first."""
+    """Return the rows whose ratios are farthest from 1: as many slower as faster ones, if there are; slowest first."""
     far = np.log(differing["ratio"]).abs()
     place = far.groupby(differing["verdict"]).rank(method="first", ascending=False)
     chosen = differing.assign(_place=place, _far=-far).sort_values(["_place", "_far"]).head(MOST_CELLS)
@@ -68,9 +72,11 @@ def _select_rows(table: pd.DataFrame, row: dict) -> pd.DataFrame:
 
 
 def sum_changes(seen: pd.DataFrame) -> pd.Series:
-    """Return the changes from one time to the other in ns, by kernel class or other part of the step, largest first.
+    """Return the changes in step time in ns, by kernel class or other part of the step, largest first.
 
-    Changes beyond MOST_STEPS, and changes below LEAST of all, are added up to one. seen: parts of one comparison.
+    Changes after the first MOST_STEPS, and changes below LEAST of the sum, are added up as `all others`.
+
+    seen: the rows of one comparison in the table `compare_parts`.
     """
     classes = seen[seen["level"] == contributions.CLASS_LEVEL].set_index("name")["delta_ns"]
     others = seen[seen["level"] == contributions.PART_LEVEL].set_index("name")["delta_ns"]
@@ -86,7 +92,7 @@ def sum_changes(seen: pd.DataFrame) -> pd.Series:
 
 
 def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
-    """Draw both times as bars with the changes between them; the axis may begin above 0 if the changes are small."""
+    """Draw both times as bars, and the changes between them; with small changes the axis begins above 0."""
     start, end = row["baseline_ns"], row["candidate_ns"]
     ends = start + rows.cumsum()
     names = [row["baseline"], *rows.index, row["candidate"]]
@@ -123,7 +129,7 @@ def _draw_label(axis: Axes, x: float, place: int, said: str, **more: Any) -> Non
 
 
 def _choose_unit(ns: float) -> tuple[str, float]:
-    """Return the unit that suits a time, and its length in ns."""
+    """Return a readable unit for a time in ns, and the number of ns in this unit."""
     return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= size), ("ns", 1.0))
 
 
@@ -147,7 +153,7 @@ def _draw_kernels(axis: Axes, kernels: pd.DataFrame) -> None:
     values = kernels["delta_ns"] / size
     places = np.arange(len(kernels))
     axis.barh(places, values, color=[_choose_colour(value) for value in values], height=0.34)
-    # Not through the names.
+    # The zero line is interrupted so that it does not cross the names.
     axis.vlines(np.zeros(len(places)), places - 0.2, places + 0.2, color="#444444", linewidth=0.8)
     names = short_names.shorten_names(kernels["name"])
     for place, row in enumerate(kernels.to_dict("records")):

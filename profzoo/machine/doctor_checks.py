@@ -13,7 +13,7 @@ from profzoo.machine import external_programs, gpus
 
 # Seconds: longer than importing torch takes on a slow disk, and longer than ncu or nsys need for an empty program.
 PATIENCE_S = 300
-# CUDA's messages about kernels, after which the process cannot use the GPU any more.
+# CUDA's messages about errors in kernels; after such an error the process can no longer use the GPU.
 ON_GPU = (
     (
         r"illegal memory access|misaligned address|illegal address",
@@ -21,8 +21,8 @@ ON_GPU = (
     ),
     (
         r"device-side assert",
-        "most often an index out of range, as of an embedding or of a loss's classes: the log names the kernel, and "
-        "device=cpu the line",
+        "most often an index out of range, for example of an embedding or of a loss's classes: the log names the "
+        "kernel, and a run with device=cpu names the line",
     ),
 )
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 # Error numbers of file systems without locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-# What profzoo writes into such a file, as far as it came, and what a power loss leaves of that.
+# Text that profzoo writes into a lock file: complete, cut off, or with the zero bytes that a power loss leaves.
 MARK = re.compile(r'\0*(\{("(\w{0,4}|(host|pid|run)".*))?)?\s*', re.DOTALL)
-# Of what such a file says.
+# Largest part of a lock file that is read.
 LONGEST_BYTES = 1 << 16
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"),
@@ -66,14 +66,14 @@ def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
         try:
             lock_descriptor(descriptor, wait)
             if is_same_file(descriptor, path):
-                # Only now, as its holder may have been writing.
+                # The content is checked only now, because the holder may have been writing it before.
                 if not MARK.fullmatch(read_text(descriptor)):
                     raise ForeignError(f"{path} has content that profzoo did not write: move it away")
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
-        # Its last holder has removed it meanwhile, and others lock the file that came after it.
+        # The last holder has removed the file in the meantime, and other processes lock its successor.
         os.close(descriptor)
 
 
@@ -88,9 +88,9 @@ def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
     """
     while True:
         try:
-            # Looked at before, as to open a device may do something.
+            # The check comes before opening, because opening a device may have effects.
             _check(path, path.lstat())
-            # Without O_CREAT: Linux forbids it for another user's file in a folder that all may write to.
+            # O_CREAT is missing because Linux forbids it for another user's file in a folder that all may write to.
             descriptor = _open(path, os.O_RDWR)
         except FileNotFoundError:
             if not create:
@@ -148,7 +148,7 @@ def _barred(path: Path, error: OSError) -> OSError:
         except BlockingIOError as held:
             return held
         except OSError:
-            # As of NFS, which locks for writing only what may be written.
+            # Some file systems, such as NFS, allow exclusive locks only on files that are open for writing.
             pass
         finally:
             os.close(descriptor)

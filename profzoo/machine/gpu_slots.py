@@ -22,7 +22,7 @@ from profzoo.machine import file_locks
 from profzoo.machine.job_limits import FOLDER
 
 PAUSE_S = 0.2
-# Of what a lock file says, which anybody may have written.
+# Characters of a lock file's text that are shown; any user may have written it.
 LONGEST = 1000
 
 
@@ -50,7 +50,7 @@ DEFAULT = LockTerms()
 def hold_gpus(
     count: int, words: Sequence[str], waiting: Callable[[str], None], terms: LockTerms = DEFAULT
 ) -> Iterator[HeldGpus]:
-    """Hold so many of the GPUs while the body runs, waiting until they are free.
+    """Hold `count` of the GPUs while the body runs; waits until they are free.
 
     Args:
         count: GPUs wanted, at most as many as there are words.
@@ -80,7 +80,7 @@ def hold_gpus(
                     _sign(descriptor, terms.what)
                 yield mine
                 return
-        # All locks are released while waiting, because two jobs of several GPUs could otherwise wait for each other
+        # All locks are released before waiting; otherwise two jobs that need several GPUs could wait for each other
         # forever.
         line = f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold"
         if terms.wait_s is not None and time.monotonic() - began > terms.wait_s:
@@ -133,7 +133,7 @@ def open_slot(word: str, terms: LockTerms) -> Iterator[GpuLockFile]:
     """Open the lock file of a GPU; its lock ends with the body and all processes that have its descriptor.
 
     Raises:
-        CollectError: it cannot be used.
+        CollectError: the file cannot be used.
     """
     path = _file(terms.folder, word)
     descriptor = _opened(path)
@@ -159,7 +159,7 @@ def _locked(path: Path) -> Iterator[int | None]:
     """Lock the file while the body runs and yield its descriptor; yield None if another process holds it."""
     descriptor = _opened(path)
     try:
-        # A file that was replaced meanwhile is not the one that others lock.
+        # If the file was replaced in the meantime, other jobs lock its successor.
         yield descriptor if _held(descriptor, path) and file_locks.is_same_file(descriptor, path) else None
     finally:
         os.close(descriptor)
@@ -220,7 +220,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir()
     except FileExistsError:
-        # Another job has made it meanwhile, and lets everybody in.
+        # Another job has created the folder in the meantime, and gives everybody access.
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -233,7 +233,7 @@ def _sign(descriptor: int, what: str) -> None:
     """Write into the lock file which process holds it."""
     user = str(os.getuid())
     with suppress(KeyError):
-        # Containers may have no name for it.
+        # The user may have no name inside a container.
         user = pwd.getpwuid(os.getuid()).pw_name
     text = json.dumps({"pid": os.getpid(), "user": user, "what": what}) + "\n"
     os.ftruncate(descriptor, 0)

@@ -19,12 +19,13 @@ from profzoo.errors import CollectError
 from profzoo.machine import file_locks, gpu_slots
 from profzoo.machine.gpu_slots import LockTerms
 
-# Tells a program that it is to wait for its turn, and in which folder; what it leaves there then, and the answer.
+# The variable that makes a program wait for its turn and names the folder. The program creates the first of these files
+# there when it needs the GPU, and waits for a lock on the second, which then holds the answer.
 TURN = "PROFZOO_TURN"
 WANTED, HELD = "gpu-wanted", "gpu-held"
-# Of those who wait for each other in one folder, and of those who wait for the GPU, which idles as long.
+# Seconds between two looks: for the program's request, and for a free GPU, which is idle until the next look.
 PAUSE_S, HELD_PAUSE_S = 0.005, 0.02
-# What programs wait for each other is nothing to tell of, unless it takes longer.
+# Shorter waits of programs for each other are not reported.
 QUIET_S = 60.0
 
 
@@ -43,16 +44,16 @@ class TurnGate:
         """Environment variables that make a program wait here.
 
         Raises:
-            CollectError: it would not.
+            CollectError: the program would not wait, because the folder has no locks.
         """
         self.check()
         return {TURN: str(self._folder)}
 
     def check(self) -> None:
-        """Check that a program would wait here; it would not in a folder without locks.
+        """Check that a program would wait here.
 
         Raises:
-            CollectError: it would not.
+            CollectError: the program would not wait, because the folder has no locks.
         """
         if self._lockless:
             raise CollectError(
@@ -76,8 +77,11 @@ class TurnGate:
 
 @dataclass
 class GpuTurn:
-    """words: the GPUs that are held, from when they are. descriptors: those of their locks, held or not. waited_s: how
-    long the program has waited."""
+    """The turn of a program on a GPU.
+
+    words: GPUs that are held; empty until the turn begins. descriptors: descriptors of their lock files, locked or not.
+    waited_s: seconds that the program has waited.
+    """
 
     words: list[str] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
@@ -121,10 +125,12 @@ def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Lo
 
 
 def wait_for_turn(given: MutableMapping[str, str] = os.environ) -> None:
-    """In a program: wait for its turn; returns at once if it has no gate.
+    """Wait for the turn of this program; returns at once if it need not wait.
+
+    given: environment of this process.
 
     Raises:
-        CollectError: it never will be.
+        CollectError: the job has ended, or could not get the GPU.
     """
     if not given.get(TURN):
         return

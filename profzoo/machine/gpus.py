@@ -10,12 +10,12 @@ from profzoo.machine import external_programs
 
 FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
 APPS = ("gpu_uuid", "pid", "process_name")
-# Of a GPU, or of a part of one.
+# UUID of a GPU or of a part of a GPU (MIG).
 UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
-# The variable that CUDA reads, and the order of numbers in it that equals nvidia-smi's.
+# Variables that CUDA reads, and the value of the second with which CUDA numbers GPUs as nvidia-smi does.
 VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-# The oldest driver (Linux) for programs of a major version of CUDA: NVIDIA's "CUDA Compatibility", table of minor
-# version compatibility.
+# The oldest Linux driver for programs of each major version of CUDA. Source: NVIDIA, "CUDA Compatibility", table of
+# minor version compatibility.
 OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
 
 
@@ -132,13 +132,13 @@ def describe_gpu_processes(words: Sequence[str]) -> list[str]:
     answer = external_programs.ask_program(
         ["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"]
     )
-    # The last field, a name, may hold commas.
+    # The last field is the name of a process, which may contain commas.
     apps = _complete(answer.stdout, APPS, most=len(APPS) - 1)
     return [f"{app['process_name']} (process {app['pid']})" for app in apps if app["gpu_uuid"] in words]
 
 
 def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dict[str, str]]:
-    """The lines of nvidia-smi that have all fields, and a UUID among these; most: commas that part them, -1 for all."""
+    """Return the lines of nvidia-smi that have all fields and a valid UUID; most: commas that separate, -1 for all."""
     rows = [[part.strip() for part in line.split(",", most)] for line in printed.splitlines()]
     found = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
     return [one for one in found if UUID.fullmatch(one["gpu_uuid"])]

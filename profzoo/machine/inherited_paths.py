@@ -10,17 +10,18 @@ from pathlib import Path
 
 from profzoo.errors import ConfigError
 
-# Of folders of links, from the folder that snakemake runs in.
+# Folder for folders of links, relative to the folder that snakemake runs in.
 LINKS = ".snakemake/profzoo/importable"
-# Otherwise ncu copies its section files to HOME as it starts, which jobs of several nodes may do at once.
+# Without this variable ncu copies its section files to HOME when it starts, and jobs on several nodes may collide.
 NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 
 def make_importable(folder: str) -> None:
-    """Put the folder, and the current one, on PYTHONPATH for all processes that this process starts.
+    """Put the folder and the current folder on PYTHONPATH for all processes that this process starts.
 
-    What is on it comes before Python's own modules, and `python -m` would put the current folder before all: a file
-    called `profile.py` there must not take the place of Python's `profile`.
+    A file called `profile.py` in these folders must not hide Python's own module `profile`. PYTHONPATH comes before
+    Python's own modules, so it gets folders of links without such files. PYTHONSAFEPATH keeps `python -m` from putting
+    the current folder first.
     """
     own = [str(shield_folder(Path(one))) for one in (folder, Path.cwd())]
     paths = [*own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -29,9 +30,10 @@ def make_importable(folder: str) -> None:
 
 
 def shield_folder(folder: Path) -> Path:
-    """Folder to import modules from; links to the safe ones if some would hide Python's own modules.
+    """Return a folder from which the folder's modules can be imported without hiding modules of Python.
 
-    The links are in a folder below LINKS of the current one, which is made if need be; hidden files have none.
+    It is the folder itself if no name in it equals a module of Python. Otherwise it is a folder of links to the other
+    files, without hidden files, which is created below LINKS in the current folder.
     """
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "__pycache__")))
     kept = [name for name in names if not _hides(folder / name)]
@@ -47,31 +49,31 @@ def shield_folder(folder: Path) -> Path:
         try:
             partial.rename(place)
         except OSError:
-            # Another process has made it meanwhile.
+            # Another process has created the folder in the meantime.
             shutil.rmtree(partial)
     return place
 
 
 def _hides(path: Path) -> bool:
-    """Whether a module at this path has the name of a standard-library module."""
+    """Whether this path is a module with the name of a standard-library module."""
     name, dot, suffix = path.name.partition(".")
     module = f"{dot}{suffix}" in all_suffixes() or (path / "__init__.py").exists()
     return module and name in sys.stdlib_module_names
 
 
 def put_first(folder: str) -> None:
-    """Put a folder first in PATH, for this process and all that it starts."""
+    """Put a folder first in PATH, for this process and all processes that it starts."""
     os.environ["PATH"] = os.pathsep.join([folder, *os.environ.get("PATH", "").split(os.pathsep)])
 
 
 def use_own_python() -> None:
     """Make `python` mean this interpreter for all processes that this process starts.
 
-    So snakemake can be called by its path, without a virtual environment being active. Containers have a PATH and a
-    Python of their own.
+    With this, snakemake can be called by its path without an active virtual environment. Containers are not affected,
+    because they have a PATH and a Python of their own.
 
     Raises:
-        ConfigError: there is no `python` beside that interpreter, and the one in PATH is another.
+        ConfigError: there is no `python` beside this interpreter, and `python` in PATH is another interpreter.
     """
     folder, found = Path(sys.executable).parent, shutil.which("python")
     if found and Path(found).parent.resolve() == folder.resolve():
@@ -81,7 +83,7 @@ def use_own_python() -> None:
         return
     if not (found and sys.prefix == sys.base_prefix and Path(found).samefile(sys.executable)):
         raise ConfigError(
-            f"snakemake runs by {sys.executable}, which is not the `python` that jobs would find "
+            f"snakemake runs under {sys.executable}, which is not the `python` on PATH that jobs run "
             f"({found or 'there is none'}): run it in a virtual environment, such as that of `make env`"
         )
 

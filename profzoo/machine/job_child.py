@@ -7,8 +7,8 @@ from pathlib import Path
 
 from profzoo.machine import scratch_folder
 
-# nsys starts programs with a umask of 0. Until they have the job's again they write no bytecode, which anybody could
-# then replace.
+# nsys starts programs with a umask of 0. Until they have the job's umask again they write no bytecode, because any user
+# could replace such files.
 UMASK, NO_BYTECODE = "PROFZOO_UMASK", "PYTHONDONTWRITEBYTECODE"
 
 
@@ -27,7 +27,7 @@ def enter_job(given: MutableMapping[str, str] = os.environ) -> None:
     """
     if mask := given.pop(UMASK, None):
         os.umask(int(mask, 8))
-        # Uncompiled, torch alone takes several times as long to import.
+        # Without bytecode, importing torch takes several times as long.
         given.pop(NO_BYTECODE, None)
         sys.dont_write_bytecode = False
     folder = given.get(scratch_folder.JOB)

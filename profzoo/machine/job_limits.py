@@ -19,9 +19,9 @@ LIMITS = "PROFZOO_LIMITS"
 FOLDER = "/tmp/profzoo-gpus"
 BY_PLAN = "plan"
 LONGEST_S = 30 * 24 * 3600
-# Of what a plan estimates, and besides; without a plan.
+# The limit by plan is TIMES times the estimated time plus MORE_S seconds; without a plan it is UNPLANNED_S seconds.
 TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
-# Jobs of the workflow that are no tool's, and whose limit they have.
+# Jobs that belong to no tool, and the tool whose time limit they have.
 LIKE = dict.fromkeys(("train", "peaks", "probe"), "time")
 
 
@@ -53,7 +53,7 @@ def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
         raise ConfigError(f"locks.folder = {folder!r} differs between working folders: give an absolute path")
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
     overlap = config["locks"]["overlap"]
-    # Not passed on, but as good a time as others from the beginning.
+    # Jobs do not need the budget here, but a mistake in it should be reported at the start.
     parse_seconds(config["trials"]["budget"], "trials.budget")
     told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "overlap": overlap, "time_s": times}
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)

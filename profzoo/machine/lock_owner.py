@@ -1,7 +1,7 @@
 """Identifies the process that holds a lock file, on this host or another, and checks whether it is still alive.
 
-An owner keeps a file of its own beside such locks, which the kernel locks for it (flock) as long as it lives. If its
-state is unknown, an owner counts as alive, because taking a lock from a living owner is worse than asking a user.
+Each owner has a file beside the locks and keeps it locked (flock) as long as it lives. An owner in an unknown state
+counts as alive, because taking a lock from a living owner is worse than asking a user.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 
 from profzoo.machine import file_locks, process_tree
 
-# File systems that no two kernels have mounted at a time: what another one has left there, it holds no longer.
+# File systems that only one kernel can mount at a time, so that owners of another kernel hold no locks there any more.
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 BOOT, MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
 MOUNTS = Path("/proc/self/mountinfo")
@@ -28,9 +28,9 @@ FILE = re.compile(r"[0-9]+-[0-9a-f]{16}")
 class Owner:
     """A process that holds locks.
 
-    process: its identity, of process_tree.process_identity; file: the file that it keeps locked.
-
-    boot: of its kernel; machine: what its host is called beside its name; since: when it began to hold them.
+    process: identity of the process, from process_tree.process_identity. host: name of its host. machine: machine
+    identifier of its host (/etc/machine-id). boot: identifier of the kernel's boot. file: name of the file that it
+    keeps locked. since: start in UTC (ISO 8601).
     """
 
     process: str
@@ -46,7 +46,7 @@ class Owner:
 
 
 def start_owner(folder: Path) -> tuple[Owner, int]:
-    """Register this process as a lock owner; returns it and the descriptor of its own locked file."""
+    """Register this process as a lock owner; return the owner and the descriptor of its locked file."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -75,14 +75,15 @@ def parse_owner(text: str) -> Owner | None:
 
 
 def is_gone(owner: Owner, folder: Path) -> bool:
-    """Whether an owner whose file was in this folder certainly holds no lock there any more."""
+    """Whether an owner with its file in this folder certainly holds no lock there any more."""
     free = _free(folder / owner.file)
     if free is False:
         return False
     if is_on_this_host(owner):
-        # The same kernel knows its own locks, and processes where they are not hidden from this one.
+        # This kernel knows its own locks, and its processes as far as this process may see them.
         return not _works_here(owner) if free else _ended(owner)
-    # That machine has begun anew, or this is a copy of its folder; elsewhere, file systems may keep locks to a host.
+    # An owner of this machine is gone, because the machine has restarted since. For an owner of another machine, only a
+    # local file system proves that: others may keep locks that this host cannot see.
     return (bool(owner.machine) and _here(owner)) or _kind(folder) in LOCAL
 
 
@@ -126,7 +127,7 @@ def _ended(owner: Owner) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        # Another user's; /proc may hide it.
+        # The process belongs to another user, and /proc may hide it.
         return False
     return process_tree.process_identity(int(owner.process.partition(":")[0])) != owner.process
 
@@ -137,7 +138,7 @@ def _works_here(owner: Owner) -> bool:
         return False
     process = owner.process.partition(":")[0]
     if process_tree.process_identity(int(process)) != owner.process:
-        # Of another namespace of processes: its lock would say so.
+        # The process is in another PID namespace, and its lock would not be free if it were alive.
         return False
     try:
         return Path(f"/proc/{process}/cwd").samefile(Path.cwd())
@@ -152,7 +153,7 @@ def _kind(folder: Path) -> str:
         for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
             before, _, after = line.partition(" - ")
             point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
-            # Of what is mounted at one place, the last hides the others.
+            # If several file systems are mounted at one place, the last one hides the others.
             if len(point) >= longest and f"{place}/".startswith(f"{point.rstrip('/')}/"):
                 longest, found = len(point), after.split()[0]
     return found

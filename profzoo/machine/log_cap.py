@@ -9,10 +9,10 @@ import select
 import time
 from contextlib import suppress
 
-# Of a log; and of the pipe, in which a program that prints much waits less the longer it is.
+# Sizes of a log and of the pipe; with a large pipe, a program that prints much waits less.
 LOG_BYTES = 8 << 20
 PIPE_BYTES = 1 << 20
-# Within so many bytes, the end begins with a whole line.
+# The end begins with a whole line if a line begins within this number of bytes.
 LINE_BYTES = 4096
 
 
@@ -30,7 +30,7 @@ class CappedLog:
         os.set_blocking(self.source, False)
         self._target = target
         self._first = limit // 2
-        # The last bytes, the next of which takes the place of the oldest; `_came`: of how many.
+        # A ring buffer of the last bytes; `_came` counts all bytes that were written to it.
         self._ring = memoryview(bytearray(limit - self._first))
         self._came = 0
 

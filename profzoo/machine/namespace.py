@@ -14,10 +14,10 @@ from typing import NoReturn
 
 from profzoo.machine import process_tree
 
-# Of unshare(2) and mount(2).
+# Flags of unshare(2) and mount(2).
 NEWNS, NEWUSER, NEWPID = 0x00020000, 0x10000000, 0x20000000
 NOSUID, NODEV, NOEXEC, REC, PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
-# Seconds that processes get which outlive the program, and what is between two looks.
+# Seconds that remaining processes get after the program has ended, and seconds between two looks.
 STAY_S, PAUSE_S = 2.0, 0.02
 IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,7 @@ def enter_namespace() -> None:
     program = os.fork()
     if program:
         _look_after(program)
-    # The group that it was in is of no number here.
+    # The process group of the caller has no number in this namespace.
     os.setsid()
 
 
@@ -106,7 +106,7 @@ def _stay_behind(but: int = -1) -> None:
     """Close inherited descriptors: locks, and the pipe that says whether the program began."""
     os.closerange(3, but)
     os.closerange(max(but + 1, 3), os.sysconf("SC_OPEN_MAX"))
-    # What the caller does on signals is none of this process' business.
+    # This process must not run the caller's signal handlers.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in IGNORED:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from profzoo.machine import process_tree
 
-# What tells jobs whose they are, by the environment that they inherit.
+# Environment variable that tells jobs which process owns them.
 OWNER = "PROFZOO_OWNER"
 PAUSE_S = 0.5
 
@@ -41,8 +41,8 @@ def watch_parent() -> Iterator[None]:
 
 
 def _watch(owner: str, parent: int, done: threading.Event) -> None:
-    # A signal for the parent's death would come as soon as the thread that started it ends, and old kernels have no
-    # descriptors of processes; two looks a second cost nothing.
+    # Two looks per second cost almost nothing. PR_SET_PDEATHSIG would send the signal when the thread that started this
+    # process ends, and old kernels have no descriptors of processes.
     process = int(owner.partition(":")[0])
     while process_tree.process_identity(process) == owner and os.getppid() == parent:
         if done.wait(PAUSE_S):

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 PAUSE_S = 0.05
-# How often processes are looked for that are there and were not seen.
+# Largest number of searches while the kernel says that there is a process and none is found.
 LOOKS = 50
-# Of prctl(2): the signal that a process gets when its parent dies, and whether orphans below it become its children.
+# Options of prctl(2): the signal when the parent dies, and whether orphans below a process become its children.
 PDEATHSIG, CHILD_SUBREAPER = 1, 36
-# States in /proc of what has ended, and waits for its parent to ask.
+# States in /proc of processes that have ended and have not been reaped yet.
 ENDED = "ZX"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -64,7 +64,7 @@ def list_alive(before: Collection[int]) -> list[int]:
     """Living processes below this one, except those in `before`; reaps ended ones."""
     for _ in range(LOOKS):
         found = _seen(before)
-        # One whose parent ends while /proc is read is missed, and the kernel alone knows that there is none.
+        # A process is missed if its parent ends while /proc is read. Only the kernel knows that no process is left.
         if found or before or not _has_children():
             break
     return found
@@ -100,7 +100,7 @@ def list_descendants() -> dict[int, str]:
         if fields := read_stat(process):
             states[process] = fields[0]
             children.setdefault(int(fields[1]), []).append(process)
-    # Those that were adopted meanwhile.
+    # Add processes that were adopted while /proc was read.
     for child in _adopted() - set(children.get(os.getpid(), ())):
         states.setdefault(child, "?")
         children.setdefault(os.getpid(), []).append(child)
@@ -129,7 +129,7 @@ def running_processes() -> list[int]:
 def read_stat(process: int) -> list[str]:
     """Fields of /proc/PID/stat behind the name: state, parent, and so on; empty if there is no such process."""
     try:
-        # A program's name, in brackets, may hold anything.
+        # The name before these fields, in brackets, may contain any character.
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []

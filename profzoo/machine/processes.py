@@ -1,7 +1,7 @@
 """Runs a command and ends everything that it started when the command, or this process, ends.
 
-A supervisor stands between this process and the command (`profzoo.machine.supervisor`): it ends them all if this
-process is killed, and this process ends them if the supervisor is.
+A supervisor (`profzoo.machine.supervisor`) runs between this process and the command. It ends all processes if this
+process is killed, and this process ends them if the supervisor is killed.
 """
 
 import json
@@ -19,7 +19,7 @@ from profzoo.machine import process_tree, supervisor
 from profzoo.machine.supervisor import HEEDED
 
 PROJECT = Path(__file__).parents[2]
-# What the supervisor's own Python goes by; no more, as a profiler run by root may look into it.
+# Variables that the supervisor's Python needs. It gets no others, because a profiler run by root may record them.
 NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 
 
@@ -70,7 +70,7 @@ def run_command(
         try:
             said = _answer(process, f"{json.dumps(request)}\n".encode())
         finally:
-            # A second signal must not cut this short, or a process would be left on the GPU.
+            # A second signal must not interrupt this, because a process would stay on the GPU.
             for number in HEEDED:
                 signal.signal(number, signal.SIG_IGN)
             if not said:
@@ -88,7 +88,7 @@ def run_command(
 
 def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     own = {key: os.environ[key] for key in NEEDED if key in os.environ} | {"PYTHONPATH": str(PROJECT)}
-    # In a session of its own, so that a terminal's signals come by this process alone.
+    # A separate session, so that signals of the terminal reach only this process.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", supervisor.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
         env=own, pass_fds=descriptors, start_new_session=True, bufsize=0,
@@ -98,7 +98,7 @@ def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Pope
 def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
     """Send the supervisor a request and read its final answer; empty if it was killed."""
     assert process.stdin and process.stdout
-    # Not closed, as that would say that this process has ended.
+    # Standard input stays open, because its end would tell the supervisor that this process has ended.
     with suppress(BrokenPipeError):
         while request:
             request = request[process.stdin.write(request) or 0 :]

@@ -1,6 +1,6 @@
 """Locks a results folder for one run of snakemake at a time, across working folders and hosts.
 
-Only the run's main process holds the lock, so jobs do not hold it, and it ends with the main process.
+Only the main process of a run holds the lock, and jobs do not hold it. The lock therefore ends with the main process.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from profzoo.errors import ConfigError
 from profzoo.machine import file_locks
 
 NAME = ".profzoo.lock"
-# Of what a lock says.
+# Characters of a lock file's text that are shown.
 LONGEST = 1000
 UNPROTECTED = "nothing keeps two runs from using it at once: start one at a time there"
 ADVICE = "wait until it has ended or stop it, or give this run other results (pathvars: {results: FOLDER})"
@@ -24,32 +24,36 @@ ADVICE = "wait until it has ended or stop it, or give this run other results (pa
 
 @dataclass(frozen=True)
 class FolderState:
-    """State of a results folder when a run was planned: its holder in words, and its last change."""
+    """State of a results folder when a run was planned.
+
+    holder: text about the run that holds its lock, or None. changed_ns: time of its last change in ns, or None.
+    """
 
     holder: str | None
     changed_ns: int | None
 
 
 def inspect_folder(results: Path) -> FolderState:
-    """Inspect the folder now; a plan made while another run changed it is of no use."""
+    """Return the folder's present state; a plan is useless if another run changes the folder meanwhile."""
     path = results / NAME
     try:
         os.close(file_locks.acquire_lock(path, wait=False, create=False))
     except BlockingIOError:
         return FolderState(_holder(path), None)
     except OSError:
-        # There is none, or nothing that can be locked; whoever takes it will know.
+        # The lock file does not exist or cannot be locked; `lock_results` reports that.
         pass
     return FolderState(None, _changed_ns(results))
 
 
 def lock_results(results: Path, planned: FolderState) -> str | None:
-    """Lock the folder until this process ends; returns a message for the user, or None.
+    """Lock the folder until this process ends; return a warning for the user, or None.
 
     planned: state of the folder when this run was planned.
 
     Raises:
-        ConfigError: another run holds the lock, or has held it since this run was planned; or it cannot be written.
+        ConfigError: another run holds the lock or has changed the folder since this run was planned, or the lock file
+            cannot be written.
     """
     path = results / NAME
     if planned.holder:
@@ -74,12 +78,12 @@ def lock_results(results: Path, planned: FolderState) -> str | None:
 
 
 def _release(results: Path, descriptor: int, process: int) -> None:
-    """Remove the lock, and its folder if that is empty."""
-    # A process that was forked from the holder ends too.
+    """Remove the lock file, and the folder if it is then empty."""
+    # This also runs when a process ends that was forked from the holder, which must not remove the lock.
     if os.getpid() != process:
         return
     with suppress(OSError):
-        # Another run may hold one that came after this was removed.
+        # The file may be another run's, created after this run's file was removed.
         if file_locks.is_same_file(descriptor, results / NAME):
             (results / NAME).unlink()
             results.rmdir()
@@ -87,7 +91,7 @@ def _release(results: Path, descriptor: int, process: int) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Text that says who holds a lock, read from the lock file, which may still be empty."""
+    """Return a text about the holder of a lock, from the lock file, which may still be empty."""
     try:
         said = json.loads(file_locks.read_lock(path))
         words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
@@ -95,7 +99,7 @@ def _holder(path: Path) -> str:
         return "whose lock file names no process"
     except (OSError, ValueError, KeyError, TypeError):
         return "which has just started"
-    # Anybody may have written it.
+    # Any user may have written this text.
     return "".join(letter for letter in words[:LONGEST] if letter.isprintable())
 
 

@@ -18,31 +18,31 @@ from pathlib import Path
 
 from profzoo.machine import file_locks, process_tree
 
-# The variable that holds the folder; its beginning, before and once it is locked; the pipe in it.
+# The variable that holds the folder; prefixes of its name before and after it is locked; name of the pipe in it.
 JOB = "PROFZOO_JOB"
 NEW, PREFIX = ".profzoo-job-", "profzoo-job-"
 PIPE = "alive"
 ENDED_S = 5.0
-# The longest path of a folder of temporary files in which torch's workers, two folders below, can still have sockets;
-# where TMPDIR's is longer they hang, so it is this one.
+# Longest path of a temporary folder in which torch's workers can create sockets, two folders below. With a longer
+# TMPDIR they hang, so SHORT is used instead.
 LONGEST, SHORT = 50, "/tmp"
-# The variable that torch.compile takes its folder from, and the name of one that outlasts jobs.
+# The variable that names the cache folder of torch.compile, and the name of a cache that outlasts jobs.
 COMPILED, OUTLASTING = "TORCHINDUCTOR_CACHE_DIR", "profzoo-compiled"
-# What nsys leaves in the folder for each program that it traces, and its semaphore of the same ending.
+# Prefixes of the file that nsys leaves in the folder for each traced program, and of its semaphore, named alike.
 TRACED, SEMAPHORE = "NSys-termination_status_", "sem.NSys-process_waiter-"
 SHARED_MEMORY = Path("/dev/shm")
 
 
 def make_scratch() -> tuple[Path, list[int]]:
-    """Make a temporary folder; returns it and the descriptors that hold it: while they are open, the job is alive."""
+    """Make a temporary folder; return it and its descriptors, which stay open as long as the job is alive."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
-    # Where there are no locks, the job runs all the same, and what it leaves if it is killed stays.
+    # Without locks the job still runs, but its folder and processes stay if it is killed.
     file_locks.lock_descriptor(lock, wait=True)
     os.mkfifo(new / PIPE, 0o600)
-    # For reading too, as it could not be opened otherwise before anybody reads it.
+    # The pipe is opened for reading too, because opening it only for writing fails while nobody reads it.
     pipe = os.open(new / PIPE, os.O_RDWR | os.O_NONBLOCK)
-    # Under its name once it is locked, else the next job could take it for a dead one's.
+    # The folder gets its final name only when it is locked, or the next job could take it for a dead job's folder.
     return new.rename(new.with_name(PREFIX + new.name.removeprefix(NEW))), [lock, pipe]
 
 
@@ -113,7 +113,7 @@ def _marked(folders: Sequence[Path]) -> list[int]:
     words = {f"{JOB}={folder}".encode() for folder in folders}
     found = []
     for process in process_tree.running_processes() if words else ():
-        # It may have ended, or be another user's.
+        # The process may have ended, or belong to another user.
         with suppress(OSError):
             own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.is_alive(process)
             if own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
@@ -129,11 +129,11 @@ def die_with_folder(folder: Path) -> bool:
             return False
     except OSError:
         return False
-    # The kernel sends the signal as the last writer goes, so that nothing here has to run for it.
+    # The kernel sends the signal when the last writer closes the pipe, so that no code has to run for it.
     fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-    # Those that went before that do not count.
+    # The kernel sends no signal for writers that ended before this point, so check the lock.
     lock = claim_abandoned(folder)
     if lock is not None:
         os.close(lock)

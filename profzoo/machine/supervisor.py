@@ -1,7 +1,8 @@
 """Runs one command and ends all its processes: at its end, at its time limit, or when its caller is gone.
 
-Started by `profzoo.machine.processes`, which writes what to run to standard input, and keeps that open: its end is the
-end of whoever asked, however that came. What became of the command is the answer on standard output.
+`profzoo.machine.processes` starts this module, writes a request to its standard input, and keeps that open. The end of
+standard input means that the caller has ended, for whatever reason. The answer on standard output says how the command
+ended.
 """
 
 import json
@@ -23,8 +24,8 @@ ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 LATE = 124
 TOLD_TO_END = "was told to end early: by its run, or by a batch system at its time limit"
-# Seconds that processes get, and the signal before: by how the command came to its end. All within five seconds, so
-# that the next job can have the GPU; what the kernel itself holds on to is waited for.
+# By the way in which the command ended: pairs of the seconds that remaining processes get, and the signal sent before.
+# SIGKILL comes within five seconds, so that the next job can have the GPU. Processes in the kernel may take longer.
 STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
     "ended": ((2, 0), (1, signal.SIGTERM), (60, signal.SIGKILL)),
     "late": ((1.5, signal.SIGTERM), (60, signal.SIGKILL)),
@@ -38,10 +39,10 @@ def main() -> int:
     process_tree.adopt_orphans(True)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
-    # First, as a signal that is caught before would be told to nobody.
+    # This comes before the handlers, because a signal that is caught earlier would be lost.
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (*HEEDED, signal.SIGCHLD):
-        # Those that are ignored, as by nohup, stay so.
+        # Signals that are ignored, for example by nohup, stay ignored.
         if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     request = _request()
@@ -65,7 +66,7 @@ def main() -> int:
         os.write(ANSWERED, json.dumps({"code": code, "left": left}).encode())
     os.close(ANSWERED)
     while process_tree.list_alive(()):
-        # The GPU's lock is held by this process as well, and the GPU is not free.
+        # This process also holds the GPU's lock, and must hold it until the GPU is free.
         time.sleep(1)
     return 0
 
@@ -120,7 +121,7 @@ def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, p
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return "late", LATE
-        # Milliseconds, of which poll takes no more than fit into a C int.
+        # poll takes milliseconds as a C int, which limits the time.
         ready = [file for file, _ in waiting.poll(None if left is None else min(left * 1000 + 1, 1e8))]
         if ASKED in ready:
             return "abandoned", 128 + signal.SIGKILL

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from profzoo.errors import CollectError
 
-# Tells a program that it works by shifts: the number of the descriptor by which it says so.
+# The variable that makes a program run in shifts; it holds the descriptor of the socket to the job.
 SHIFT = "PROFZOO_SHIFT"
 OVER, GO = b".", b">"
 PAUSE_S = 0.05
@@ -23,7 +23,7 @@ class ShiftGiver:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables that connect the program to this foreman."""
+        """Environment variables that connect the program to this object."""
         return {SHIFT: str(self._theirs.fileno())}
 
     @property
@@ -62,7 +62,7 @@ class ShiftWorker:
         """End the shift, and return once the next one begins.
 
         Raises:
-            CollectError: it never will.
+            CollectError: the job has ended.
         """
         try:
             self._own.send(OVER)
@@ -78,6 +78,6 @@ def find_worker(given: MutableMapping[str, str] = os.environ) -> ShiftWorker | N
     if not (number := given.get(SHIFT)):
         return None
     own = socket.socket(fileno=os.dup(int(number)))
-    # Programs that it starts have no part in it.
+    # Programs that this process starts must not inherit the socket.
     os.set_inheritable(int(number), False)
     return ShiftWorker(own)

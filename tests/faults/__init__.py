@@ -1,1 +1,1 @@
-"""Faults: real processes that are killed, or meet what is damaged, at planned moments."""
+"""Tests of faults: real processes are killed, or meet damaged files, at planned moments."""

@@ -1,4 +1,4 @@
-"""No job, and no temporary file of one, outlives the test that began it, whatever became of that."""
+"""Fixtures that end all jobs of a test and remove their temporary files, however the test ends."""
 
 import shutil
 import tempfile
@@ -13,12 +13,12 @@ from tests.faults.jobs import STARTED, ended
 
 @pytest.fixture(autouse=True)
 def none_left(tmp_path: Path) -> Iterator[None]:
-    """End the jobs that a test has left, and remove their folder of a short path."""
+    """End the jobs that a test has left, and remove their temporary folder."""
     yield
     while STARTED:
         job = STARTED.pop()
         if job.poll() is None:
-            # Not by SIGKILL, so that it ends its own processes.
+            # SIGTERM and not SIGKILL, so that the job ends its own processes.
             job.terminate()
             ended(job)
     if (tmp_path / "tmp").is_symlink():
@@ -27,7 +27,7 @@ def none_left(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def harm(tmp_path: Path) -> Iterator[Harm]:
-    """A folder for jobs, of which nothing is left after the test."""
+    """Yield a folder for jobs; nothing of it remains after the test."""
     given = Harm(tmp_path, Path(tempfile.mkdtemp(prefix="harm-")))
     yield given
     given.remove()

@@ -1,4 +1,4 @@
-"""A job as the workflow starts it, whose program is a family of processes: which of them live, and what they hold."""
+"""A job as the workflow starts it, with a program of several processes: which of them live, and what they hold."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from profzoo.machine import gpu_slots, job_limits, process_tree
 
 PROJECT = Path(__file__).parents[2]
 GPU = "GPU-a"
-# All processes of a job but snakemake are gone by then.
+# Seconds after which all processes of a job except snakemake must have ended.
 SECONDS = 5.0
-# Those that may use the GPU.
+# Processes that may use the GPU.
 USERS = {"program", "worker", "agent"}
 # A program that begins as a measured one does, with a worker in its group, and an agent that has left its session and
 # heeds no SIGTERM, as nsys' own does; each leaves its id.
@@ -45,7 +45,7 @@ while not all((folder / name).exists() for name in ("worker", "agent")):
     time.sleep(0.01)
 live("program")
 """
-# What `python -m profzoo.collect` does around its command.
+# Runs a command as `python -m profzoo.collect` does.
 WRAPPER = """
 import json, sys
 from pathlib import Path
@@ -56,14 +56,14 @@ with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environ
     code = job_environment.run_logged(command, folder / "log", environment, guard)
 sys.exit(code % 256)
 """
-# What snakemake does around that.
+# Runs a job as snakemake does.
 OWNER = """
 import subprocess, sys
 from profzoo.machine import orphan_guard
 orphan_guard.export_owner()
 sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
 """
-# What the processes of a run are, by their command lines.
+# Kinds of the processes of a run, by their command lines.
 KINDS = {
     "snakemake": r"^\S+ -m snakemake ", "wrapper": r"^\S+ -m profzoo\.collect ",
     "supervisor": r"profzoo\.machine\.supervisor", "nsys": r"^\S*nsys profile ", "agent": r"nsys --start-agent",
@@ -74,13 +74,13 @@ JOB = {"tool": "time", "cell": {"model": "lstm", "phase": "train", "device": "au
 
 @dataclass
 class Family:
-    """A job, begun; folder: where its processes leave their ids."""
+    """A started job; folder: folder in which its processes write their ids."""
 
     folder: Path
     outer: subprocess.Popen[bytes]
 
     def ids(self) -> dict[str, int]:
-        """The processes, by what they are."""
+        """Return the processes by kind."""
         names = ("program", "worker", "agent")
         found = {name: int((self.folder / name).read_text()) for name in names}
         supervisor = int(process_tree.read_stat(found["program"])[1])
@@ -96,7 +96,7 @@ class Family:
         return (self.folder / "log").read_text()
 
     def end(self) -> None:
-        """Leave nothing of it, whatever the test found."""
+        """End all processes of the job and remove its files."""
         for name in ("program", "worker", "agent"):
             with suppress(OSError, ValueError):
                 os.kill(int((self.folder / name).read_text()), signal.SIGKILL)
@@ -105,7 +105,7 @@ class Family:
 
 
 def environment(folder: Path, time_s: float | None = None) -> dict[str, str]:
-    """That of a job with locks and temporary files of its own."""
+    """Return the environment of a job with separate locks and temporary files."""
     # Of a short path: where it is long jobs have theirs in a place that those of other tests sweep too.
     if not (folder / "tmp").exists():
         (folder / "tmp").symlink_to(tempfile.mkdtemp(prefix="family-"))
@@ -117,7 +117,7 @@ def environment(folder: Path, time_s: float | None = None) -> dict[str, str]:
 def begun(
     folder: Path, owned: bool = False, stay: float = 100, time_s: float | None = None, around: tuple[str, ...] = ()
 ) -> Family:
-    """A job whose processes are all there; around: words before the program's, as a profiler's."""
+    """Start a job and wait for all its processes; around: words before the program, such as a profiler's."""
     program = [*around, sys.executable, "-c", PROGRAM, str(folder), str(stay)]
     words = [sys.executable, "-c", WRAPPER, str(folder), json.dumps(JOB), *program]
     words = [sys.executable, "-c", OWNER, *words] if owned else words
@@ -131,7 +131,7 @@ def begun(
 
 
 def heed() -> None:
-    """Signals do what they do by default, whatever started the tests."""
+    """Restore the default effects of signals, whatever process started the tests."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -141,10 +141,10 @@ def alive(process: int) -> bool:
 
 
 def until(true: Callable[[], bool], seconds: float) -> float:
-    """Wait until that is true; the seconds that it took.
+    """Wait until a condition is true, and return the seconds that this took.
 
     Raises:
-        TimeoutError: it was not in time.
+        TimeoutError: the condition was not true in time.
     """
     began = time.monotonic()
     while not true():
@@ -155,7 +155,7 @@ def until(true: Callable[[], bool], seconds: float) -> float:
 
 
 def free(folder: Path) -> bool:
-    """Whether another job could take the GPU."""
+    """Return whether another job could use the GPU."""
 
     def refuse(line: str) -> None:
         raise BlockingIOError(line)
@@ -168,10 +168,10 @@ def free(folder: Path) -> bool:
 
 
 def all_end(folder: Path, processes: Mapping[str, int], seconds: float = SECONDS) -> float:
-    """Wait until these have ended, and see that the GPU is not free before; the seconds that it took."""
+    """Wait until these processes have ended, check that the GPU is not free before, and return the seconds."""
 
     def over() -> bool:
-        # Asked in this order, as they may end in between.
+        # This order matters, because processes may end between the two questions.
         unlocked, left = free(folder), {name for name, process in processes.items() if alive(process)}
         assert not (unlocked and left & USERS), f"the GPU is free, and {left} live"
         return not left
@@ -180,7 +180,7 @@ def all_end(folder: Path, processes: Mapping[str, int], seconds: float = SECONDS
 
 
 def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
-    """A job that takes the same GPU for a moment."""
+    """Run a job that uses the same GPU for a moment."""
     words = [sys.executable, "-c", WRAPPER, str(folder), json.dumps(JOB), "true"]
     return subprocess.run(
         words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=30, check=False
@@ -188,7 +188,7 @@ def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def marked(word: str) -> dict[int, str]:
-    """The processes that have this `NAME=value` in their environment, and their supervisors, by command lines."""
+    """Return command lines of processes with this `NAME=value` in their environment, and of their supervisors."""
     found = {}
     for process in process_tree.running_processes():
         with suppress(OSError):
@@ -200,15 +200,15 @@ def marked(word: str) -> dict[int, str]:
 
 
 def line(process: int) -> str:
-    """Its command line."""
+    """Return the command line of a process."""
     return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def member(word: str, kind: str) -> int:
-    """The process of that kind, of those that have this word in their environment.
+    """Return the process of a kind among those with this word in their environment.
 
     Raises:
-        StopIteration: there is none.
+        StopIteration: no such process exists.
     """
     found = {process: text for process, text in sorted(marked(word).items()) if re.search(KINDS[kind], text)}
     return next(iter(found))

@@ -1,4 +1,4 @@
-"""One job as a process of its own, with any program in the place of a model's, and what must hold once it is over."""
+"""One job in a separate process, with any program instead of a model, and checks after its end."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from profzoo.machine import job_limits, process_tree
 from tests.faults import family
 
 PROJECT = Path(__file__).parents[2]
-# Leaves what a good one does, in the place that {0} stands for.
+# Writes the files of a correct program into the folder {0}.
 GOOD = """echo new > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
 OLD = {"out": "of an earlier run", "s.json": "of an earlier run"}
 COLLECT = """
@@ -33,9 +33,9 @@ sys.exit(collected(Path(given["folder"]), *given["program"], made=made, **given[
 
 @dataclass
 class Harm:
-    """A folder in which jobs run; temporary: their TMPDIR, of a short path, as sockets take.
+    """A folder in which jobs run; temporary: their TMPDIR, with a short path, because sockets need one.
 
-    limit_s: the most that the program may take. variables: of the job's environment. more: of its description.
+    limit_s: time limit of the program. variables: environment of the job. more: further keys of its description.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Harm:
             (self.results / name).write_text(text)
 
     def begun(self, program: Sequence[str], before: Callable[[], None] | None = None) -> subprocess.Popen[str]:
-        """A job, begun; before: done in its process before that is a Python."""
+        """Start a job; before: function that runs in its process before Python starts."""
         given = {"folder": str(self.results), "program": list(program), "more": self.more}
         return subprocess.Popen(
             [sys.executable, "-c", COLLECT, json.dumps(given)], cwd=self.folder, env=self.environment(),
@@ -62,7 +62,7 @@ class Harm:
     def run(
         self, program: Sequence[str], before: Callable[[], None] | None = None, seconds: float = 60
     ) -> tuple[int, list[str]]:
-        """Its exit code, and the lines that it said."""
+        """Run a job, and return its exit code and its lines."""
         job = self.begun(program, before)
         try:
             said, _ = job.communicate(timeout=seconds)
@@ -83,7 +83,7 @@ class Harm:
     def fails(
         self, program: Sequence[str], line: str, before: Callable[[], None] | None = None, seconds: float = 60
     ) -> str:
-        """See that a job fails in one line that this pattern is found in, and leaves nothing; what it said."""
+        """Check that a job fails with one line that contains a pattern, and leaves no file; return the line."""
         code, said = self.run(program, before, seconds)
         assert code == 1 and len(said) == 1 and said[0].startswith("profzoo: "), (code, said)
         assert re.search(line, said[0]), said
@@ -92,7 +92,7 @@ class Harm:
         return said[0]
 
     def goes_on(self) -> None:
-        """See that the next job makes what is missing, and leaves nothing else."""
+        """Check that the next job makes the missing files and no others."""
         self.limit_s, self.more = None, {}
         code, said = self.run(good(self))
         assert (code, said) == (0, []), said
@@ -100,9 +100,9 @@ class Harm:
         assert (self.results / "out").read_text() == "new\n"
 
     def over(self, held: Mapping[str, str] | None) -> None:
-        """See that no process and no temporary file of a job is left, and in the results these files alone.
+        """Check that no process and no temporary file of a job remains, and that results contain only these files.
 
-        held: their texts; None for those of a good job.
+        held: texts of the files; None for the files of a correct job.
         """
         family.until(lambda: not self.processes(), family.SECONDS)
         assert [path.name for path in self.temporary.glob("*profzoo*")] == []
@@ -112,7 +112,7 @@ class Harm:
             assert {name: path.read_text() for name, path in found.items()} == held
 
     def processes(self) -> dict[int, str]:
-        """Those of its jobs, which work in its folder or have its temporary folder in their environment."""
+        """Return the processes of its jobs, by their working folder or the temporary folder in their environment."""
         found = {}
         for process in process_tree.running_processes():
             with suppress(OSError):
@@ -124,7 +124,7 @@ class Harm:
         return found
 
     def remove(self) -> None:
-        """Leave nothing, whatever the test found."""
+        """End all processes and remove all files."""
         for process in self.processes():
             with suppress(OSError):
                 os.kill(process, 9)
@@ -136,10 +136,10 @@ def good(harm: Harm) -> list[str]:
 
 
 def python(code: str, *words: str) -> list[str]:
-    """A program that Python runs; without what sites add, which takes time."""
+    """Return the command of a Python program, without site packages, which take time."""
     return [sys.executable, "-S", "-c", code, *words]
 
 
 def some(names: Collection[str], quick: int) -> list[Any]:
-    """Parameters of a test: the first so many for every run of the tests, the others by `make faults`."""
+    """Return parameters of a test: the first ones for every run of the tests, the others for `make faults`."""
     return [pytest.param(name, marks=[pytest.mark.faults] * (place >= quick)) for place, name in enumerate(names)]

@@ -1,4 +1,4 @@
-"""Collecting jobs as processes of their own, of cells that only pretend to run."""
+"""Collecting jobs in separate processes, with cells that only simulate a run."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from profzoo.config import configuration
 
 PROJECT = Path(__file__).parents[2]
 STANDIN = PROJECT / "tests/tools/standins/cell"
-# Those that were begun, for whoever sees to it that none outlives its test.
+# All started jobs; a fixture ends those that outlive their test.
 STARTED: list[subprocess.Popen[str]] = []
 
 
 def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subprocess.Popen[str]:
-    """A job that times so many steps into the folder; gate: where its cell waits, and for which file."""
+    """Start a job that times some steps; gate: point at which its cell waits, and the file that it waits for."""
     config = configuration.normalise_config({"device": "cpu", "time": {"window": window}})
     cell = settings.resolve_cell("lstm", "train", "time", config)
     described = {"tool": "time", "cell": cell, "environment": ["PYTHON_GATE"]}
@@ -37,13 +37,13 @@ def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subpro
 
 
 def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """Exit code, and the lines that it said."""
+    """Wait for a job, and return its exit code and its lines."""
     said, _ = job.communicate(timeout=20)
     return job.returncode, said.splitlines()
 
 
 def wait(until: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait until something holds; fails where it does not in time."""
+    """Wait until a condition holds; fails if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < deadline, "it did not come to that"
@@ -51,7 +51,7 @@ def wait(until: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def collected(folder: Path) -> tuple[int, int]:
-    """Steps of the table, and those of the job by its sidecar; no other file is there but logs."""
+    """Return the steps in the table and in the sidecar; check that no other files exist except logs."""
     assert {path.name for path in folder.iterdir() if path.suffix != ".log"} == {
         "train.time.csv", "train.time.csv.json",
     }  # fmt: skip

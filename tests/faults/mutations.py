@@ -1,4 +1,4 @@
-"""Damages files, each time otherwise, and says what a reader must make of it.
+"""Damages files in many ways, and states the result that a reader must have.
 
 A mutation returns the changed content and what has to come of it: SAME, all that was read before; DAMAGED, a DataError;
 AS_IT_SAYS, either, or exactly what the changed file says, which another parser reads beside it.
@@ -17,13 +17,13 @@ from pathlib import Path
 
 SAME, DAMAGED, AS_IT_SAYS = "same", "damaged", "as it says"
 Mutated = tuple[bytes, str]
-# Names that kernels, operators, hosts or devices may have.
+# Possible names of kernels, operators, hosts or devices.
 NAMES = (
     "null", "NA", "N/A", "nan", "NaN", "None", "", "-", "--", "inf", "-inf", "TRUE", "True", "1e5", "007", "1,234", "12;3",
     'a"b', '"', "a,b", "a\nb", "a\r\nb", " a ", "\t", "<script>alert(1)</script>", "&amp;", "a & b", "'", "\\", "\\N", "#N/A",
     "Übung", "内核", "🙂", "\u2028", "\x0b", "{{ 7 * 7 }}", "${x}", "$x_1$", "%s", "=1+1", "x" * 5000, "==PROF== x",
 )  # fmt: skip
-# What is no number, or one of another locale, or one with a unit.
+# Texts that are no numbers, numbers of other locales, and numbers with a unit.
 NO_NUMBERS = (
     "n/a", "NA", "null", "None", "nan", "12,34", "1.234,5", "1 234", "1'234", "1,234", "5 us", "5us", "0x1f", "1_000", "٣",
     "½", "--5", "5-", "1e", ".", "+", "=5", "five", "True",
@@ -31,12 +31,12 @@ NO_NUMBERS = (
 
 
 def table(content: bytes) -> list[list[str]]:
-    """Rows of a CSV."""
+    """Return the rows of a CSV."""
     return list(csv.reader(io.StringIO(content.decode(), newline="")))
 
 
 def printed(rows: Sequence[Sequence[str]], **how: object) -> bytes:
-    """Rows as a CSV."""
+    """Return rows as a CSV."""
     text = io.StringIO(newline="")
     csv.writer(text, **{"lineterminator": "\n", **how}).writerows(rows)  # type: ignore[arg-type]
     return text.getvalue().encode()
@@ -54,7 +54,7 @@ def flipped(content: bytes, draw: random.Random) -> Mutated:
 
 
 def overwritten(content: bytes, draw: random.Random) -> Mutated:
-    """A stretch of zeros, as a file system may leave it, or of what stood elsewhere."""
+    """Overwrite a part with zeros, as a file system may, or with another part of the file."""
     at, size = draw.randrange(len(content)), draw.randrange(1, 400)
     other = draw.randrange(len(content))
     filling = b"\0" * size if draw.random() < 0.5 else content[other : other + size]
@@ -62,7 +62,7 @@ def overwritten(content: bytes, draw: random.Random) -> Mutated:
 
 
 def spliced(content: bytes, draw: random.Random) -> Mutated:
-    """Bytes lost, or there twice."""
+    """Remove or repeat some bytes."""
     first, last = sorted(draw.randrange(len(content)) for _ in range(2))
     if draw.random() < 0.5:
         return content[:first] + content[last:], AS_IT_SAYS
@@ -70,7 +70,7 @@ def spliced(content: bytes, draw: random.Random) -> Mutated:
 
 
 def typed(content: bytes, draw: random.Random) -> Mutated:
-    """A character replaced by one that means something somewhere."""
+    """Replace a character by one with a special meaning in some format."""
     at = draw.randrange(len(content))
     return content[:at] + draw.choice(b'",;\n\r\t.-+eE0 \0{}[]:').to_bytes() + content[at + 1 :], AS_IT_SAYS
 
@@ -90,7 +90,7 @@ def rows_reordered(content: bytes, draw: random.Random) -> Mutated:
 
 
 def of_windows(content: bytes, draw: random.Random) -> Mutated:
-    """What an editor may do that changes nothing: other ends of lines, a mark at the beginning, quotes."""
+    """Change the file as an editor may, without a change of meaning: line ends, a byte order mark, quotes."""
     rows = table(content)
     quoting = draw.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
     mark = b"\xef\xbb\xbf" if draw.random() < 0.5 else b""
@@ -122,7 +122,7 @@ def row_lost(content: bytes, draw: random.Random) -> Mutated:
 
 
 def cells_lost(content: bytes, draw: random.Random) -> Mutated:
-    """A row that ends early, or late."""
+    """Make a row shorter or longer."""
     rows = table(content)
     at = draw.randrange(1, len(rows))
     row = rows[at][: draw.randrange(1, len(rows[at]))] if draw.random() < 0.5 else [*rows[at], "5"]
@@ -185,7 +185,7 @@ JSON = (key_lost, value_other, keys_reordered, key_twice, nested)
 
 
 def quoted(rows: Sequence[Sequence[str]]) -> bytes:
-    """Rows as ncu prints them."""
+    """Return rows in the form that ncu prints."""
     return printed(rows, quoting=csv.QUOTE_ALL)
 
 
@@ -195,7 +195,7 @@ def launches_reordered(content: bytes, draw: random.Random) -> Mutated:
 
 
 def launch_lost_or_twice(content: bytes, draw: random.Random) -> Mutated:
-    """A launch, or the row of units."""
+    """Remove or repeat a launch or the row of units."""
     rows = table(content)
     at = draw.randrange(1, len(rows))
     return quoted(rows[:at] + rows[at : at + 1] * draw.choice([0, 2]) + rows[at + 1 :]), DAMAGED
@@ -210,7 +210,7 @@ def page_column_lost_or_twice(content: bytes, draw: random.Random) -> Mutated:
 
 
 def other_unit(content: bytes, draw: random.Random) -> Mutated:
-    """A multiple in place of a unit, another one, or none."""
+    """Replace a unit by a multiple, another unit, or none."""
     heading, units, *rows = table(content)
     at = draw.choice([at for at, unit in enumerate(units) if unit])
     units[at] = draw.choice(
@@ -220,7 +220,7 @@ def other_unit(content: bytes, draw: random.Random) -> Mutated:
 
 
 def other_locale(content: bytes, draw: random.Random) -> Mutated:
-    """The page as German, French or Swiss prints it."""
+    """Print the page in a German, French or Swiss locale."""
     thousands, point = draw.choice([(".", ","), ("\u202f", ","), ("'", "."), ("\u00a0", ","), (" ", ",")])
     swap = str.maketrans({",": thousands, ".": point})
     rows = table(content)
@@ -232,7 +232,7 @@ def other_locale(content: bytes, draw: random.Random) -> Mutated:
 
 
 def page_cell(content: bytes, draw: random.Random) -> Mutated:
-    """A value that is none, a name, or a number of another locale."""
+    """Replace a value by an invalid one, a name, or a number of another locale."""
     rows = table(content)
     at = draw.randrange(len(rows[0]))
     rows[draw.randrange(2, len(rows))][at] = draw.choice([*NAMES, *NO_NUMBERS])
@@ -245,7 +245,7 @@ PAGES: tuple[Callable[[bytes, random.Random], Mutated], ...] = (
 
 
 def packed(content: bytes, draw: random.Random) -> Mutated:
-    """Damage within what is packed, which no checksum tells."""
+    """Damage the compressed content so that no checksum shows it."""
     changed, what = draw.choice(BYTES)(gzip.decompress(content), draw)
     return gzip.compress(changed, 1, mtime=0), what
 
@@ -261,7 +261,7 @@ def event_other(content: bytes, draw: random.Random) -> Mutated:
 
 
 def value_of_row(content: bytes, draw: random.Random) -> Mutated:
-    """A value of another type in a table of the trace."""
+    """Put a value of another type into a table of the trace."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.sqlite"
         path.write_bytes(content)

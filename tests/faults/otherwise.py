@@ -1,4 +1,4 @@
-"""Says what files hold by the plainest means, a cell at a time, for readers to be held against."""
+"""Reads files by the simplest means, one value at a time, for comparison with the real readers."""
 
 import csv
 import gzip
@@ -29,12 +29,12 @@ UNITS = {"us": 10**3, "usecond": 10**3, "ms": 10**6, "s": 10**9, "second": 10**9
 
 
 class OtherError(ValueError):
-    """What this cannot read."""
+    """The content cannot be read here."""
 
 
 def number(text: str) -> float | int:
-    """A number of plain characters, whole ones exactly."""
-    # Python takes `.8` and `8.`, which nobody writes here.
+    """Return a number written in plain characters; whole numbers are exact."""
+    # Python accepts `.8` and `8.`, which no file here contains.
     beside = text.partition(".")[0][-1:] + text.partition(".")[2][:1] if "." in text else "00"
     if set(text) - set("0123456789+-.einfE") or text.startswith("+") or not (len(beside) == 2 and beside.isdigit()):
         raise OtherError(text)
@@ -42,7 +42,7 @@ def number(text: str) -> float | int:
 
 
 def of_table(content: bytes, table: Table) -> Rows:
-    """What a CSV says: rows in no order, columns by name, None where there is no number."""
+    """Read a CSV: rows without order, columns by name, None for missing numbers."""
     heading, *body = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
     columns = {}
     for at, name in enumerate(heading):
@@ -76,7 +76,7 @@ def together(columns: Mapping[str, Sequence[Any]]) -> Rows:
 
 
 def of_details(content: bytes) -> Rows:
-    """What ncu's details page says; rows about metrics may end early."""
+    """Read ncu's details page; rows about metrics may end early."""
     kept = "".join(f"{line}\n" for line in content.decode("utf-8-sig").split("\n")[:-1] if not NOISE.match(line))
     heading, *body = csv.reader(io.StringIO(kept, newline=""), strict=True)
     full = [row + [""] * (len(heading) - len(row)) for row in body]
@@ -88,7 +88,7 @@ def of_details(content: bytes) -> Rows:
 
 
 def of_json(content: bytes) -> str:
-    """What JSON says."""
+    """Read JSON."""
     return json.dumps(json.loads(content.decode("utf-8-sig")), sort_keys=True)
 
 
@@ -102,7 +102,7 @@ def by_name(rows: Iterable[Sequence[Any]]) -> Totals:
 
 
 def of_sqlite(content: bytes) -> Totals:
-    """The kernels of a trace by name, grid and block."""
+    """Read the kernels of a trace by name, grid and block."""
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
         file.write(content)
         file.flush()
@@ -122,7 +122,7 @@ def of_sqlite(content: bytes) -> Totals:
 
 
 def of_trace(content: bytes) -> Totals:
-    """The launches of a trace by kind and name."""
+    """Read the launches of a trace by kind and name."""
     events = json.loads(gzip.decompress(content))["traceEvents"]
     known = [event for event in events if event.get("cat") in DEVICE_KINDS]
     return by_name((DEVICE_KINDS[one["cat"]], one["name"], round(one["dur"] * 1000)) for one in known)
@@ -147,7 +147,7 @@ def of_page(content: bytes, measured: bool) -> Launches:
 
 
 def printed_value(column: Sequence[str], value: str, factor: int) -> float | int | str | None:
-    """A cell of a page: a number in base units, none, or text in a column that holds any."""
+    """Read a value of a page: a number in base units, no value, or a text in a text column."""
     known = [one for one in column if one.removeprefix("(!)").strip().lstrip("+-").lower() not in number_parsing.NONE]
     if not all(number_parsing.NUMBER.fullmatch(one) for one in known):
         return value or None

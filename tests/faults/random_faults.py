@@ -29,27 +29,27 @@ from tests.workflow import forked
 from tests.workflow.project import ONE_MODEL, Project, copy
 
 TARGETS = ["all"]
-# A cell waits so long, for kills to find it at work.
+# A cell waits for this time, so that kills can hit it while it runs.
 PAUSE = "train 0.3"
-# After a fault, one run more than that is one too many.
+# Largest number of runs after a fault until one succeeds.
 TRIES = 3
-# Of a damaged measurement that a run names, the command that makes it again.
+# The command in a message about a damaged measurement, which makes it again.
 PRINTED = re.compile(r"`(snakemake [^`]+)`")
-# What nobody must have to type.
+# Options that no user should need.
 BY_HAND = ("--unlock", "--rerun-incomplete", "--cleanup-metadata")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("snakemake", "snakemake", "all", "wrapper", "supervisor", "model")
-# Files that were written so long before a power loss may not be on the disk.
+# Files written within this time before a power loss may not be on the disk.
 UNWRITTEN_S = 5.0
-# What cells leave, without which they run again.
+# Files of cells; without them a cell runs again.
 MEASURED = ("train.time.csv", "inference.time.csv", "train.trace.json.gz", "inference.trace.json.gz")
-# Of a fault that met nothing, as the run was over.
+# Note on a fault that had no effect, because the run had ended.
 TOO_LATE = ", too late"
 DAY_S = 24 * 3600
 
 
 class DifferenceError(Exception):
-    """What a step ends with that it must not."""
+    """A step ended in a way that is not allowed."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Bench:
         self.project.variables = {"MARK": str(self.folder / "mark"), "PYTHON_PAUSE": PAUSE}
 
     def prepare(self) -> None:
-        """Record a run, if there is no recording, and make what all is held against."""
+        """Record a run if there is no recording, and make the tables with which all others are compared."""
         made = copy(self.root)
         made.draw_one()
         made.write("config/config.yaml", f"{ONE_MODEL}environment: [MARK]\n")
@@ -91,19 +91,19 @@ class Bench:
         subprocess.run(["cp", "-a", str(self.root), str(self.whole)], check=True)
 
     def must(self) -> None:
-        """Run it, which must end well."""
+        """Run snakemake, which must succeed."""
         code = self.run(self.targets)
         if code:
             raise DifferenceError(f"an undisturbed run ended with {code}: {self.output}")
 
     def run(self, words: Sequence[str]) -> int:
-        """The exit code of snakemake with these words; what it says is kept."""
+        """Run snakemake with these words, keep its output and return its exit code."""
         done = forked.snakemake(words, self.root, self.project.environment())
         self.output += f"$ snakemake {shlex.join(words)}\n{done.stdout}{done.stderr}"
         return done.returncode
 
     def restore(self) -> None:
-        """Begin again with results that are whole."""
+        """Restore complete results."""
         for path in self.folder.iterdir():
             if path.name in ("project", "moved", "second"):
                 shutil.rmtree(path)
@@ -111,7 +111,7 @@ class Bench:
         self.output, self.lost = "", set()
 
     def told(self) -> dict[str, bytes]:
-        """The tables that there are."""
+        """Return the existing tables."""
         results = self.root / "results"
         return {str(path.relative_to(results)): path.read_bytes() for path in tables(results)}
 
@@ -133,7 +133,7 @@ class Bench:
         return self.full_s / 2
 
     def begun(self) -> subprocess.Popen[str]:
-        """A run in the background, in a group of its own."""
+        """Start a run in the background, in a process group of its own."""
         return self.project.begun(*self.targets)
 
 
@@ -147,7 +147,7 @@ def tables(results: Path) -> list[Path]:
 
 
 def kill(bench: Bench, draw: random.Random) -> str:
-    """A process of a run, or all, at a random moment, by a random signal."""
+    """Kill one process of a run, or all, at a random moment by a random signal."""
     victim, number = draw.choice(VICTIMS), draw.choice(SIGNALS)
     after = draw.random() * (bench.some_lost(draw) if victim in ("snakemake", "all") else 0.4)
     if victim not in ("snakemake", "all"):
@@ -187,7 +187,7 @@ def seen(run: subprocess.Popen[str], bench: Bench, kind: str, nth: int) -> int |
 
 
 def ended(run: subprocess.Popen[str], bench: Bench) -> None:
-    """Wait for a run and all of its processes; what outlives it must end by itself."""
+    """Wait for a run and all its processes; processes that outlive it must end by themselves."""
     try:
         printed, _ = run.communicate(timeout=240)
     finally:
@@ -198,7 +198,7 @@ def ended(run: subprocess.Popen[str], bench: Bench) -> None:
 
 
 def power(bench: Bench, draw: random.Random) -> str:
-    """The machine's power: all is killed, and of what was written last some is cut, empty or NUL."""
+    """Lose the machine's power: all processes are killed, and some recent files are cut off, empty or contain NUL."""
     span = bench.some_lost(draw) + 2
     run = bench.begun()
     with suppress(subprocess.TimeoutExpired):
@@ -215,7 +215,7 @@ def power(bench: Bench, draw: random.Random) -> str:
 
 
 def damage(path: Path, draw: random.Random) -> str:
-    """Leave a file as a power loss may, at its old time."""
+    """Damage a file as a power loss may, with its old modification time."""
     content, when = path.read_bytes(), path.stat().st_mtime_ns
     kept = draw.randrange(len(content)) if content else 0
     how = draw.choice(("empty", "cut", "nul"))
@@ -225,7 +225,7 @@ def damage(path: Path, draw: random.Random) -> str:
 
 
 def damaged(bench: Bench, draw: random.Random) -> str:
-    """A file of the results that a power loss, or an editor, has left so."""
+    """Damage a file of the results as a power loss or an editor may."""
     files = [path for path in tables(bench.root / "results") if path.stat().st_size]
     path = draw.choice(
         [*files, *sorted((bench.root / "results").glob("lstm/*.gz")), bench.root / "results/report.html"]
@@ -234,7 +234,7 @@ def damaged(bench: Bench, draw: random.Random) -> str:
 
 
 def digit(bench: Bench, draw: random.Random) -> str:
-    """One digit of a table is another, at the same size, and at the same time or not."""
+    """Change one digit of a table, with the same size, and with or without the same modification time."""
     path = draw.choice([path for path in tables(bench.root / "results") if re.search(rb"[0-9]", path.read_bytes())])
     content, when = path.read_bytes(), path.stat().st_mtime_ns
     at = draw.choice([one.start() for one in re.finditer(rb"[0-9]", content)])
@@ -246,7 +246,7 @@ def digit(bench: Bench, draw: random.Random) -> str:
 
 
 def record(bench: Bench, draw: random.Random) -> str:
-    """A sidecar or a record is damaged, of another file, or gone."""
+    """Damage, exchange or remove a sidecar or a record."""
     results = bench.root / "results"
     files = sorted(path for path in results.rglob("*.json") if path.is_file())
     path, how = draw.choice(files), draw.choice(("gone", "another's", "damaged", "value"))
@@ -265,7 +265,7 @@ def record(bench: Bench, draw: random.Random) -> str:
 
 
 def full(bench: Bench, draw: random.Random) -> str:
-    """The disk of the results is full for one run: after some KB."""
+    """Limit the disk of the results to some KB for one run."""
     bench.some_lost(draw)
     results, kept = bench.root / "results", bench.folder / "kept"
     results.mkdir(exist_ok=True)
@@ -287,7 +287,7 @@ def full(bench: Bench, draw: random.Random) -> str:
 
 
 def forgotten(bench: Bench, draw: random.Random) -> str:
-    """Snakemake's own folder is deleted, or emptied in part."""
+    """Delete Snakemake's own folder, or a part of it."""
     folder = bench.root / ".snakemake"
     parts = sorted(folder.iterdir())
     for path in draw.choice((parts, draw.sample(parts, len(parts) // 2))):
@@ -298,7 +298,7 @@ def forgotten(bench: Bench, draw: random.Random) -> str:
 
 
 def moved(bench: Bench, draw: random.Random) -> str:
-    """The project's folder is moved, or is a copy of other times."""
+    """Move the project's folder, or copy it with other modification times."""
     away = bench.folder / "moved"
     if draw.random() < 0.5:
         bench.root.rename(away)
@@ -306,7 +306,7 @@ def moved(bench: Bench, draw: random.Random) -> str:
         shutil.copytree(bench.root, away, symlinks=True, copy_function=shutil.copy)
         shutil.rmtree(bench.root)
     if draw.random() < 0.5:
-        # Where it was is another folder by then.
+        # The old path is now another folder.
         away.rename(bench.root)
         return "there and back"
     bench.root, bench.project.root = away, away
@@ -314,7 +314,7 @@ def moved(bench: Bench, draw: random.Random) -> str:
 
 
 def second(bench: Bench, draw: random.Random) -> str:
-    """A second checkout makes the same results by other settings."""
+    """Make the same results from a second checkout with other settings."""
     other = Project(bench.folder / "second", variables=bench.project.variables, recording=bench.recording)
     subprocess.run(["cp", "-a", str(bench.whole), str(other.root)], check=True)
     shutil.rmtree(other.root / "results")
@@ -328,7 +328,7 @@ def second(bench: Bench, draw: random.Random) -> str:
 
 
 def clock(bench: Bench, draw: random.Random) -> str:
-    """The clock was ahead or behind, by a day or less, when some of the files were written."""
+    """Give some files times of a clock that was ahead or behind by at most a day."""
     shift = draw.choice((-1, 1)) * draw.choice((60, 3600, DAY_S))
     files = sorted(path for path in bench.root.rglob("*") if path.is_file() and not path.is_symlink())
     for path in draw.choice((files, draw.sample(files, len(files) // 3))):
@@ -343,12 +343,12 @@ KINDS: dict[str, Callable[[Bench, random.Random], str]] = {
     "kill": kill, "power": power, "damaged": damaged, "digit": digit, "record": record, "full": full,
     "forgotten": forgotten, "moved": moved, "second": second, "clock": clock,
 }  # fmt: skip
-# Of these, a run may print what is to be typed for a measurement that is damaged.
+# After these faults, a run may print the command for a damaged measurement.
 NAMED = {"power", "damaged", "digit", "record", "full", "second", "clock"}
 
 
 def step(bench: Bench, kind: str, draw: random.Random) -> tuple[int, int, str]:
-    """One fault and what comes of it: runs until one ended well, commands typed beside, what it was.
+    """Cause one fault; return the number of runs until one succeeded, further commands, and the fault.
 
     Raises:
         DifferenceError: no run ended well, or something is not as it would be undisturbed.
@@ -429,14 +429,14 @@ def main() -> int:
 
 
 def over(options: argparse.Namespace, number: int, seconds: float) -> bool:
-    """Whether the last step was the last one."""
+    """Return whether no further step follows."""
     if options.step is not None:
         return number > options.step
     return number >= options.count if options.count else seconds > 60 * options.minutes
 
 
 def told(counts: dict[str, Counter[str]]) -> str:
-    """How many faults of each kind there were, and what came of them, as a table."""
+    """Return a table of the number of faults by kind and their results."""
     heads = ["faults", "met nothing", "1 run", "2 runs", "3 runs", "commands typed"]
     rows = [["kind", *heads], *([kind, *(str(found[head]) for head in heads)] for kind, found in counts.items())]
     return "\n".join("  ".join(f"{cell:>14}" for cell in row) for row in rows)

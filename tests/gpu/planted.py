@@ -1,4 +1,4 @@
-"""Training steps with one planted bottleneck each, and the same steps without it: what verdicts are held against.
+"""Training steps with one planted bottleneck each, and the same steps without it, to test verdicts.
 
 `program` names the step, `fault: false` takes its bottleneck out and leaves its products and their results.
 """
@@ -15,18 +15,18 @@ from torch.utils.data import default_collate
 SHAPE = {"program": "copies", "fault": True}
 WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 ROUNDS = 6
-# Elements of a tensor whose kernels take no longer than their launch.
+# Number of elements of a tensor whose kernels take no longer than their launch.
 SMALL = 1 << 18
 # What a CPU does after it waited, in ms: by the clock, as CPUs differ, and less than a product of WIDE takes a GPU.
 OCCUPIED_MS, WIDE = 1.0, 8192
-# The program whose samples take long to put together, and how long each takes.
+# The program with slow collating of samples, and the seconds per sample.
 LOADER, SLEEP_S = "loader", 0.005
 
 
 class Program(nn.Module):
-    """Products of matrices, with something beside each, on which the next one depends.
+    """Matrix products, each followed by a further operation on which the next product depends.
 
-    What is planted is a module of its own (`beside`), so that its kernels have a layer.
+    The planted operation is a separate module (`beside`), so that its kernels have a layer.
     """
 
     width = 2048
@@ -42,11 +42,11 @@ class Program(nn.Module):
 
     @staticmethod
     def planted(fault: bool) -> nn.Module:
-        """What is beside each product: a module from the product to the same numbers, or what became of them."""
+        """Return the module after each product, which returns the product or values computed from it."""
         return nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to (width, width), made on the GPU, so that the samples take no time."""
+        """Return (width, width) from (batch,); inputs are made on the GPU, so that samples take no time."""
         product = self.start + inputs.mean()
         for _ in range(ROUNDS):
             product = self.beside(torch.mm(product, self.weight))
@@ -54,7 +54,7 @@ class Program(nn.Module):
 
 
 class Beside(nn.Module):
-    """What is beside a product."""
+    """A module after a product."""
 
     def __init__(self, fault: bool) -> None:
         """fault: whether the bottleneck is there."""
@@ -63,20 +63,20 @@ class Beside(nn.Module):
 
 
 def wait(product: Tensor) -> None:
-    """Until the GPU has done all that it was given."""
+    """Wait until the GPU has finished all work."""
     if product.is_cuda:
         torch.cuda.synchronize()
 
 
 def occupy() -> None:
-    """Have the CPU busy for OCCUPIED_MS; asleep it would wake up slower."""
+    """Keep the CPU busy for OCCUPIED_MS; a sleeping CPU would wake up slower."""
     until = time.perf_counter() + OCCUPIED_MS / 1000
     while time.perf_counter() < until:
         pass
 
 
 class Copy(Beside):
-    """To the host and back, through pageable memory."""
+    """Copies to the host and back, through pageable memory."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The same numbers."""
@@ -84,7 +84,7 @@ class Copy(Beside):
 
 
 class Item(Beside):
-    """A look at a result before work of the CPU that could have been done while the GPU was busy."""
+    """Reads a result before work of the CPU that could run while the GPU is busy."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The product."""
@@ -95,7 +95,7 @@ class Item(Beside):
 
 
 class Wait(Beside):
-    """A wait for the GPU before such work."""
+    """Waits for the GPU before such work."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The product."""
@@ -106,10 +106,10 @@ class Wait(Beside):
 
 
 class Small(Beside):
-    """Two hundred and forty kernels a step whose work six could do, beside products that take twice their time."""
+    """240 kernels per step whose work six could do, beside products that take twice their time."""
 
     def __init__(self, fault: bool) -> None:
-        """fault: whether there are as many."""
+        """fault: whether there are that many kernels."""
         super().__init__(fault)
         self.register_buffer("small", torch.ones(SMALL))
 
@@ -121,7 +121,7 @@ class Small(Beside):
 
 
 class Double(Beside):
-    """A product in double precision, else in bf16, whose result is added a thousandth."""
+    """Adds a thousandth of a product in double precision, or in bf16 without the fault."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The product, and a little."""
@@ -131,7 +131,7 @@ class Double(Beside):
 
 
 class Strided(Beside):
-    """Sums of every eighth column, or of as many that are next to each other, whose mean is added a thousandth."""
+    """Adds a thousandth of the mean of sums over every eighth column, or over adjacent columns without the fault."""
 
     STRIDE, TIMES, NUMBERS = 8, 12, 1 << 29
 
@@ -170,7 +170,7 @@ class Waits(Program):
 
 
 class Tiny(Program):
-    """A loop of tiny kernels."""
+    """A loop of very small kernels."""
 
     width = 1536
     planted = staticmethod(Small)
@@ -184,24 +184,24 @@ class Doubles(Program):
 
 
 class Strides(Program):
-    """A badly strided access."""
+    """A strided access to memory."""
 
     width = 512
     planted = staticmethod(Strided)
 
 
 class Loader(Program):
-    """Samples that take long to put together."""
+    """Samples whose collating is slow."""
 
     width = 1024
 
 
 class FewChannels(nn.Module):
-    """A convolution over images of 3 channels, or of 120 by a smaller kernel: as many operations for as many results.
+    """A convolution over images of 3 channels, or of 120 channels with a smaller kernel.
 
-    Three channels fill no tile of a tensor core, whatever the precision. The kernel is so large that what is done to the
-    results takes a small part of the time. Its weights are frozen: gradients of so few have a bottleneck of their own, a
-    grid that is too small.
+    Both have the same number of operations and results. Three channels fill no tile of a tensor core in any precision.
+    The kernel is large, so that other operations on the results take a small part of the time. Its weights are frozen,
+    because gradients of so few weights have another bottleneck: a grid that is too small.
     """
 
     IMAGES, SIZE, OUT = 24, 384, 64
@@ -235,22 +235,22 @@ PROGRAMS: dict[str, type[Program] | type[FewChannels]] = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The step of that name."""
+    """Return the step of a given name."""
     return PROGRAMS[shape.program](shape.fault)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
-    """A number, nothing to be held against, and how many seconds it takes to put it into a batch."""
+    """Return a number, a target of 0, and the seconds that collating it takes."""
     sleep_s = SLEEP_S if shape.program == LOADER and shape.fault else 0.0
     return torch.randn((), generator=generator), torch.zeros(()), sleep_s
 
 
 def collate(samples: Sequence[tuple[Tensor, Tensor, float]]) -> Any:
-    """A batch, after what its samples take."""
+    """Return a batch after the seconds that its samples take."""
     time.sleep(sum(sleep_s for _, _, sleep_s in samples))
     return default_collate([(number, target) for number, target, _ in samples])
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean of the squares."""
+    """Return the mean of the squares."""
     return outputs.square().mean()

@@ -38,7 +38,7 @@ def test_without_imports_there_is_no_such_group() -> None:
 @pytest.mark.parametrize(
     "given, line",
     [
-        ({"lstm": {"torch": "a.json"}}, "imported.lstm: there is a model of this name"),
+        ({"lstm": {"torch": "a.json"}}, "imported.lstm: a model has this name already"),
         ({"run7": {"step": "iteration"}}, "imported.run7 names no report: give torch, nsys or ncu"),
         ({"run7": {"trace": "a.json"}}, "trace"),
         ({"LSTM": {"torch": "a.json"}}, "differ only in case"),
@@ -54,7 +54,9 @@ def test_what_cannot_be_imported_is_one_line(given, line) -> None:
 def test_a_missing_file_is_named_with_the_nearest_unless_it_was_imported_before(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text("{}")
     given = {"run7": {"torch": str(tmp_path / "rank1.json")}}
-    with pytest.raises(ConfigError, match=r"imported.run7.torch = '.*rank1.json': the file is not there; .*rank0.json"):
+    with pytest.raises(
+        ConfigError, match=r"imported.run7.torch = '.*rank1.json': the file does not exist; .*rank0.json"
+    ):
         imported_reports.check_files(given, ["run7"], tmp_path / "results")
     with pytest.raises(ConfigError, match="the file is a folder"):
         imported_reports.check_files({"run7": {"torch": str(tmp_path)}}, ["run7"], tmp_path / "results")
@@ -71,7 +73,7 @@ def test_words_of_the_command_line_become_an_import() -> None:
     assert found == {"gpu": "h100", "imported": {"run7": entry}, "models": ["run7"]}
     assert normalised(**found)["imported"]["run7"]["ncu"] == ["b.csv", "c.csv"]
     assert imported_reports.take_words({"torch": {"window": 3}}) == {"torch": {"window": 3}}
-    with pytest.raises(ConfigError, match="import: 'all' is no name of a model"):
+    with pytest.raises(ConfigError, match="import: 'all' is no valid name of a model"):
         imported_reports.take_words({"torch": "all.json"})
 
 

@@ -118,10 +118,10 @@ def test_the_pattern_is_that_of_the_definition() -> None:
         ("results//train.time.csv", "unknown model ''"),
         ("results/lstm/../../train.csv", "unknown phase ''"),
         ("results/lstm@/../train.csv", "unknown phase ''"),
-        ("results/peaks/-rf.csv", "the gpu '-rf' bears no name"),
-        ("results/peaks/../../x.csv", "the gpu '../../x' bears no name"),
-        ("./results/peaks/é.csv.json", "the gpu 'é' bears no name"),
-        ("results/peaks/true.csv", "the gpu 'true' bears no name"),
+        ("results/peaks/-rf.csv", "'-rf' is no valid name of a GPU"),
+        ("results/peaks/../../x.csv", "'../../x' is no valid name of a GPU"),
+        ("./results/peaks/é.csv.json", "'é' is no valid name of a GPU"),
+        ("results/peaks/true.csv", "'true' is no valid name of a GPU"),
         ("results/lstm/train.ncu.a.b.csv", "no tool, section set or file 'a'"),
     ],
 )
@@ -317,7 +317,7 @@ def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> N
     ("given", "line"),
     [
         ({"settings": {"named": {"module": "named_model"}, "Named": {"module": "named_model"}}}, "models 'named' and"),
-        ({"settings": {"LSTM": {"module": "named_model"}}}, "models 'lstm' and 'LSTM' differ only in case, and on a disk"),
+        ({"settings": {"LSTM": {"module": "named_model"}}}, "models 'lstm' and 'LSTM' differ only in case: on a disk"),
         ({"models": {"UNet": {"module": "named_model"}}}, "models 'unet' and 'UNet' differ only in case"),
         ({"variants": {"BF16": {"batch": 2}}}, "variants 'bf16' and 'BF16' differ only in case"),
         ({"variants": {"s": {"batch": 2}, "S": {"batch": 3}}}, "variants 's' and 'S' differ only in case"),
@@ -332,8 +332,8 @@ def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) ->
     (folder / "GOOD.py").write_text(MODEL)
     registry.forget_models()
     assert refused({}) == (
-        "models 'GOOD' and 'good' differ only in case, and on a disk that ignores case results of one "
-        "would be taken for the other's: rename one of them, in models/, settings or imported"
+        "models 'GOOD' and 'good' differ only in case: on a disk that ignores case their results would be mixed up. "
+        "Rename one of them, in models/, settings or imported"
     )
     # A job that was planned is not ended by a file that came since.
     planned = config.normalise_config({"models": ["good"], "phases": ["inference"]}, planned=True)

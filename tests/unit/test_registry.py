@@ -170,7 +170,7 @@ def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
     assert config.describe_left_out(training)[-1] == "good is left out: it declares no train for its workload"
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
         config.select_cells(config.normalise_config({"phases": ["train"], "models": ["good"]}))
-    with pytest.raises(ConfigError, match="is no cell"):
+    with pytest.raises(ConfigError, match="selects no cell"):
         config.select_cells(config.normalise_config({"workload": "reference"}))
 
 

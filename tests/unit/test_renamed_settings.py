@@ -35,7 +35,7 @@ def test_every_former_name_is_none_of_a_present_setting() -> None:
 
 
 def test_a_setting_under_both_names_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^baseline and reference are one setting: leave out baseline"):
+    with pytest.raises(ConfigError, match=r"^baseline and reference are the same setting: leave out baseline"):
         configuration.normalise_config({"baseline": "bf16", "reference": "fp16"})
 
 

@@ -1,18 +1,18 @@
-"""What the tests of batch systems have in common."""
+"""Shared parts of the tests of batch systems."""
 
 from pathlib import Path
 
 from tests.workflow.project import ONE_MODEL, Project, copy
 
-# A cell that is sent to a node with a GPU, if it only pretends to run there.
+# A cell for a node with a GPU, where it only simulates a run.
 ON_GPU = ONE_MODEL.replace("device: cpu", "device: auto")
 TARGET = "results/lstm/train.time.csv"
-# For a job that is still there when something happens to it.
+# For a job that must still run when something happens to it.
 LONG = {"PYTHON_PAUSE": "train 600"}
 
 
 def small(root: Path) -> Project:
-    """A copy of the project with one model and one figure."""
+    """Return a copy of the project with one model and one figure."""
     made = copy(root, ON_GPU)
     made.draw_one()
     return made

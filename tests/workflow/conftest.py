@@ -1,4 +1,4 @@
-"""Copies of the project for tests to run snakemake in: never the checkout itself."""
+"""Copies of the project in which tests run snakemake, because they must not do so in the checkout itself."""
 
 import os
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from tests.workflow.project import STANDINS, TINY, Built, Project, copy
 
 
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all of pytest-xdist's workers have in common."""
+    """Return a folder that all processes of pytest-xdist share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
 def torch_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Everything for two models under torch, made without naming a core count."""
+    """Return a project with all results of two models under torch, made without a given number of cores."""
     project = copy(tmp_path_factory.mktemp("torch") / "project")
     return Built(project, "all", kept=shared(tmp_path_factory) / "torch_build")
 
 
 @pytest.fixture(scope="session")
 def recorded(torch_build: Built) -> Path:
-    """What its cells left, for tests of what is around a cell."""
+    """Return the results of the cells of `torch_build`, for tests of code around cells."""
     return torch_build.kept / "results"
 
 
@@ -35,7 +35,7 @@ def built(torch_build: Built) -> Project:
 
 @pytest.fixture(scope="session")
 def ncu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """One cell under two section sets of the ncu stand-in."""
+    """Return a project with one cell under two section sets of the stand-in for ncu."""
     project = copy(tmp_path_factory.mktemp("ncu") / "project", TINY.replace("device: cpu", "device: auto"))
     project.path = (STANDINS,)
     cell = "results/lstm/train"
@@ -50,20 +50,20 @@ def ncu_built(ncu_build: Built) -> Project:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Project:
-    """A copy in which nothing was made yet."""
+    """Return a copy in which nothing is made yet."""
     return copy(tmp_path / "project")
 
 
 @pytest.fixture
 def counted(fresh: Project, ncu_build: Built) -> Project:
-    """A copy in which nothing was made yet, for what the ncu stand-in makes of a cell that only pretends to run."""
+    """Return a copy in which nothing is made yet; ncu is the stand-in, and cells only copy recorded results."""
     fresh.path, fresh.recording = (STANDINS,), ncu_build.kept / "results"
     return fresh
 
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A copy for tests that must not make anything, which is checked."""
+    """Return a copy for tests that must not make anything; this is checked afterwards."""
     project = copy(tmp_path_factory.mktemp("untouched") / "project")
     yield project
     assert not project.files()

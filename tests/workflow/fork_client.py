@@ -1,4 +1,4 @@
-"""Stands for a program where it was started, while a process of `fork_server.py` runs it: `SOCKET SCRIPT`."""
+"""Represents a program where it was started, while a fork of `fork_server.py` runs it: `fork_client.py SOCKET SCRIPT`."""
 
 import marshal
 import os
@@ -11,14 +11,14 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 
 
 def ask(path: str, words: list[str], numbers: list[int]) -> None:
-    """Have the process that listens there run a program in place of this one, and end as it does.
+    """Ask the fork server to run a program in place of this process, and end with the program's exit code.
 
-    Returns only if that process refuses, as the program's environment is another than its own.
+    Returns only if the server refuses, because its environment differs from the program's.
 
     Args:
-        path: where the process listens.
+        path: the server's socket.
         words: the program's command line.
-        numbers: open files that it gets.
+        numbers: numbers of the open files that the program inherits.
     """
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(f"\0{path}")
@@ -34,7 +34,7 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda got, _: os.kill(running, got))
         answer = server.recv(NUMBER)
-    # It never answers where it was killed itself.
+    # There is no answer if the server was killed.
     code = int.from_bytes(answer, "big", signed=True) if answer else 1
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None

@@ -1,8 +1,8 @@
-"""Runs Python programs in processes forked from one that has imported what they take: `SOCKET MODULE...`.
+"""Runs Python programs in forks of a process that has imported their modules: `fork_server.py SOCKET MODULE...`.
 
-That saves half a second for each of the rules' scripts, and two seconds for each cell. Each program is a process of its
-own, with its own environment, working directory and open files, that imports the project's code anew. It ends with the
-process that stands for it where it was started (`fork_client.py`), whose signals it gets.
+A fork saves half a second for each of the rules' scripts, and two seconds for each cell. Each program has a process of
+its own, with its own environment, working directory and open files, and imports the project's code anew. Where the
+program was started, another process represents it (`fork_client.py`): the program ends with it and gets its signals.
 """
 
 import atexit
@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# What the rules' scripts import, beside the project's code.
+# Modules that the rules' scripts import, besides the project's code.
 SCRIPTS = ("snakemake.script", "pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg",
            "matplotlib.backends.backend_svg", "jinja2", "jsonschema", "yaml")  # fmt: skip
-# What cells import.
+# Modules that cells import.
 CELLS = (
     "torch",
     "torch._dynamo",
@@ -36,24 +36,25 @@ CELLS = (
     "yaml",
     "jsonschema",
 )
-# Programs that are waiting for their turn to be forked.
+# Number of programs that may wait to be forked.
 WAITING = 16
 # Variables that are read once: as Python starts, and as libraries are imported.
 READ_ONCE = ("PYTHON", "MPL", "LANG", "LC_", "TZ", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "TORCH", "PYTORCH_", "LD_", "MALLOC_")  # fmt: skip
-# A request begins with its size; an answer is the process that was forked, 0 if none was, and then its exit code.
+# Bytes of a number. A request begins with its size. An answer is the number of the forked process, or 0 if the request
+# was refused, and then the exit code.
 NUMBER = 8
-# Where files are put before each gets the number that it had.
+# First of the numbers that files have before each gets the number that it had in the program.
 ASIDE = 400
 
 
 def start(imported: Sequence[str], variables: dict[str, str]) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the process that forks, which ends with this one; returns it, and where it listens.
+    """Start the process that forks and return it with its socket; it ends with this process.
 
     Args:
         imported: modules that it imports.
         variables: its environment.
     """
-    # No file, which would stay where this process is killed.
+    # A socket without a file, because a file would stay if this process were killed.
     path = f"profzoo-forks-{secrets.token_hex(8)}"
     process = subprocess.Popen(
         [sys.executable, __file__, path, *imported], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
@@ -63,7 +64,7 @@ def start(imported: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 
 def read_once(variables: dict[str, str]) -> dict[str, str]:
-    """The variables that have their effect only at the start of a process, without the folders of modules."""
+    """Select the variables that have an effect only at the start of a process, except the folders of modules."""
     return {name: value for name, value in variables.items() if name.startswith(READ_ONCE) and name != "PYTHONPATH"}
 
 
@@ -79,7 +80,7 @@ def serve(path: str, own: dict[str, str]) -> list[str]:
         while True:
             ready, _, _ = select.select([listener, 0], [], [])
             if listener not in ready:
-                # Nobody can ask any more.
+                # The process that sends requests has ended.
                 sys.exit()
             connection, _ = listener.accept()
             if not os.fork():
@@ -92,9 +93,9 @@ def serve(path: str, own: dict[str, str]) -> list[str]:
 
 
 def attend(connection: socket.socket, own: dict[str, str]) -> list[str]:
-    """Become what was asked for in a process of its own, and answer with its exit code from this one.
+    """Run the requested program in a new process, and answer with its exit code from this process.
 
-    A program whose start would have differed in one of the variables `own` is refused.
+    A program is refused if its environment differs from `own` in a variable that is read only at the start.
     """
     size, files, _, _ = socket.recv_fds(connection, NUMBER, ASIDE)
     with connection.makefile("rb") as stream:
@@ -111,7 +112,7 @@ def attend(connection: socket.socket, own: dict[str, str]) -> list[str]:
     connection.sendall(child.to_bytes(NUMBER, "big"))
     ready, _, _ = select.select([connection, ended], [], [])
     if ended not in ready:
-        # Who asked was killed.
+        # The process that represents the program was killed.
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if ended in ready:
@@ -120,7 +121,7 @@ def attend(connection: socket.socket, own: dict[str, str]) -> list[str]:
 
 
 def become(words: list[str], folder: str, environment: dict[str, str], mask: int, files: dict[int, int]) -> None:
-    """Turn this process into one that was started so; files: the open file that each number is to stand for."""
+    """Turn this process into one that was started in this way; files: open files by their numbers in the program."""
     aside = {number: os.dup2(file, ASIDE + place) for place, (number, file) in enumerate(files.items())}
     for file in files.values():
         os.close(file)
@@ -155,14 +156,14 @@ def run(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Imported modules add variables.
+    # Read first, because imported modules set variables.
     began_with = read_once(dict(os.environ))
     for name in sys.argv[2:]:
         importlib.import_module(name)
-    # For processes to share its memory.
+    # Forks then share the memory of all objects.
     gc.freeze()
     code = run(serve(sys.argv[1], began_with))
-    # Clearing what is shared would copy all of it first.
+    # A regular exit would clear shared objects and copy their memory first.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

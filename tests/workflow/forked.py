@@ -1,6 +1,6 @@
-"""Runs snakemake in processes that are forked from one that has imported it: two seconds less for each run.
+"""Runs snakemake in forks of a process that has imported it, which saves two seconds per run.
 
-Each run is a process of its own, with its own environment and working directory, that imports the project's code anew.
+Each run is a separate process with its own environment and working directory, and imports the project's code itself.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """What `python -m snakemake` with these words does in that folder and environment."""
+    """Run `python -m snakemake` with these words in a folder and environment, and return the finished process."""
     with tempfile.TemporaryDirectory() as written:
         out, err = (str(Path(written) / name) for name in ("out", "err"))
         request = {
@@ -39,8 +39,8 @@ def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]
 
 @cache
 def _server() -> subprocess.Popen[str]:
-    """The process that forks; it ends with this one."""
-    # Whether bytecode is written is decided as Python starts.
+    """Return the process that forks; it ends with this process."""
+    # Python decides at its start whether it writes bytecode.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -52,8 +52,8 @@ def _server() -> subprocess.Popen[str]:
 
 @cache
 def _scripts() -> str:
-    """What stands for Python in commands that run scripts."""
-    # Here, as the process that forks imports this module.
+    """Return the command that replaces Python in commands that run scripts."""
+    # Imported here, because the process that forks imports this module.
     from tests.workflow import fork_server
 
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -64,8 +64,8 @@ def _scripts() -> str:
 
 
 def cells(variables: Mapping[str, str]) -> str:
-    """Where a process listens that forks for cells in such an environment."""
-    # Here, as the process that forks imports this module.
+    """Return the socket of the process that forks cells whose environment has these variables."""
+    # Imported here, because the process that forks imports this module.
     from tests.workflow import fork_server
 
     return _cells(tuple(sorted(fork_server.read_once(variables).items())))
@@ -86,7 +86,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 
 def become(request: Mapping[str, object]) -> None:
-    """Turn this process into one that was started by such a request."""
+    """Turn this process into the one that a request describes."""
     for number, name in ((1, request["out"]), (2, request["err"])):
         file = os.open(str(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)
@@ -99,21 +99,21 @@ def become(request: Mapping[str, object]) -> None:
     os.environ.update(request["environment"])  # type: ignore[call-overload]
     tempfile.tempdir = None
     sys.argv = ["snakemake", *request["words"]]  # type: ignore[misc]
-    # As `python -m` has it, and without the folder of this file.
+    # `python -m` puts this folder first; here it replaces the folder of this file.
     sys.path[:1] = [str(request["folder"])]
-    # What else a process goes by as it starts cannot be changed later.
+    # These variables are read only when a process starts. If they differ, scripts must not run in forks.
     if _start_variables() == own:
         run_scripts_by(str(request["scripts"]))
 
 
 def _start_variables() -> dict[str, str]:
-    """Variables that Python and libraries read once, as they start or are imported."""
+    """Return the variables that Python and libraries read only once, when they start or are imported."""
     names = ("PYTHON", "MPL", "LANG", "LC_", "TZ")
     return {name: value for name, value in os.environ.items() if name.startswith(names) and name != "PYTHONPATH"}
 
 
 def run_scripts_by(command: str) -> None:
-    """Have Snakemake run scripts by this command instead of its own Python."""
+    """Make Snakemake run scripts by this command instead of its own Python."""
     from snakemake.script import PythonScript
 
     by_itself = PythonScript.execute_script
@@ -127,7 +127,7 @@ def run_scripts_by(command: str) -> None:
 
 
 def serve() -> None:
-    """Answer requests with exit codes; returns in the processes that run them."""
+    """Answer requests with exit codes; returns only in the forked processes that run a request."""
     for line in sys.stdin:
         child = os.fork()
         if not child:
@@ -138,14 +138,14 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    # What every run imports, of Snakemake and of what the project's planning takes.
+    # Modules that every run imports, for Snakemake and for the project's planning.
     for name in ("difflib", "jsonschema", "nbformat", "packaging.version", "runpy", "smart_open", "yaml"):
         importlib.import_module(name)
     import snakemake.cli
 
-    # And the plugins, which it looks for here.
+    # This call also imports the plugins.
     snakemake.cli.get_argument_parser()
-    # For processes to share its memory; those live for a second, of which looking for garbage takes a tenth.
+    # Without garbage collection, forks share this memory. Collection would take a tenth of the second that they live.
     gc.freeze()
     gc.disable()
     serve()
@@ -154,7 +154,7 @@ if __name__ == "__main__":
     except SystemExit as ended:
         if not isinstance(ended.code, int):
             raise
-        # Clearing what is shared with the server would copy all of it first.
+        # A normal exit would clear memory that is shared with the server, and so copy all of it first.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

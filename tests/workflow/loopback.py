@@ -1,4 +1,4 @@
-"""A real Slurm for tests, of one node with pretended GPUs, that listens on loopback and lives in a temporary folder."""
+"""A real Slurm for tests, with one node and simulated GPUs, on loopback and in a temporary folder."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 GPUS = 2
-# Debian keeps daemons where users do not look.
+# Debian installs daemons in folders that are not on users' PATH.
 SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 CONFIGURATION = """
 ClusterName=loopback
@@ -61,7 +61,7 @@ NODE = (
 
 
 def missing() -> list[str]:
-    """The programs of Slurm that this machine lacks."""
+    """Return the programs of Slurm that are missing on this machine."""
     return [name for name in PROGRAMS if not shutil.which(name, path=SEARCH)]
 
 
@@ -79,10 +79,10 @@ def waited(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 class Slurm:
-    """The daemons; each is started in the foreground as a child, and stopped by its own id."""
+    """Slurm's daemons; each is started in the foreground as a child process, and stopped by its id."""
 
     def __init__(self, folder: Path, nodes: int = 1) -> None:
-        """folder: short, because sockets lie in it; nodes: as many as there are daemons for, all on this machine."""
+        """folder: a short path, because sockets are in it; nodes: number of simulated nodes, all on this machine."""
         self.folder, self.children = folder, dict[str, subprocess.Popen[bytes]]()
         self.host = socket.gethostname().partition(".")[0]
         self.nodes = [self.host] if nodes == 1 else [f"{self.host}-{index}" for index in range(nodes)]
@@ -105,7 +105,7 @@ class Slurm:
         (self.folder / "slurm.conf").write_text(text)
         devices = [self.folder / "dev" / f"nvidia{index}" for index in range(GPUS)]
         for device in devices:
-            # Slurm hands out character devices only.
+            # Slurm accepts only character devices as GPUs.
             device.symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName={','.join(self.nodes)} Name=gpu Type=h200 File={self.folder}/dev/nvidia[0-{GPUS - 1}]\n"
@@ -155,9 +155,9 @@ class Slurm:
             child.wait()
 
     def crash_node(self) -> None:
-        """End the node's daemon and all that it runs at once, as a loss of power does."""
+        """Kill the node's daemon and all its jobs at once, as a loss of power does."""
         running = [int(line.split()[0]) for line in self.ask("scontrol", "listpids").splitlines()[1:]]
-        # A step's own daemon is an ancestor of its processes, and outlives that of the node.
+        # The daemon of a step is an ancestor of the step's processes, and outlives the node's daemon.
         lost = {process for pid in running if psutil.pid_exists(pid) for process in _up_to_step(psutil.Process(pid))}
         self.children["slurmd"].kill()
         self.children.pop("slurmd").wait()
@@ -166,7 +166,7 @@ class Slurm:
                 process.kill()
 
     def close(self) -> None:
-        """Cancel what is left and stop all daemons, the last one first."""
+        """Cancel remaining jobs and stop all daemons, the last one first."""
         if "slurmctld" in self.children:
             self.ask("scancel", f"--user={_user()}")
             with contextlib.suppress(TimeoutError):
@@ -175,12 +175,12 @@ class Slurm:
             self.stop(name)
 
     def ask(self, *command: str) -> str:
-        """What a command of Slurm prints; empty where it fails."""
+        """Return the output of a command of Slurm; empty if it fails."""
         env = {**os.environ, **self.environment}
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60).stdout
 
     def jobs(self) -> dict[str, str]:
-        """Jobs that wait or run, and what state each is in."""
+        """Return waiting and running jobs with their states."""
         lines = self.ask("squeue", "-h", "-o", "%i %T").split("\n")
         return dict(line.split() for line in lines if line)
 
@@ -195,7 +195,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def running(folder: Path, nodes: int = 1) -> Iterator[Slurm]:
-    """A Slurm of so many nodes that is stopped afterwards, whatever happens."""
+    """Yield a Slurm with a number of nodes, and stop it afterwards in any case."""
     slurm = Slurm(folder, nodes)
     try:
         slurm.start()
@@ -205,7 +205,7 @@ def running(folder: Path, nodes: int = 1) -> Iterator[Slurm]:
 
 
 def _up_to_step(process: psutil.Process) -> list[psutil.Process]:
-    """The process and its ancestors, up to the daemon of the step that it belongs to."""
+    """Return a process and its ancestors, up to the daemon of its step."""
     chain = [process, *process.parents()]
     step = next((index for index, one in enumerate(chain) if one.name().startswith("slurmstepd")), 0)
     return chain[: step + 1]

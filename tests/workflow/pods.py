@@ -1,4 +1,4 @@
-"""A stand-in for Kubernetes' API that runs the jobs it is given as processes here, and keeps what they asked for."""
+"""A stand-in for Kubernetes' API that runs jobs as processes on this machine and keeps their requests."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ users: [{{name: someone, user: {{}}}}]
 
 
 class Pods:
-    """The jobs; folder: where each has its working directory, environment: what each process sees."""
+    """The jobs; folder: folder of their working directories, environment: variables of each process."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder, self.environment = folder, dict(environment)
@@ -43,7 +43,7 @@ class Pods:
             )  # fmt: skip
 
     def status(self, name: str) -> dict[str, int]:
-        """How the job is."""
+        """Return the job's status."""
         code = self.running[name].poll()
         return {"active": 1} if code is None else {"failed": 1} if code else {"succeeded": 1}
 
@@ -54,12 +54,12 @@ class Pods:
             self.running[name].wait()
 
     def logs(self) -> str:
-        """What all jobs printed."""
+        """Return the output of all jobs."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
 
 def handler(pods: Pods) -> type[BaseHTTPRequestHandler]:
-    """What answers the few requests that the plugin makes."""
+    """Return the handler of the requests that the plugin sends."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self, body: object) -> None:
@@ -99,7 +99,7 @@ def handler(pods: Pods) -> type[BaseHTTPRequestHandler]:
 
 @contextlib.contextmanager
 def serving(pods: Pods) -> Iterator[str]:
-    """A kubeconfig of that cluster; all its jobs end with it."""
+    """Yield a kubeconfig of the cluster; all its jobs end with the body."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(pods))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

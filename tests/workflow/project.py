@@ -23,7 +23,7 @@ STANDINS = CHECKOUT / "tests" / "tools" / "standins"
 COPIED = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 PROFILERS = ("ncu", "nsys", "nvidia-smi")
 COLLECTING = {"train_weights", "time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
-# Threads of a cell that wait would spin on cores that other tests compute on, for up to half of what a cell takes.
+# Waiting threads of a cell would otherwise spin on cores that other tests use, for up to half of the cell's time.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 TINY = """\
 tool: torch
@@ -37,7 +37,7 @@ settings:
   lstm: {sequence_length: 8}
   unet: {size: 32, batch: 1}
 """
-# Its weights are copied, held against their records and trained, over and over: 2 MB instead of 124.
+# A smaller U-Net, with weights of 2 MB instead of 124: they are often copied, compared with their records and trained.
 NARROWER = {
     "WIDTHS = (64, 128, 256, 512, 1024)": "WIDTHS = (8, 16, 32, 64, 128)",
     "PARAMETERS = 31_030_658": "PARAMETERS = 485_682",
@@ -47,7 +47,7 @@ ONE_MODEL = TINY.replace("models: [lstm, unet]", "models: [lstm]")
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a dry run; rule: `draw_` and its name for a figure; model: empty where the rule has none."""
+    """A job of a dry run; rule: for a figure, `draw_` and the figure's name; model: empty if the rule has none."""
 
     rule: str
     model: str
@@ -56,10 +56,11 @@ class Job:
 
 @dataclass
 class Project:
-    """A copy of the project; path: folders on PATH before the others, which hold no profiler.
+    """A copy of the project.
 
-    recording: results of a real run, which its cells take over instead of running, where there is one.
-    forks_cells: whether cells run in forks of a process that has imported torch, not for tests of how processes end.
+    path: folders at the beginning of PATH; the other folders contain no profiler. recording: results of a real run,
+    which cells copy instead of running, or None. forks_cells: whether cells run in forks of a process that has imported
+    torch; False for tests of how processes end.
     """
 
     root: Path
@@ -72,16 +73,16 @@ class Project:
         """Run snakemake with the tiny configuration; ok: whether it must succeed."""
         configured = [] if "--list" in words else ["--configfile", "tiny.yaml"]
         if "--dry-run" in words:
-            # Job by job, as Snakemake itself says it.
+            # With this option Snakemake prints each job itself.
             configured.append("--printshellcmds")
-        # Targets go first: some options take any number of words.
+        # Targets come first, because some options take any number of words.
         run = forked.snakemake([*words, *configured], self.root, self.environment())
         if ok:
             assert run.returncode == 0, run.stdout + run.stderr
         return run
 
     def begun(self, *words: str) -> subprocess.Popen[str]:
-        """Snakemake in the background, in a group of processes as in a terminal."""
+        """Start Snakemake in the background, in a process group of its own, as a terminal does."""
         return subprocess.Popen(
             [sys.executable, "-m", "snakemake", *words], cwd=self.root, env=self.environment(), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0,
@@ -89,14 +90,14 @@ class Project:
         )  # fmt: skip
 
     def ended(self, *words: str) -> tuple[int, str]:
-        """Exit code and output of that."""
+        """Run Snakemake as `begun` does, and return its exit code and output."""
         return finished(self.begun(*words))
 
     def dry(self, *words: str) -> list[Job]:
-        """The jobs that snakemake would run."""
+        """Return the jobs that snakemake would run."""
         printed = self.snakemake(*words, "--dry-run").stdout
         jobs = []
-        # Jobs of a group are indented.
+        # Snakemake indents jobs of a group.
         for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
             lines = dict(re.findall(r"^ {4,8}(\w+): (.*)$", block, re.MULTILINE))
             wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
@@ -107,7 +108,7 @@ class Project:
         return [job for job in jobs if job.rule not in ("all", "figures", "report")]
 
     def environment(self) -> dict[str, str]:
-        """An environment without GPU and profilers, but for those in `path`, that writes nothing outside the copy."""
+        """Return an environment without a GPU, and with profilers in `path` only; runs write only into the copy."""
         home = self.root.parent / "home"
         home.mkdir(exist_ok=True)
         own = {
@@ -115,15 +116,15 @@ class Project:
             "HOME": str(home),
             "XDG_CACHE_HOME": str(home / "cache"),
             "XDG_CONFIG_HOME": str(home / "config"),
-            # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
+            # The GPU that the stand-in for nvidia-smi reports; CUDA finds no GPU of this name.
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
             **WAITING,
         }
-        # Its many processes read each other's bytecode.
-        # Other tests of this process may have set what changes measurements.
+        # With bytecode, the many processes need not compile the same modules. Other tests of this process may have set
+        # variables that change measurements.
         without = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", *environment.measurement_variables()}
         found = {key: value for key, value in os.environ.items() if key not in without} | own | dict(self.variables)
-        # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
+        # The CPU replaces the GPU that the stand-in for nvidia-smi reports.
         standin = STANDINS / "gpu" if STANDINS in self.path else None
         if self.recording:
             standin = self._standin(home, found.pop("PYTHON_PAUSE", ""))
@@ -134,8 +135,8 @@ class Project:
         return found if found["PYTHONPATH"] else {key: found[key] for key in found if key != "PYTHONPATH"}
 
     def _forks(self, home: Path, variables: Mapping[str, str]) -> Path:
-        """The folder of what has cells forked, told by which process by a file beside it."""
-        # As a job starts its cell.
+        """Return the folder of a module that has cells forked; a file beside it names the process that forks."""
+        # These are the variables that a job adds for its cell.
         gpus = 1 if STANDINS in self.path else 0
         started = {"LC_ALL": "C", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         started |= job_environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
@@ -145,14 +146,14 @@ class Project:
         )
 
     def _standin(self, home: Path, pause: str) -> Path:
-        """The folder of a stand-in for cells that leaves what was recorded, told how by a file beside it."""
+        """Return the folder of a stand-in for cells that copies recorded results; a file beside it configures it."""
         told = json.dumps({"results": str(self.recording), "pause": pause})
         return _written(
             home / "recorded", (STANDINS / "recorded" / "sitecustomize.py").read_text(), "recording.json", told
         )
 
     def files(self, under: str = "results") -> set[str]:
-        """The files under results/, by their paths from there; logs, benchmarks and records left out."""
+        """Return the relative paths of all files under results/, without logs, benchmarks and records."""
         root = self.root / under
         paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
         return {
@@ -166,19 +167,19 @@ class Project:
         (self.root / path).write_text(text)
 
     def replace(self, path: str, old: str, new: str) -> None:
-        """Replace a text, which must be there, in a file."""
+        """Replace a text in a file; the file must contain it."""
         text = self.read(path)
         assert old in text
         self.write(path, text.replace(old, new, 1))
 
     def draw_one(self) -> None:
-        """Leave it one figure, for tests of other things: each takes as long as the rest of the report."""
+        """Remove all figures but one, for tests of other parts: a figure takes as long as the rest of the report."""
         for path in (self.root / "profzoo" / "figures").glob("*.py"):
             if path.stem != "step_time" and "def draw(" in path.read_text():
                 path.unlink()
 
     def _path(self) -> Iterable[Path]:
-        """The folders of PATH; one that holds a profiler is stood in for by links to its other files."""
+        """Yield the folders of PATH; a folder with a profiler is replaced by one with links to its other files."""
         for number, folder in enumerate(map(Path, os.environ["PATH"].split(os.pathsep))):
             if not any((folder / name).exists() for name in PROFILERS):
                 yield folder
@@ -193,17 +194,17 @@ class Project:
 
 
 def _written(folder: Path, module: str, name: str, told: str) -> Path:
-    """A folder for PYTHONPATH with a module that Python runs as it starts, and what this is told."""
+    """Make a folder for PYTHONPATH: a module that Python runs as it starts, and a file that configures it."""
     folder.mkdir(exist_ok=True)
     for file, text in {"sitecustomize.py": module, name: told}.items():
-        # A job may be reading it.
+        # The file is replaced as a whole, because a job may be reading it.
         (folder / f"{file}.new").write_text(text)
         (folder / f"{file}.new").replace(folder / file)
     return folder
 
 
 def use_nsys(project: Project, folder: Path) -> None:
-    """Give a copy the real nsys of a folder, with the package nvtx that it can read, and no other program."""
+    """Give a copy the real nsys of a folder and a package nvtx that works with it, and no other profiler."""
     tools = project.root.parent / "tools"
     tools.mkdir()
     (tools / "nsys").symlink_to(folder / "nsys")
@@ -213,7 +214,7 @@ def use_nsys(project: Project, folder: Path) -> None:
 
 
 def copy(root: Path, config: str = TINY) -> Project:
-    """A copy of the checkout's sources at root, with nothing made yet."""
+    """Copy the checkout's sources to root and return the copy, in which nothing is made yet."""
     root.mkdir(parents=True)
     for name in COPIED:
         source = CHECKOUT / name
@@ -224,7 +225,7 @@ def copy(root: Path, config: str = TINY) -> Project:
     for wide, narrow in NARROWER.items():
         Project(root).replace("models/unet.py", wide, narrow)
     (root / "tiny.yaml").write_text(config)
-    # As an earlier run leaves it: the first one in each copy would parse all of the sources.
+    # An earlier run leaves this file; without it, the first run in each copy would parse all sources.
     (kept := root / import_statements.KEPT).parent.mkdir(parents=True)
     kept.write_text(_parsed())
     return Project(root)
@@ -232,21 +233,21 @@ def copy(root: Path, config: str = TINY) -> Project:
 
 @cache
 def _parsed() -> str:
-    """What a run keeps of the sources."""
+    """Return the text in which a run keeps the import statements of the sources."""
     for path in (*CHECKOUT.glob("profzoo/**/*.py"), *CHECKOUT.glob("workflow/scripts/*.py")):
         import_graph.files_of(str(path.relative_to(CHECKOUT)))
     return import_statements.format_statements()
 
 
 def heed_interrupts() -> None:
-    """Have this process heed signals that whatever was started in the background, or by nohup, ignores."""
+    """Make this process react to signals that processes in the background or under nohup ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
-    """Exit code and output; one that hangs is killed and fails the test."""
+    """Wait for a process and return exit code and output; a hanging process is killed and the test fails."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -256,22 +257,22 @@ def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int,
 
 
 class Built:
-    """A project that was built once; every test gets it back as it was, at the same place."""
+    """A project that is built once; every test gets it in its original state, at the same place."""
 
     def __init__(self, project: Project, *words: str, kept: Path | None = None) -> None:
-        """words: what snakemake makes of it; kept: where it lies as it was built, for whoever needs the same."""
+        """Build the project; words: targets and options of snakemake; kept: folder of the built state, for all tests."""
         self.project = project
         self.kept = kept or project.root.parent / "kept"
         with locked(self.kept.with_suffix(".lock")):
             if not self.kept.exists():
                 self.project.snakemake(*words)
-                # Under its name once it is complete.
+                # The folder gets its name when it is complete.
                 shutil.rmtree(partial := self.kept.with_suffix(".partial"), ignore_errors=True)
                 self._copy(project.root, partial)
                 partial.rename(self.kept)
 
     def restored(self) -> Project:
-        """The project as it was built."""
+        """Return the project in the state in which it was built."""
         shutil.rmtree(self.project.root)
         self._copy(self.kept, self.project.root)
         self.project.recording = None
@@ -284,7 +285,7 @@ class Built:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; another process that wants it waits."""
+    """Hold a lock file while the body runs; other processes wait for it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -295,11 +296,11 @@ def rules(jobs: Iterable[Job]) -> set[str]:
 
 
 def models(jobs: Iterable[Job]) -> set[str]:
-    """Models whose own files the jobs make."""
+    """Return the models for which the jobs make files."""
     return {job.model for job in jobs if job.model}
 
 
 def said(run: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines in which profzoo itself says why jobs failed; not those on a CPU, or on a wait for other tests' jobs."""
+    """Return profzoo's own lines about failed jobs, without lines about a CPU or about waiting for other tests."""
     lines = re.findall(r"^profzoo: (.*)$", run.stdout + run.stderr, re.MULTILINE)
     return [line for line in lines if ": measured on the CPU: " not in line and not line.startswith("waiting for ")]

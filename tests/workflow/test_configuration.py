@@ -60,7 +60,7 @@ def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
     [
         (
             ["results/peaks/-rf.csv"],
-            "target 'results/peaks/-rf.csv': the gpu '-rf' bears no name: letters, digits, `_` and "
+            "target 'results/peaks/-rf.csv': '-rf' is no valid name of a GPU: letters, digits, `_` and "
             "`-`, at most 64, the first a letter or `_`, and no word such as `null`, `true` or `nan` that is read as "
             "something else",
         ),

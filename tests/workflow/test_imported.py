@@ -93,7 +93,7 @@ def test_what_cannot_be_used_ends_in_one_line(ran: tuple[Project, str]) -> None:
     assert refused.returncode and "other.json is no trace of torch.profiler" in said and "Traceback" not in said
     missing = project.snakemake("import", "--dry-run", "--config", "torch=gone.json", ok=False)
     lines = [line for line in (missing.stdout + missing.stderr).splitlines() if "gone.json" in line]
-    assert missing.returncode and "imported.gone.torch = 'gone.json': the file is not there" in lines[0]
+    assert missing.returncode and "imported.gone.torch = 'gone.json': the file does not exist" in lines[0]
 
 
 def test_what_was_imported_can_be_found_and_shared(ran: tuple[Project, str]) -> None:

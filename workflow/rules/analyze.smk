@@ -1,8 +1,8 @@
-# Needs: exported CSV of the selected cells under the chosen tools. Makes: tables across them.
+# Needs: exported CSV of the selected cells under the chosen tools. Makes: tables across these cells.
 
 
 rule cover_ncu:
-    """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
+    """Compare the launches that ncu profiled with those that nsys traced: configurations, GPU time, missing ones."""
     input:
         code("workflow/scripts/cover_ncu.py"),
         nsys=RUN.pattern("launch_times"),
@@ -21,7 +21,7 @@ rule cover_ncu:
 
 
 rule join_kernels:
-    """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
+    """Join a cell's times by nsys with its counters by ncu, one row per launch configuration and range."""
     input:
         code("workflow/scripts/join_kernels.py"),
         nsys=RUN.pattern("launch_times"),
@@ -66,7 +66,7 @@ rule add_up_layers:
 
 
 rule add_up_ranges:
-    """Add up a cell's launches by the ranges that the program opened itself: NVTX by nsys, record_function by torch."""
+    """Add up a cell's launches by the program's own ranges: NVTX ranges by nsys, record_function ranges by torch."""
     input:
         code("workflow/scripts/add_up_ranges.py"),
         unpack(lambda wildcards: user_range_inputs(TABLES, wildcards)),
@@ -85,7 +85,7 @@ rule add_up_ranges:
 
 
 rule replay_steps:
-    """Run a cell's traced steps again, changed: what each change would be worth, and what the CPU's time went to."""
+    """Simulate changes to a cell's traced steps: the gain of each change, and the CPU's time by cause."""
     input:
         code("workflow/scripts/replay_steps.py"),
         sqlite=RUN.pattern("trace_database"),
@@ -107,7 +107,7 @@ rule replay_steps:
 
 
 rule condense_step:
-    """Take one typical step out of a cell's trace: ranges, calls, streams and idle gaps, for the report's timeline."""
+    """Extract one typical step from a cell's trace for the report's timeline: ranges, calls, streams and idle gaps."""
     input:
         code("workflow/scripts/condense_step.py"),
         sqlite=RUN.pattern("trace_database"),
@@ -125,7 +125,7 @@ rule condense_step:
 
 
 rule tabulate:
-    """Join what every tool saw of every selected cell into tables, per step."""
+    """Join the measurements of every selected cell by all tools into tables, per step."""
     input:
         code("workflow/scripts/tabulate.py"),
         **TABLES.inputs(),
@@ -149,7 +149,7 @@ rule tabulate:
 
 
 rule tabulate_layers:
-    """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
+    """Join the layers of every selected cell into one table, and the share of time with an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
         layers=RUN.provided_files("layers"),
@@ -185,7 +185,7 @@ rule tabulate_ranks:
 
 
 rule tabulate_replays:
-    """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
+    """Join the simulated gains of every selected cell into one table, and the CPU's time by cause into another."""
     input:
         code("workflow/scripts/tabulate_replays.py"),
         changes=RUN.provided_files("replay"),
@@ -204,7 +204,7 @@ rule tabulate_replays:
 
 
 rule tabulate_roofline:
-    """Hold counted work against the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
+    """Compare counted work with the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
     input:
         code("workflow/scripts/tabulate_roofline.py"),
         kernels="<results>/tables/kernels.csv",
@@ -224,7 +224,7 @@ rule tabulate_roofline:
 
 
 rule tabulate_verdicts:
-    """Judge what holds every cell, its kernels and layers back, with the evidence, the expected gain and a next step."""
+    """Judge what limits every cell, its kernels and its layers: evidence, expected gain and next step."""
     input:
         code("workflow/scripts/tabulate_verdicts.py"),
         **TABLES.verdict_inputs(),
@@ -249,7 +249,7 @@ rule tabulate_verdicts:
 
 
 rule tabulate_columns:
-    """Write what every column of every table means: unit, meaning, tool and clock."""
+    """Write unit, meaning, tool and clock of every column of every table."""
     input:
         code("workflow/scripts/tabulate_columns.py"),
     output:

@@ -1,11 +1,11 @@
-# The only rules that touch a GPU. Those that take longest go first, so that no GPU waits for the last of them alone.
-# Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it came about.
+# The only rules that use a GPU. The longest jobs start first, so that no GPU is idle at the end during a long last job.
+# Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it was made.
 
 
 rule train_weights:
-    """Train the weights that a cell's inference loads, for as few steps as there can be."""
+    """Train the weights that a cell's inference loads, with the smallest number of steps."""
 
-    # Not part of the timing: a timing that is made anew is no reason to profile inference again.
+    # The timing of training does not make the weights, so that a new timing does not cause new profiles of inference.
     input:
         sources,
     output:
@@ -16,7 +16,7 @@ rule train_weights:
     benchmark:
         "<benchmarks>/{model}/weights.tsv"
     priority: 4
-    # A model that fails would fail again, and what somebody has cancelled is not wanted.
+    # A failed model would fail again, and a cancelled job should not run again.
     retries: 0
     threads: cores_of_one
     resources:
@@ -104,7 +104,7 @@ rule time_in_turn:
 
 
 rule measure_peaks:
-    """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
+    """Measure the peaks of the GPU: DRAM, L2, and products in each precision."""
     input:
         code("profzoo/calibration/peaks.py", "profzoo/collect/job_environment.py"),
     output:
@@ -125,7 +125,7 @@ rule measure_peaks:
 
 
 rule probe_ncu:
-    """Profile a few launches of a section set, of which nobody knows what it costs on this GPU."""
+    """Profile a few launches of a section set whose cost on this GPU is unknown."""
     input:
         code("profzoo/calibration/launch_costs.py", "profzoo/collect/job_environment.py"),
     output:
@@ -147,7 +147,7 @@ rule probe_ncu:
 
 
 rule plan_ncu:
-    """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
+    """Plan a section set: launches, replay, and the expected time of ncu, from the census and measured costs."""
     input:
         SETS.until_profiled(code("workflow/scripts/plan_ncu.py")),
         job=SETS.job_file,
@@ -168,7 +168,7 @@ rule plan_ncu:
 
 
 rule settle_ncu:
-    """Write down what a section set that has a plan is collected by, so that a change of that collects it again."""
+    """Write the settings of a planned section set to a file, so that a change to them collects the set again."""
     input:
         code("workflow/scripts/settle_ncu.py"),
         sources,
@@ -192,7 +192,7 @@ rule profile_ncu:
         sources,
         weights=weights,
         job=SETS.job_file,
-        # What is planned follows from these settings; a better estimate is no reason to profile again.
+        # The plan follows from the job's settings. A plan with a better estimate must not cause another profiling run.
         plan=SETS.until_profiled(SETS.plan),
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
@@ -217,7 +217,7 @@ rule profile_ncu:
         COLLECT
 
 
-# The first run's report, and those of further runs, if there are any.
+# A sampled set may need several runs of ncu: the first run's report, and a folder with the reports of further runs.
 use rule profile_ncu as profile_ncu_sampled with:
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
@@ -313,7 +313,7 @@ rule profile_torch:
         COLLECT
 
 
-# The baseline as well, which is timed before the profiler starts.
+# With `torch.baseline` the job also makes the baseline, which is timed before the profiler starts.
 use rule profile_torch as profile_torch_timed with:
     output:
         operators="<results>/{model}/{phase}.torch-operators.csv",

@@ -1,8 +1,8 @@
-# Needs: the sides of a comparison, `baseline` and `candidate`. Makes: which is faster, by how much, and whether it is so.
+# Needs: the sides of a comparison, `reference` and `candidate`. Makes: the faster side, the gain, and how sure it is.
 
 
 rule tabulate_comparison:
-    """Hold every cell's candidates against the baseline: ratio with its interval, verdict, what else differs."""
+    """Compare every cell's candidates with the reference side: ratio with its interval, outcome, other differences."""
     input:
         code("workflow/scripts/tabulate_comparison.py"),
         **COMPARISON.times(),
@@ -23,7 +23,7 @@ rule tabulate_comparison:
 
 
 rule tabulate_parts:
-    """Put every difference down to parts of the step, ranges, classes of kernels, layers, and kernels."""
+    """Attribute every difference to parts of the step, ranges, kernel classes, layers and kernels."""
     input:
         code("workflow/scripts/tabulate_parts.py"),
         **COMPARISON.parts(),
@@ -43,7 +43,7 @@ rule tabulate_parts:
 
 
 rule write_comparison:
-    """Write the page of a comparison: what differs, verdicts, figures and the largest parts; it opens offline."""
+    """Write the page of a comparison: differences, outcomes, figures and largest parts; it opens offline."""
     input:
         code("workflow/scripts/write_comparison.py"),
         code(*code_of_figures(PAGES.comparison_figure_files())),
@@ -67,7 +67,7 @@ rule write_comparison:
 
 
 rule compare:
-    """Say which of two sides is faster: --config baseline=plain candidate=bf16; a variant or a folder of results each."""
+    """Find the faster of two sides, each a variant or a folder of results: --config reference=plain candidate=bf16."""
     input:
         csv="<results>/tables/compare.csv",
         parts=COMPARISON.tables().get("compare_parts", []),

@@ -1,4 +1,4 @@
-# Needs: the configuration. Makes: its checked form, what it selects, and the wildcard constraints.
+# Needs: the configuration. Makes: its checked form, the selected cells and tools, and the wildcard constraints.
 import os
 import shutil
 import sys
@@ -28,32 +28,32 @@ from profzoo.records import digests
 from profzoo.workflow import constraints, imported
 from profzoo.workflow.user_errors import run_checked, say
 
-# Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
+# Jobs in any folder can import models/ and profzoo/, and use the interpreter that runs this file.
 inherited_paths.make_importable(str(ROOT))
 inherited_paths.leave_home_alone()
 run_checked(inherited_paths.use_own_python)
 orphan_guard.export_owner()
 
 if shutil.which("sbatch"):
-    # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
+    # The Slurm plugin asks this folder's program for the states of jobs; profiles/slurm says why.
     inherited_paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
 
 import_statements.load_statements()
-# Before anything asks what there is. Jobs inherit it from the process that plans them.
+# Extensions must be known before anything lists figures, tools or models. Jobs inherit them from the planning process.
 if workflow.is_main_process or extensions.PASSED not in os.environ:
     run_checked(extensions.use, config.get("extensions"))
     run_checked(extension_checks.check_extensions)
 
-# Not in place: a module's is part of the configuration of the workflow that uses it.
+# The steps below make new mappings, because a module's configuration is part of the configuration of its user.
 PLANNED = not workflow.is_main_process
 for line in [] if PLANNED else renamed_settings.describe_renamed(config):
     say(f"warning: {line}")
-# Of `snakemake import`; jobs of a run have no target, and its words.
+# Words of `snakemake import` become entries of `imported`. Jobs of a run have these words, but not the target.
 TOLD = workflow.config_settings.config
 if PLANNED or "import" in sys.argv[1:]:
     config, TOLD = (run_checked(imported_reports.take_words, one) for one in (config, TOLD))
 config = run_checked(configuration.normalise_config, config, TOLD, PLANNED)
-# From here on placeholders stand for secrets, so that no job's words, files or records hold one.
+# From here on, placeholders replace secrets, so that no job's command line, files or records contain one.
 config = run_checked(secret_values.take, config)
 if workflow.is_main_process:
     if lacking := snakemake_attributes.describe_missing():
@@ -75,10 +75,10 @@ AVAILABLE = imported.available_tools(CELLS, config["tool"], config)
 TOOLS = imported.chosen_tools(AVAILABLE, config["tool"])
 
 if MAIN:
-    # Snakemake reads this before it knows its targets, so they are taken from the command line.
+    # Snakemake reads this file before it knows its targets, so the targets are taken from the command line.
     run_checked(unknown_targets.check_targets, sys.argv[1:], RESULTS, config)
-# Every cell is resolved once here, so that what is wrong with any of them is said before a job runs; by then, what has
-# become of a model's file concerns that model's jobs alone.
+# Every cell is resolved once here, so that errors in any cell are reported before a job runs. Jobs (PLANNED) leave this
+# out, because a model's file that has changed since then concerns only that model's jobs.
 for model, phase in [] if PLANNED else imported.measured_cells(CELLS):
     for tool in (tools.BASELINE, *TOOLS):
         run_checked(data_files.data_set_folder, run_checked(settings.resolve_cell, model, phase, tool, config))
@@ -94,11 +94,11 @@ if workflow.is_main_process:
         say(f"warning: {line}")
 
 
-# Cells of several GPUs, which nsys traces into a report for each.
+# Cells on several GPUs, for which nsys writes one report per process.
 SPREAD = run_checked(configuration.list_multi_gpu_cells, config, sys.argv[1:])
-# What `compare` holds against each other.
+# The sides that `compare` compares.
 SIDES = run_checked(sides.sides_of, config)
-# A model that bears a variant is a side itself.
+# A selected model with a variant is not compared, because variants are sides themselves.
 COMPARED = [cell for cell in imported.measured_cells(CELLS) if "@" not in cell[0]] if SIDES else []
 if MAIN and (SIDES or "compare" in sys.argv[1:]):
     run_checked(
@@ -109,14 +109,14 @@ if MAIN and (SIDES or "compare" in sys.argv[1:]):
     )
 
 
-# What a job is measured with was decided where it was planned; nodes of a cluster may have other variables.
+# The planning process decides about these variables, and jobs get its values; nodes of a cluster may have other values.
 envvars:
     environment.PASSED,
     extensions.PASSED,
 
 
 wildcard_constraints:
-    # Also those whose files cannot be used, so that what was made of them is known.
+    # Models with unusable files are included, so that their existing results are still recognised.
     model=constraints.match_models([*MODELS, *UNUSABLE, *config["imported"]], config["variants"]),
     phase=f"train|inference|{IMPORTED}",
     tool=constraints.match_any(tools.names()),

@@ -1,4 +1,4 @@
-# Needs: reports. Makes: tidy CSV, one header row, base units. Runs on a CPU; ncu and nsys read their own reports.
+# Needs: reports. Makes: tidy CSV with one header row and base units. A CPU is enough; ncu and nsys read their reports.
 
 
 rule print_ncu:
@@ -22,7 +22,7 @@ rule print_ncu:
         raw="--page raw --csv --print-units base --print-kernel-base",
     shell:
         "python -m profzoo.io.file_checks --log {log:q} {input:q} && "
-        # Another locale would have other separators in numbers.
+        # Other locales have other separators in numbers.
         "export LC_ALL=C && shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
         " && for report in {params.reports}; do"
         ' page={output:q}.partial/"$(basename "$report" .ncu-rep)";'
@@ -33,14 +33,14 @@ rule print_ncu:
 
 
 rule print_probe:
-    """Print the raw page of a probe of what a section set costs."""
+    """Print the raw page of a probe, from which the cost of a section set follows."""
     input:
         "<results>/peaks/{gpu}.{set}.ncu-rep",
     output:
         "<results>/peaks/{gpu}.{set}.probe.csv",
     log:
         "<logs>/peaks/{gpu}.{set}.print.log",
-    # In no group: the plans of all cells wait for it, and would be one.
+    # This job is in no group, because the plans of all cells wait for it and would become one group.
     envmodules:
         *modules("ncu"),
     resources:
@@ -52,7 +52,7 @@ rule print_probe:
 
 
 rule export_ncu:
-    """Export a section set's launches, with how many of each configuration the window holds."""
+    """Export a section set's launches, with the number of launches of each configuration in the window."""
     input:
         code("workflow/scripts/export_ncu.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-pages",
@@ -89,7 +89,7 @@ use rule print_ncu as print_ncu_sampled with:
 ruleorder: print_ncu_sampled > print_ncu
 
 
-# Of a cell of several GPUs, each process.
+# The same for a cell on several GPUs, with one report per process.
 use rule print_ncu as print_ncu_ranks with:
     input:
         "<results>/{model}/{phase}.{set}.ncu-ranks",
@@ -120,7 +120,7 @@ use rule export_ncu as export_ncu_ranks with:
 
 
 rule select_ncu:
-    """Put the configured default section set under the name that needs no set."""
+    """Export the default section set under the file name without a set."""
     input:
         csv=f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.csv",
         sidecar=f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.csv.json",
@@ -162,7 +162,7 @@ rule print_ncu_details:
 
 
 rule export_nsys:
-    """Export an nsys trace: a row a launch configuration and range, and where the window's time goes."""
+    """Export an nsys trace: one row per launch configuration and range, and the parts of the window's time."""
     input:
         code("workflow/scripts/export_nsys.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
@@ -181,9 +181,9 @@ rule export_nsys:
         "../scripts/export_nsys.py"
 
 
-# A checkpoint, as only the trace says whether ncu has to count the launches itself.
+# This is a checkpoint, because only the trace shows whether ncu has to count the launches itself.
 checkpoint export_launches:
-    """Export the launches of a step, in order, as nsys traced them, for ncu to be planned by."""
+    """Export the launches of a step in the order of the nsys trace, as the census for planning ncu."""
     input:
         code("workflow/scripts/export_launches.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
@@ -193,7 +193,7 @@ checkpoint export_launches:
         sidecar="<results>/{model}/{phase}.nsys-launches.csv.json",
     log:
         "<logs>/{model}/{phase}.nsys-launches.log",
-    # Not with plans, which follow from what comes of it.
+    # This job is not in the group of plans, because plans depend on its result.
     group:
         "launches"
     resources:
@@ -206,7 +206,7 @@ checkpoint export_launches:
 
 
 rule export_ranks:
-    """Export what each process of a cell on several GPUs did in a step."""
+    """Export times per step of each process of a cell on several GPUs."""
     input:
         code("workflow/scripts/export_ranks.py"),
         ranks="<results>/{model}/{phase}.nsys-ranks",
@@ -245,7 +245,7 @@ rule export_nsys_stats:
 
 
 rule export_torch:
-    """Export torch.profiler's operators, and its trace's launches by range, and each with its operator and module."""
+    """Export torch.profiler's operators, and the launches in its trace: by range, and each with operator and module."""
     input:
         code("workflow/scripts/export_torch.py"),
         operators="<results>/{model}/{phase}.torch-operators.csv",

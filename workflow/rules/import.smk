@@ -1,9 +1,9 @@
-# Reports made elsewhere, converted to what the collecting rules leave; what comes after is the same for both.
-# Needs: files that the configuration names, which are only read. Makes: reports as of collect.smk, with their sidecars.
+# Converts reports that were made without profzoo to the files that collect.smk makes, for use by the same later rules.
+# Needs: files that the configuration names, which are only read. Makes: reports as in collect.smk, with their sidecars.
 
 
 rule import_torch:
-    """Convert a trace of torch.profiler made elsewhere."""
+    """Convert a trace of torch.profiler that was made without profzoo."""
     input:
         code("workflow/scripts/import_torch.py"),
     output:
@@ -25,7 +25,7 @@ rule import_torch:
 
 
 rule import_nsys:
-    """Convert a report of Nsight Systems made elsewhere."""
+    """Convert a report of Nsight Systems that was made without profzoo."""
     input:
         code("workflow/scripts/import_nsys.py"),
     output:
@@ -47,9 +47,9 @@ rule import_nsys:
         "../scripts/import_nsys.py"
 
 
-# As far as a summary goes, with what is made of a report.
+# Makes the same files as from a report, as far as a summary contains their data.
 rule import_nsys_summary:
-    """Convert a summary of kernels that `nsys stats` printed, where there is nothing else."""
+    """Convert a summary of kernels that `nsys stats` printed, if there is no report."""
     input:
         code("workflow/scripts/import_nsys_summary.py"),
     output:
@@ -76,7 +76,7 @@ ruleorder: import_nsys_summary > export_nsys
 
 
 rule import_nsys_of_torch:
-    """Write the launches of an imported trace of torch.profiler as nsys would, where there is no report of nsys."""
+    """Write the launches of an imported trace of torch.profiler in the form of nsys, if there is no report of nsys."""
     input:
         code("workflow/scripts/import_nsys_of_torch.py"),
         trace="<results>/{model}/{phase}.trace.json.gz",
@@ -95,7 +95,7 @@ rule import_nsys_of_torch:
 
 
 rule import_ncu:
-    """Convert reports of Nsight Compute made elsewhere, whose kernels are named as the cell's trace names them."""
+    """Convert reports of Nsight Compute that were made without profzoo; kernels get their names in the cell's trace."""
     input:
         code("workflow/scripts/import_ncu.py"),
         traced=IMPORTS.trace,
@@ -119,7 +119,7 @@ rule import_ncu:
 
 
 rule import_ncu_details:
-    """Put an imported details page under the name that needs no set."""
+    """Write an imported details page under the file name without a set."""
     input:
         f"<results>/{{model}}/{{phase}}.{config['ncu']['set']}.ncu-details.csv",
     output:
@@ -138,7 +138,7 @@ rule import_ncu_details:
 
 
 rule import_time:
-    """Make the table of steps of an imported cell, as its reports tell them."""
+    """Make the table of steps of an imported cell from its reports."""
     input:
         code("workflow/scripts/import_time.py"),
         told=IMPORTS.sidecars,
@@ -159,6 +159,6 @@ rule import_time:
 
 
 rule import:
-    """Import the reports that are named, and make their tables and the report."""
+    """Import the named reports, and make their tables and the report page."""
     input:
         imported.imported_files(RUN, TABLES.exports()),

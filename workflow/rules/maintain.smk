@@ -1,5 +1,5 @@
-# Needs: nothing. Says what this machine can profile; packs results for others; keeps results to one run at a time; keeps
-# a record of what the workflow makes, and removes that.
+# Needs: nothing. Reports what this machine can profile, packs results for others, and locks results for one run at a
+# time. Records the files that the workflow makes, and removes them on request.
 import json
 import shutil
 import sys
@@ -14,17 +14,18 @@ from profzoo.machine import results_lock
 from profzoo.terminal import unavailable_tools
 from profzoo.workflow import overwrite_guard, run_end, run_locks, snakemake_internals
 
-# Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
+# This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
+# of the workflow that uses it.
 if workflow.is_main_process:
     run_locks.take_over(MAIN)
-# Snakemake's own lock is on the folder that it runs in, and several may share their results.
+# Snakemake's own lock is for its working folder, but several working folders may share their results.
 FOUND = results_lock.inspect_folder(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
 
 shutdown.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
 
-# Whether jobs run here, take what GPU there is, and find none.
+# Whether jobs run on this machine with `device: auto`, and it has no GPU.
 GPU_MISSING = (
     workflow.local_exec
     and config["device"] == "auto"
@@ -32,21 +33,21 @@ GPU_MISSING = (
     and not shutil.which("nvidia-smi")
 )
 
-# What a batch system says of jobs.
+# Messages of a batch system about jobs.
 HEARD = batch_system.BatchMessages()
 
-# In the processes of single jobs, too.
+# This also runs in the processes of single jobs.
 if MAIN:
     output_refusals.note_refusals(DAG)
 
-# What ends only when it is told to.
+# Rules whose jobs end only on a signal.
 ENDLESS = {"serve"}
 
 
 onstart:
     RUNNING = {job.rule.name for job in snakemake_internals.jobs_to_run(workflow.dag)}
     run_checked(shutdown.check_alone, RUNNING, ENDLESS)
-    # What the machine can profile is no part of any results.
+    # `doctor` and similar rules use no results, so they need no lock.
     if workflow.execution_settings.lock and RUNNING - {
         "doctor",
         "examine_machine",
@@ -55,18 +56,18 @@ onstart:
     }:
         if warned := run_checked(results_lock.lock_results, Path(RESULTS), FOUND):
             say(f"warning: {warned}")
-        # Of runs that were killed.
+        # Remove the states of runs that were killed.
         run_state.forget_run(others=True)
     planned = snakemake_internals.jobs_to_run(workflow.dag)
     run_checked(overwrite_guard.check, planned, clean.read_recorded_paths(), GPU_MISSING)
-    # Before the first job, so that a run that is killed has said what it was making.
+    # This comes before the first job, so that files of a killed run are recorded too.
     clean.record_paths(run_end.made_files(planned))
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
     HEARD.heed(snakemake_internals.executor_of(workflow))
 
 
 onerror:
-    # Above are hundreds of lines of other jobs.
+    # The summary repeats the errors, because hundreds of lines about other jobs are above.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(run_end.failed_jobs(dag, at, TERMINAL, HEARD.said))
     told = failure_summary.format_failures(
@@ -78,10 +79,10 @@ onerror:
             TERMINAL.progress.said = HEARD.said
         TERMINAL.close_run()
     if completeness.WITHOUT in os.environ:
-        # Of a report of what another run has left, that run is told.
+        # This run makes a partial report for another run, which reports its failures.
         partial_report.note_failures(lost)
     elif MAIN and run_end.can_report_rest(dag, lost):
-        # Before, as whoever is killed meanwhile has made some of it.
+        # The file is recorded before it is made, because a kill may leave a part of it.
         clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is being made of what there is, unless you end that as well")
@@ -102,7 +103,7 @@ onsuccess:
 
 
 rule help:
-    """Say what a user types."""
+    """Print the commands that users need."""
     log:
         ".snakemake/log/help.log",
     localrule: True
@@ -113,7 +114,7 @@ rule help:
 
 
 rule examine_machine:
-    """Find out what the machine can profile: this one, or a GPU node where a batch system runs the jobs."""
+    """Examine what this machine, or a GPU node of the batch system, can profile."""
     output:
         "<results>/doctor.txt",
     log:
@@ -125,7 +126,7 @@ rule examine_machine:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        # What was found holds for that moment alone: a job by other parameters is run again.
+        # The result is only valid now. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
     shell:
         "python -m profzoo.doctor > {output:q} 2> {log:q}"
@@ -137,7 +138,7 @@ rule doctor:
         "<results>/doctor.txt",
     log:
         "<logs>/doctor.cat.log",
-    # Whoever asks sees it in the terminal.
+    # The result must appear in the user's terminal.
     localrule: True
     shell:
         "cat {input:q} 2> {log:q}"
@@ -148,7 +149,7 @@ rule serve:
     log:
         ".snakemake/log/serve.log",
     retries: 0
-    # No input and no output, so that other runs may make the report anew meanwhile.
+    # The rule has no input and no output, so that other runs can make the report again in the meantime.
     localrule: True
     params:
         results=RESULTS,
@@ -159,7 +160,7 @@ rule serve:
 
 
 rule verify:
-    """Hold every file of the results against its record: what is damaged, gone, or has no record."""
+    """Compare every file of the results with its record; list damaged files, missing files and files without record."""
     log:
         "<logs>/verify.log",
     localrule: True
@@ -170,14 +171,14 @@ rule verify:
 
 
 rule share:
-    """Pack what of the results may be given away, with a list of it and where it comes from: no logs, no weights."""
+    """Pack results that can be given to others, with a list of files and their origin; without logs and weights."""
     output:
         "<results>/share.tar.gz",
     log:
         "<logs>/share.log",
     localrule: True
     params:
-        # Of what is there now, whatever made it.
+        # The archive holds the present files. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
         reports=["--reports"] if config["share"]["reports"] else [],
@@ -188,10 +189,10 @@ rule share:
 
 
 rule clean:
-    """Remove what the workflow made from this folder, by its record of that, and nothing else."""
+    """Remove the files that the workflow made from this folder, by its record of them, and nothing else."""
     log:
         ".snakemake/log/clean.log",
-    # The record is where snakemake was called.
+    # The record is in the folder that snakemake was called in.
     localrule: True
     run:
         said = clean.main(RESULTS)

@@ -1,9 +1,9 @@
-# Needs: a model's file, its settings, NVML. Makes: samples of the GPU's counters beside an unprofiled run, and their CSV.
+# Needs: a model's file, its settings, NVML. Makes: samples of the GPU's state during an unprofiled run, and their CSV.
 from profzoo.tools.sample import command as sample
 
 
 rule profile_sample:
-    """Sample power, clocks, temperature, utilisation and memory of the GPU beside an unprofiled run of a cell."""
+    """Sample power, clocks, temperature, utilisation and memory of the GPU during an unprofiled run of a cell."""
     input:
         sources,
         code("profzoo/tools/sample/sampler.py"),

@@ -1,4 +1,4 @@
-# Needs: the configuration, and what it selects. Makes: what the rules call: functions for inputs, params and resources.
+# Needs: the configuration, and what it selects. Makes: functions for inputs, params and resources, which rules call.
 from functools import partial
 
 from snakemake.settings.types import DeploymentMethod
@@ -36,15 +36,15 @@ ASKED = Selection(
     compared=COMPARED,
     spread=SPREAD,
 )
-# All that is selected is made where anything is collected; elsewhere it is there or not.
+# With `collect: true` all selected results can be made. Otherwise only existing files are available.
 RUN, LACKING = available.find_available(ASKED, Path(LOGS), os.environ.get(completeness.WITHOUT))
-# A run that makes the report of what another left says what failed by itself.
+# A run that makes a partial report for another run prints no warnings, because the other run reports them.
 if workflow.is_main_process and completeness.WITHOUT not in os.environ:
     for line in missing_cells.list_missing(LACKING):
         say(f"warning: {line}")
 LACKING = [*LACKING, *missing_parts.missing_rows(RUN.lost)]
 
-# Results that are taken as they are may be of other machines.
+# With `collect: false` this check is left out, because results may come from other machines.
 if MAIN and workflow.is_main_process and config["collect"]:
     for line in version_changes.version_messages(
         RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]
@@ -70,7 +70,7 @@ RESOURCES = JobResources(
     DeploymentMethod.ENV_MODULES in workflow.deployment_settings.deployment_method,
 )
 
-# What most rules call.
+# Functions that most rules call.
 code, sources, weights = SOURCES.of_code, SOURCES.of_model, JOBS.weights
 light, on_gpus, on_one_gpu = RESOURCES.light, RESOURCES.on_gpus, RESOURCES.on_one_gpu
 cores, cores_of_one, modules = RESOURCES.cores, RESOURCES.cores_of_one, RESOURCES.modules
@@ -78,5 +78,5 @@ table = partial(tables.label_table, report)
 
 
 resource_scopes:
-    # How many jobs of a group run side by side, which says nothing about other jobs.
+    # Limits the jobs of one group that run at the same time; jobs outside the group are not affected.
     side_by_side="local",

@@ -1,12 +1,12 @@
-# Needs: git, where this workflow is a module that comes by git. Makes: ROOT, the folder that holds all of the workflow,
-# for this process and its jobs to import the package and the zoo from; and MAIN, whether it is a module of no other.
+# Needs: git, if this workflow is a module that another workflow loads by git. Makes: ROOT, the folder of the workflow,
+# from which this process and its jobs import the package and the zoo; MAIN, whether this workflow is no module.
 import gc
 import runpy
 
-# What Snakemake has loaded stays as long as it runs: to look for garbage in it again and again is a fifth of a start.
+# Objects that Snakemake has loaded stay until it ends, and searching them for garbage takes a fifth of a start.
 gc.freeze()
 MAIN = workflow.modifier.is_main_snakefile()
-# By its file, as nothing can be imported yet.
+# The module is run by its path, because the package cannot be imported yet.
 SOURCE = runpy.run_path(workflow.source_path("../../profzoo/workflow/checkout.py"))
 ROOT = SOURCE["find_root"](workflow.current_basedir, refresh=workflow.is_main_process)
 SOURCE["import_from"](ROOT)

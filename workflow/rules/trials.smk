@@ -1,8 +1,8 @@
-# Needs: cells, and the advice of verdicts. Makes: what settings are worth, measured in turn with the cell as it is.
+# Needs: cells, and the advice of verdicts. Makes: gains of settings, measured in alternation with the unchanged cell.
 
 
 rule expect_gains:
-    """Say what the advice of verdicts is expected to gain, so that trials begin with what promises most."""
+    """Compute the expected gain of each piece of advice, so that trials begin with the largest one."""
     input:
         code("workflow/scripts/expect_gains.py"),
         verdicts=config["trials"]["verdicts"] or "<results>/tables/verdicts.csv",
@@ -10,7 +10,7 @@ rule expect_gains:
         json="<results>/tables/trials.expected.json",
     log:
         "<logs>/tables/trials.expected.log",
-    # In no group: what is tried waits for it, and waits for verdicts, which are in the report's.
+    # This job is in no group. Trials wait for it, and it waits for verdicts, which are in the group of the report.
     resources:
         **light(),
     params:
@@ -21,12 +21,12 @@ rule expect_gains:
 
 
 rule try_settings:
-    """Time a cell with settings that may make it faster, one by one and together, in turn with the cell as it is."""
+    """Time a cell with settings that may make it faster, singly and together, alternating with the unchanged cell."""
     input:
         sources,
         code("profzoo/experiments/trial_runner.py"),
         weights=weights,
-        # By other expectations the same would be measured in another order.
+        # `ancient`, because other expected gains would only change the order of the trials.
         expected=ancient(JOBS.expected_gains()),
     output:
         steps="<results>/{model}/{phase}.trials.csv",
@@ -46,7 +46,7 @@ rule try_settings:
 
 
 rule tabulate_trials:
-    """Hold what was measured of settings against what was expected."""
+    """Compare the measured gains of settings with the expected gains."""
     input:
         code("workflow/scripts/tabulate_trials.py"),
         steps=RUN.cell_files("<results>/{model}/{phase}.trials.csv"),
@@ -56,7 +56,7 @@ rule tabulate_trials:
         csv=table("trials"),
     log:
         "<logs>/tables/trials.log",
-    # Likewise.
+    # This job is in no group, for the same reason as `expect_gains`.
     resources:
         **light(),
     params:
@@ -66,7 +66,7 @@ rule tabulate_trials:
 
 
 rule trials:
-    """Try what is advised, and a panel of settings, on every selected cell: --config models=lstm."""
+    """Try advised settings, and a panel of settings, on every selected cell: --config models=lstm."""
     input:
         csv="<results>/tables/trials.csv",
     log:

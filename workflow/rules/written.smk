@@ -1,5 +1,5 @@
-# Needs: nothing. Looks at configuration files before Snakemake reads the one below, as YAML takes the later of two equal
-# keys, 010 for 8, and a few lines for more than memory holds.
+# Needs: nothing. Checks configuration files before Snakemake reads them. YAML would use the later of two equal keys,
+# read 010 as 8, and expand a few lines to more than fits into memory.
 from pathlib import Path
 
 from profzoo.config import yaml_checks
@@ -8,7 +8,7 @@ from profzoo.workflow.user_errors import run_checked
 CONFIGURED = Path("config/config.yaml")
 
 
-# Those of a workflow that this is a module of hold what is its own matter.
+# If this workflow is a module, the files belong to the workflow that uses it and are not checked.
 if MAIN and workflow.is_main_process:
     run_checked(
         yaml_checks.check_files,

@@ -1,8 +1,8 @@
-"""Has a process that has imported torch fork for cells, which else take two seconds each to import it.
+"""Has cells run in forks of a process that has imported torch, which otherwise takes two seconds per cell.
 
-Python imports this module as it starts, where a copy of it is on PYTHONPATH, with a `server.json` beside it that names
-the process and the folder of what asks it. What other folders on PYTHONPATH have of this name goes first, as they would
-without this one.
+Python imports this module as it starts if a copy of it is on PYTHONPATH. `server.json` beside the copy names the socket
+of the process that forks, and the folder of `fork_client.py`. If another folder on PYTHONPATH has a module of this name,
+that module runs first.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 
 
 def run_next() -> None:
-    """Run the next module of this name."""
+    """Run the next module of this name on the path."""
     for folder in sys.path[sys.path.index(os.path.dirname(__file__)) + 1 :]:  # noqa: PTH120
         path = f"{folder}/sitecustomize.py"
         if os.path.exists(path):  # noqa: PTH110
@@ -20,21 +20,21 @@ def run_next() -> None:
 
 
 def open_files() -> list[int]:
-    """The open files that a program inherits."""
+    """Return the numbers of the open files that a program inherits."""
     found = []
     for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
         try:
             if os.get_inheritable(number):
                 found.append(number)
         except OSError:
-            # The folder's own, which is closed by now.
+            # The number of the listed folder, which is closed by now.
             continue
     return found
 
 
 run_next()
 if sys.orig_argv[1:3] == ["-m", "models.run"]:
-    # Here, as this slows down every start of Python.
+    # Imported here, because this module slows down every start of Python.
     import json
 
     with open(f"{os.path.dirname(__file__)}/server.json") as file:  # noqa: PTH120, PTH123
@@ -43,5 +43,5 @@ if sys.orig_argv[1:3] == ["-m", "models.run"]:
     import fork_client
 
     sys.path.remove(told["client"])
-    # Words may have been added.
+    # The module that ran first may have added words.
     fork_client.ask(told["socket"], [*sys.orig_argv[:3], *sys.argv[1:]], open_files())
