@@ -6,6 +6,7 @@ results = profzoo.load("results")
 results.kernels                        # a table across the zoo, also results.tables["kernels"]
 results.units("kernels")["total_ns"]   # 'ns'
 results.cell("bert", "train").steps    # the unprofiled steps of a cell
+results.cell("bert", "train").plans()  # the settings that are possible for it, the best plan first
 results.verdicts("bert", "train")      # its bottlenecks, and what to do about them
 """
 
@@ -157,6 +158,13 @@ class Cell:
     def verdicts(self) -> pd.DataFrame:
         """Return the verdicts on the cell, its kernels and layers, the largest expected gain first."""
         return self.rows("verdicts")
+
+    def plans(self) -> pd.DataFrame:
+        """Return the settings that are possible for the cell, alone and together, the best plan first.
+
+        Settings that are not possible come last, with the reason.
+        """
+        return self.rows("plans")
 
     def comparison(self) -> pd.DataFrame:
         """Return the comparison of the cell with its reference side."""

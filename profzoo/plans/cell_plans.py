@@ -13,7 +13,7 @@ from profzoo.plans.plain_words import describe_changes
 from profzoo.plans.plan import ABSTAINS, ADVISABLE, Plan, judge_interval
 from profzoo.verdicts import reduced_precision
 from profzoo.verdicts.advice_scores import Scores
-from profzoo.verdicts.gain_models import SIMULATED
+from profzoo.verdicts.gain_methods import SIMULATED
 from profzoo.verdicts.other_settings import AND, UNCOUNTED, AdvisableSetting, are_counted, list_settings
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL, CellRules
 from profzoo.verdicts.verdict import BY_PROFZOO

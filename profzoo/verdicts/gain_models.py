@@ -13,7 +13,7 @@ from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
 
-SIMULATED, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
+GRAPH = "graph"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 

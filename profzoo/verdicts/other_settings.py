@@ -7,7 +7,8 @@ import pandas as pd
 
 from profzoo.verdicts import advice_gain, reduced_precision
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.gain_models import GRAPH, SIMULATED, RequestedChange
+from profzoo.verdicts.gain_methods import SIMULATED
+from profzoo.verdicts.gain_models import GRAPH, RequestedChange
 from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
