@@ -19,9 +19,10 @@ from profzoo.experiments import interleaved_runs
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
+from profzoo.plans import table_columns
 from profzoo.report import savings_section
 from profzoo.trials import advice_scoring, candidate_settings, cli, expected_gains, forecast_skill, trial_table
-from profzoo.verdicts import advice_scores, table_columns
+from profzoo.verdicts import advice_scores
 from tests.benchmarks import verdict_score
 
 STEPS = 10
@@ -77,17 +78,22 @@ def test_a_panel_of_what_is_no_variant_is_refused() -> None:
         candidate_settings.candidate_words("lstm", "train", config)
 
 
-def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
+def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     row = {**dict.fromkeys(table_columns.COLUMNS, ""), **dict.fromkeys(table_columns.NUMBERS, np.nan), "model": "lstm",
-           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound", "gain_low": 1.2}  # fmt: skip
-    others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2},
-              {"level": "setting", "gain": 1.3}, {"level": "setting", "gain": 0.9, "settings": "graph=true"}]  # fmt: skip
+           "phase": "train", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdicts": "memory-bound", "gain_low": 1.2,
+           "advised": True}  # fmt: skip
+    others = [{"gain": 0.9, "settings": "graph=true", "rank": 3, "advised": False},
+              {"gain": 1.4, "settings": "graph=true channels_last=true", "rank": 2, "advised": False},
+              {"gain": np.nan, "settings": "compile=true", "rank": 4, "not_possible": "it fails"}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expected_gains.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
-    bf16, graph = {**known, "gain": 1.5, "advised": True}, {**known, "gain": 0.9, "advised": False}
+    bf16 = {**known, "gain": 1.5, "advised": True, "rank": 1, "words": ["precision=bf16"]}
+    graph = {**known, "gain": 0.9, "advised": False, "rank": 3, "words": ["graph=true"]}
+    both = {**known, "gain": 1.4, "advised": False, "rank": 2, "words": ["graph=true", "channels_last=true"]}
     found = json.loads((tmp_path / "e.json").read_text())
-    assert found == {"cells": {"lstm train": {"bf16": bf16, "graph": graph}}}
+    # Without a name in the panel, plans are named by their words.
+    assert found == {"cells": {"lstm train": {"bf16": bf16, "graph=true channels_last=true": both, "graph": graph}}}
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
@@ -382,7 +388,7 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
     row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised": True, "advised_by": "launch-bound",
                      "expected": 2.0, "gain": 1.8, "outcome": "hit", "expected_low": 1.5, "expected_high": 2.5}  # fmt: skip
     for place in range(2):
-        rows = [row | {"settings": f"{place}.{number}"} for number in range(2)]
+        rows = [row | {"settings": f"{place}.{number}", "words": f"batch={number}"} for number in range(2)]
         write_csv(pd.DataFrame(rows, columns=list(trial_table.COLUMNS)), tmp_path / f"{place}.csv")
     verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
     assert advice_scores.FILE.read_text() == text
@@ -393,7 +399,9 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
         "| held_out | launch-bound | 4 | 11% | 0% | 11% | 100% | 1.67 times | 100% | 100% | 4 | 100% | 0% | 0% |"
         in said
     )
-    assert said.count("| largest expected | 1.80 | 1 |") == said.count("| best measured | 1.80 | 1 |") == 4
+    assert said.count("| held_out | best plan | 1.80 | 1 | 0 | 0 | 0 |") == 4
+    assert said.count("| held_out | best that was tried | 1.80 | 1 | 0 | 0 | 0 |") == 4
+    assert said.count("| held_out | always graph=true precision=bf16 |  | 0 | 1 | 0 | 0 |") == 4
     assert (
         advice_scores.check_scores(yaml.safe_load(advice_scores.FILE.read_text())).held_out["launch-bound"].trials == 4
     )

@@ -1,16 +1,16 @@
-# Needs: cells, and the advice of verdicts. Makes: what settings are worth, measured in turn with the cell as it is.
+# Needs: cells, and their plans. Makes: what settings are worth, measured in turn with the cell as it is.
 
 
 rule expect_gains:
-    """Say what the advice of verdicts is expected to gain, so that trials begin with what promises most."""
+    """Say what the plans of each cell are expected to gain, so that trials begin with the best."""
     input:
         code("workflow/scripts/expect_gains.py"),
-        verdicts=config["trials"]["verdicts"] or "<results>/tables/verdicts.csv",
+        plans=config["trials"]["plans"] or "<results>/tables/plans.csv",
     output:
         json="<results>/tables/trials.expected.json",
     log:
         "<logs>/tables/trials.expected.log",
-    # In no group: what is tried waits for it, and waits for verdicts, which are in the report's.
+    # In no group: what is tried waits for it, and waits for plans, which are in the report's.
     resources:
         **light(),
     params:
