@@ -15,7 +15,7 @@ Settings = tuple[AdvisableSetting, ...]
 # Settings that change what other settings would change, so that these are predicted for a cell that has them.
 LAYOUT = "channels_last=true"
 # Every pair is simulated. Of combinations of each size, so many of the best are extended by one more setting.
-EXTENDED = 2
+MOST_EXTENDED = 2
 # A combination is worth its additional settings if it gains this much more than the best without one of them.
 WORTH = 0.02
 
@@ -64,8 +64,8 @@ def search_combinations(
 ) -> list[tuple[Settings, Gain]]:
     """Return the gains of single settings, of all pairs, and of the most promising larger combinations.
 
-    A larger combination is simulated if it extends one of the EXTENDED best combinations with one setting less. The
-    search ends when an additional setting no longer gains WORTH.
+    A larger combination is simulated if it extends one of the MOST_EXTENDED best combinations with one setting less.
+    The search ends when an additional setting no longer gains WORTH.
 
     Args:
         known: single settings.
@@ -89,7 +89,7 @@ def search_combinations(
     level = take((*one, *other) for one, other in combinations(singles, 2))
     while level and found[level[0]].gain > best * (1 + WORTH):
         best = found[level[0]].gain
-        extended = level[:EXTENDED]
+        extended = level[:MOST_EXTENDED]
         level = take(tuple(sorted({*places, *one})) for places in extended for one in singles if one[0] not in places)
     return [(tuple(known[place] for place in places), gain) for places, gain in found.items()]
 
