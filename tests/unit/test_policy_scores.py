@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from profzoo.io import csv_tables as reading
+from profzoo.plans import plan
 from profzoo.trials import advice_scoring, policy_scores, trial_table
 from profzoo.trials.policy_scores import NOTHING, PolicyScore, TriedCell, TriedSetting
 from tests.benchmarks import past_gains
@@ -100,6 +101,26 @@ def test_what_is_claimed_of_policies_is_what_the_recorded_trials_say() -> None:
     naive = scores(second, fitted)["always graph=true precision=bf16"]
     by_hand = [2.72, 2.70, 2.32, 3.61, 3.52, 2.57, 3.02, 7.82, 3.21, 3.08]
     assert naive.gain == pytest.approx(np.exp(np.log(by_hand).mean()), abs=5e-3) == pytest.approx(3.25, abs=5e-3)
+
+
+def test_what_the_outlook_of_plans_is_worth_is_what_the_recorded_trials_say() -> None:
+    """By outlook, how many settings made their cell faster, and of how many; first of all settings, then of best plans."""
+    found: dict[tuple[bool, str], list[bool]] = {}
+    for half, names in (("fitted", ["h200.csv"]), ("held_out", ["h200.csv", "h200-2.csv"])):
+        for cell in (cell for name in names for cell in recorded(name, half)):
+            best = policy_scores.choose_best_plan(cell)
+            for words, one in cell.items():
+                if one.expected > 0:
+                    outlook = plan.judge_interval(one.expected, one.low)
+                    found.setdefault((half == "fitted", outlook), []).append(one.gain > 1)
+                    if words == best:
+                        found.setdefault((True, f"best: {outlook}"), []).append(one.gain > 1)
+    counts = {key: (sum(helped), len(helped)) for key, helped in found.items()}
+    assert counts == {
+        (True, plan.HELPS): (15, 15), (True, plan.MAY_NOT_HELP): (9, 12), (True, plan.DOES_NOT_HELP): (5, 10),
+        (False, plan.HELPS): (28, 28), (False, plan.MAY_NOT_HELP): (22, 29), (False, plan.DOES_NOT_HELP): (3, 23),
+        (True, f"best: {plan.HELPS}"): (22, 22), (True, f"best: {plan.MAY_NOT_HELP}"): (8, 9),
+    }  # fmt: skip
 
 
 def test_past_gains_correct_what_is_expected() -> None:
