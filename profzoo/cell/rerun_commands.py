@@ -77,18 +77,18 @@ def trials_command(words: str) -> str:
 def comparison_command(words: str, changes: str) -> str:
     """Command line that compares a cell with itself under changed settings.
 
-    The candidate is named by variants that every configuration has. Settings that no such variant sets become a variant
-    on the command line.
+    Both sides are only timed. The candidate is named by variants that every configuration has. Settings that no such
+    variant sets become a variant on the command line.
 
     words: arguments as `run_arguments` returns them; changes: the settings as key=value words.
 
     >>> comparison_command("lstm train", "graph=true precision=bf16")
-    'snakemake compare --config models=lstm phases=train candidate=graph+bf16'
+    'snakemake compare --config models=lstm phases=train tool=time candidate=graph+bf16'
     >>> comparison_command("lstm train", "batch=16")
-    "snakemake compare --config models=lstm phases=train variants='{changed: {batch: 16}}' candidate=changed"
+    "snakemake compare --config models=lstm phases=train tool=time variants='{changed: {batch: 16}}' candidate=changed"
     """
     phase = shlex.split(words)[1]
-    start = f"snakemake compare --config models={_models_option(words)} phases={phase}"
+    start = f"snakemake compare --config models={_models_option(words)} phases={phase} tool={schema.BASELINE}"
     if named := variant_settings.name_settings(_nested(changes.split())):
         return f"{start} candidate={named}"
     own = _yaml({"changed": _nested(changes.split())})

@@ -81,7 +81,10 @@ def test_the_best_plan_is_the_combination_that_gains_most(limited: tuple[Program
     assert best["evidence"].startswith("program.npz: simulated graph + bf16")
     assert "verdicts.csv: launch-bound (rank" in graph["evidence"] and graph["advised"] and not best["advised"]
     assert best["changes"] == "launch the whole step as one CUDA graph; compute in bf16 where autocast does"
-    assert best["command"] == "snakemake compare --config models='{m: {batch: 4}}' phases=train candidate=graph+bf16"
+    assert (
+        best["command"]
+        == "snakemake compare --config models='{m: {batch: 4}}' phases=train tool=time candidate=graph+bf16"
+    )
     # Two precisions exclude each other.
     assert not [words for words in found.index if words.count("precision=") > 1]
     possible = found[found["not_possible"] == ""]

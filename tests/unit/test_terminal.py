@@ -423,7 +423,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         "a,train,cell,launch-bound,1.9,graph=true,,profzoo\na,train,cell,memory-bound,,,,profzoo\n"
         "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\n"
     )
-    command = "snakemake compare --config models=a phases=train candidate=graph+bf16"
+    command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
     plans.write_text(
         "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command\n"
         f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` will tell,replay,{command}\n"
