@@ -209,7 +209,10 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/formatting.py", {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"}),
+        (
+            "profzoo/formatting.py",
+            {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
+        ),
         ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
         ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
     ],
