@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.io.csv_tables import Row
 from profzoo.plans.plain_words import describe_changes
-from profzoo.plans.plan import ADVISABLE, judge_interval
+from profzoo.plans.plan import ADVISABLE, NO_REASONS, judge_interval
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials.best_setting import best_row
@@ -34,7 +34,8 @@ class Reason:
 class BestPlan:
     """The plan that is shown first for a cell.
 
-    how: MEASURED, REPLAYED or AT_MOST. outlook: what the interval says. typed: command to type.
+    how: MEASURED, REPLAYED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
+    first verdict, empty without any. reasons: the verdicts that stand behind the plan.
     """
 
     settings: str
@@ -47,6 +48,7 @@ class BestPlan:
     evidence: str
     score: str
     typed: str
+    bottleneck: str
     reasons: tuple[Reason, ...]
 
 
@@ -65,12 +67,12 @@ def choose_best_plans(
     found: dict[tuple[str, str], BestPlan] = {}
     for cell, rows in tables["plans"].groupby(CELL, sort=False):
         tried = _rows_of(tables.get("trials"), cell)
-        reasons = tuple(_list_reasons(_rows_of(tables["verdicts"], cell)))
+        verdicts = _verdicts_on_cell(_rows_of(tables["verdicts"], cell))
         best = best_row(tried) if len(tried) else None
         if best:
-            found[cell] = _measured_plan(best, arguments.get(cell, " ".join(cell)), reasons)
+            found[cell] = _measured_plan(best, arguments.get(cell, " ".join(cell)), verdicts)
         elif plan := next(_untried_plans(rows, tried), None):
-            found[cell] = _expected_plan(plan, reasons)
+            found[cell] = _expected_plan(plan, verdicts)
     return found
 
 
@@ -90,7 +92,7 @@ def _untried_plans(plans: pd.DataFrame, tried: pd.DataFrame) -> Iterator[Row]:
             yield row
 
 
-def _expected_plan(row: Row, reasons: tuple[Reason, ...]) -> BestPlan:
+def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
     return BestPlan(
         settings=row["settings"],
         changes=row["changes"],
@@ -102,11 +104,12 @@ def _expected_plan(row: Row, reasons: tuple[Reason, ...]) -> BestPlan:
         evidence=row["evidence"],
         score=row["score"],
         typed=row["command"],
-        reasons=reasons,
+        bottleneck=next(iter(verdicts["verdict"]), ""),
+        reasons=_list_reasons(verdicts),
     )
 
 
-def _measured_plan(trial: Row, arguments: str, reasons: tuple[Reason, ...]) -> BestPlan:
+def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPlan:
     return BestPlan(
         settings=trial["words"],
         changes=describe_changes(trial["words"]),
@@ -118,12 +121,18 @@ def _measured_plan(trial: Row, arguments: str, reasons: tuple[Reason, ...]) -> B
         evidence=f"trials.csv: {trial['settings']}",
         score="",
         typed=rerun_commands.format_run(arguments, trial["words"]),
-        reasons=reasons,
+        bottleneck=next(iter(verdicts["verdict"]), ""),
+        reasons=_list_reasons(verdicts),
     )
 
 
-def _list_reasons(verdicts: pd.DataFrame) -> Iterator[Reason]:
-    """Yield the verdicts on the cell that stand behind a plan, the largest gain first."""
+def _verdicts_on_cell(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return profzoo's verdicts on the cell itself, the largest gain first."""
     rows = verdicts[(verdicts["level"] == CELL_LEVEL) & (verdicts["by"] == BY_PROFZOO)]
-    for row in rows.sort_values("rank").head(REASONS).to_dict("records"):
-        yield Reason(row["verdict"], row.get("share", float("nan")), row["next_step"])
+    return rows.sort_values("rank")
+
+
+def _list_reasons(verdicts: pd.DataFrame) -> tuple[Reason, ...]:
+    """Return the first REASONS verdicts that name a bottleneck."""
+    rows = verdicts[~verdicts["verdict"].isin(NO_REASONS)].head(REASONS).to_dict("records")
+    return tuple(Reason(row["verdict"], row.get("share", float("nan")), row["next_step"]) for row in rows)

@@ -116,8 +116,7 @@ def _sorting_key(one: Saving) -> tuple[bool, float]:
 
 def _saving_of_plan(cell: tuple[str, str], plan: BestPlan, step_ns: float) -> Saving:
     saved, least, most = (_saved_ns(step_ns, value) for value in (plan.gain, plan.low, plan.high))
-    verdict = plan.reasons[0].verdict if plan.reasons else plan.outlook
-    told = (*cell, "", verdict, plan.changes)
+    told = (*cell, "", plan.bottleneck or plan.outlook, plan.changes)
     return Saving(*told, saved, least, most, plan.how, plan.typed, plan.score, plan=plan)
 
 

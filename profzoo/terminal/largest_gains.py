@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo import formatting
-from profzoo.plans.plan import ADVISABLE, HELPS
+from profzoo.plans.plan import ADVISABLE, HELPS, NO_REASONS
 from profzoo.range_names import IMPORTED
 from profzoo.verdicts.gain_methods import AMDAHL
 
@@ -40,7 +40,8 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         # The first that may be advised is the best one.
         if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
-            reasons = [one["verdict"] for one in of_cells if (one["model"], one["phase"]) == cell]
+            mine = (one["verdict"] for one in of_cells if (one["model"], one["phase"]) == cell)
+            reasons = [verdict for verdict in mine if verdict not in NO_REASONS]
             found[cell] = _of_plan(row, steps[cell], gain, reasons, cells[cell].get("unsteady") or "")
     with_plan = set(found)
     for row in of_cells:

@@ -131,6 +131,16 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     assert [one["share"] for one in told_["reasons"]] == ["46%", ""]
 
 
+def test_a_verdict_that_names_no_bottleneck_is_no_reason() -> None:
+    assert plan.NO_REASONS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
+    rows = [
+        advice(verdict=verdicts.NOTHING, gain=1.0, settings=""),
+        advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2),
+    ]
+    (one,) = planned(rows, [a_plan()])
+    assert one.plan and one.plan.reasons == () and one.verdict == verdicts.NOTHING
+
+
 def test_advice_that_a_simulation_expects_more_of_than_of_any_setting_comes_first() -> None:
     rows = [advice(gain=4.0, method="replay", settings="", verdict="synchronisation-bound")]
     first, second = savings.largest_savings(planned(rows, [a_plan()]))

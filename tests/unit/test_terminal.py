@@ -420,7 +420,8 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     verdicts, plans = tmp_path / "verdicts.csv", tmp_path / "plans.csv"
     verdicts.write_text(
         "model,phase,level,verdict,gain,settings,next_step,by\n"
-        "a,train,cell,launch-bound,1.9,graph=true,,profzoo\na,train,cell,memory-bound,,,,profzoo\n"
+        "a,train,cell,launch-bound,1.9,graph=true,,profzoo\na,train,cell,undecided,,,,profzoo\n"
+        "a,train,cell,memory-bound,,,,profzoo\n"
         "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\n"
     )
     command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
