@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
     own = expected.get(options.cell["name"], {})
     candidates = add_plans(options.cell["candidates"], own)
-    order = order_settings(list(candidates), own)[: options.most]
+    order = order_settings(candidates, own)[: options.most]
     planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
     options.cell["candidates"] = candidates
     with tempfile.TemporaryDirectory() as folder:

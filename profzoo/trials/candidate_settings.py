@@ -10,6 +10,7 @@ from profzoo.cell import settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.json_types import GivenSettings
+from profzoo.plans.infeasible_settings import IN_FORCE
 from profzoo.verdicts import cpu_verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.rule_types import Advice, KnownSettings
@@ -24,7 +25,7 @@ class ExpectedGain(TypedDict):
     """An expected gain with the ends of its interval (None without one), and the verdicts that could advise it.
 
     advised: whether a verdict on the cell advises the settings. rank: place among the plans of the cell. words: the
-    settings.
+    settings. not_possible: why the cell cannot have them, by the table of plans.
     """
 
     gain: float | None
@@ -34,6 +35,7 @@ class ExpectedGain(TypedDict):
     advised: bool
     rank: NotRequired[int]
     words: NotRequired[SettingWords]
+    not_possible: NotRequired[str]
 
 
 # This name in the panel is not a variant; it doubles the batch.
@@ -128,15 +130,18 @@ def _as_texts(given: GivenSettings) -> dict[str, str]:
 def expected_gains(
     plans: pd.DataFrame, config: "Config", batches: Mapping[str, int]
 ) -> dict[str, dict[str, ExpectedGain]]:
-    """Return the expected gain of each plan, advised or not, by cell (`lstm train`) and name.
+    """Return what is expected of each plan, advised or not, by cell (`lstm train`) and name.
+
+    Settings that are not possible have no gain, but the reason; those that the cell runs with already are left out.
 
     plans: the table of plans. batches: data samples per batch, by cell.
     """
     found: dict[str, dict[str, ExpectedGain]] = {}
-    for row in plans[plans["gain"] > 0].sort_values("rank").itertuples():
+    impossible = plans["not_possible"].fillna("").ne("") & plans["not_possible"].ne(IN_FORCE)
+    for row in plans[(plans["gain"] > 0) | impossible].sort_values("rank").itertuples():
         low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
         own: ExpectedGain = {
-            "gain": float(row.gain),
+            "gain": float(row.gain) if row.gain > 0 else None,
             "low": low,
             "high": high,
             "verdict": str(row.verdicts),
@@ -144,6 +149,8 @@ def expected_gains(
             "rank": int(row.rank),
             "words": row.settings.split(),
         }
+        if row.not_possible:
+            own["not_possible"] = row.not_possible
         cell = f"{row.model} {row.phase}"
         found.setdefault(cell, {}).setdefault(name_candidate(row.settings, config, batches.get(cell)), own)
     return found

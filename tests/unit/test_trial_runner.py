@@ -173,6 +173,8 @@ def test_a_plan_that_the_panel_lacks_is_tried_in_its_place(tmp_path: Path) -> No
     plans = {"precision=bf16 workers=2": {"gain": 1.5, "rank": 1, "words": ["precision=bf16", "workers=2"]},
              "bf16": {"gain": 1.9, "rank": 2, "words": ["precision=bf16"]},
              "workers=2": {"gain": 0.9, "rank": 3, "words": ["workers=2"]}}  # fmt: skip
+    last = {"graph": {"gain": None, "words": ["graph=true"], "rank": 4, "not_possible": "it waits for the GPU"}}
+    assert tried(tmp_path, 0.0, expected=last)["tried"] == ["bf16", "graph"]
     facts = tried(tmp_path, expected=plans)
     assert facts["tried"] == ["precision=bf16 workers=2", "bf16", "graph"]
     assert facts["planned"] == {"precision=bf16 workers=2": ["precision=bf16", "workers=2"]}

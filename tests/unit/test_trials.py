@@ -20,6 +20,7 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
 from profzoo.plans import table_columns
+from profzoo.plans.infeasible_settings import IN_FORCE
 from profzoo.report import savings_section
 from profzoo.trials import advice_scoring, candidate_settings, cli, expected_gains, forecast_skill, trial_table
 from profzoo.verdicts import advice_scores
@@ -84,7 +85,9 @@ def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
            "advised": True}  # fmt: skip
     others = [{"gain": 0.9, "settings": "graph=true", "rank": 3, "advised": False},
               {"gain": 1.4, "settings": "graph=true channels_last=true", "rank": 2, "advised": False},
-              {"gain": np.nan, "settings": "compile=true", "rank": 4, "not_possible": "it fails"}]  # fmt: skip
+              {"gain": np.nan, "gain_low": np.nan, "settings": "compile=true", "rank": 4, "not_possible": "it fails",
+               "verdicts": "", "advised": False},
+              {"gain": np.nan, "settings": "pin_memory=true", "rank": 5, "not_possible": IN_FORCE}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expected_gains.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
@@ -92,8 +95,11 @@ def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     graph = {**known, "gain": 0.9, "advised": False, "rank": 3, "words": ["graph=true"]}
     both = {**known, "gain": 1.4, "advised": False, "rank": 2, "words": ["graph=true", "channels_last=true"]}
     found = json.loads((tmp_path / "e.json").read_text())
+    none = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False, "rank": 4, "words": ["compile=true"],
+            "not_possible": "it fails"}  # fmt: skip
     # Without a name in the panel, plans are named by their words.
-    assert found == {"cells": {"lstm train": {"bf16": bf16, "graph=true channels_last=true": both, "graph": graph}}}
+    own = {"bf16": bf16, "graph=true channels_last=true": both, "graph": graph, "compile": none}
+    assert found == {"cells": {"lstm train": own}}
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:

@@ -231,7 +231,7 @@ def test_misses_are_named_farthest_off_first() -> None:
 
 def planned(**given: Any) -> dict[str, Any]:
     return {**CELL, "rank": 1, "verdicts": "v", "settings": "precision=bf16", "gain": 1.5, "gain_low": 1.2,
-            "gain_high": 1.9, "advised": True, **given}  # fmt: skip
+            "gain_high": 1.9, "advised": True, "not_possible": "", **given}  # fmt: skip
 
 
 @pytest.mark.parametrize(
