@@ -89,10 +89,33 @@ def comparison_command(words: str, changes: str) -> str:
     """
     phase = shlex.split(words)[1]
     start = f"snakemake compare --config models={_models_option(words)} phases={phase} tool={schema.BASELINE}"
-    if named := variant_settings.name_settings(_nested(changes.split())):
+    if named := _name_settings(_nested(changes.split())):
         return f"{start} candidate={named}"
     own = _yaml({"changed": _nested(changes.split())})
     return f"{start} variants={shlex.quote(own)} candidate=changed"
+
+
+def _name_settings(given: Mapping[str, Any]) -> str | None:
+    """Combined name of the default variants that together set exactly these settings; None if there are none.
+
+    >>> _name_settings({"graph": "true", "precision": "bf16"}), _name_settings({"batch": 16})
+    ('graph+bf16', None)
+    """
+    left = _as_texts(given)
+    names = []
+    known: Mapping[str, Mapping[str, Any]] = schema.load_schema()["properties"]["variants"]["default"]
+    # A variant that sets more comes first, so that `workers` names both of its settings.
+    for name, own in sorted(known.items(), key=lambda one: -len(one[1])):
+        texts = _as_texts(own)
+        if texts.items() <= left.items():
+            names.append((min(list(given).index(key) for key in texts), name))
+            left = {key: value for key, value in left.items() if key not in texts}
+    return None if left else variant_settings.BETWEEN.join(name for _, name in sorted(names))
+
+
+def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts, because words of a command line and YAML have different types."""
+    return {key: str(value).lower() for key, value in given.items()}
 
 
 def _models_option(words: str) -> str:

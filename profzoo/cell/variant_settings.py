@@ -75,29 +75,6 @@ def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, An
     return found
 
 
-def name_settings(given: Mapping[str, Any]) -> str | None:
-    """Combined name of the default variants that together set exactly these settings; None if there are none.
-
-    >>> name_settings({"graph": "true", "precision": "bf16"}), name_settings({"batch": 16})
-    ('graph+bf16', None)
-    """
-    left = _as_texts(given)
-    names = []
-    known: Mapping[str, Mapping[str, Any]] = schema.load_schema()["properties"]["variants"]["default"]
-    # A variant that sets more comes first, so that `workers` names both of its settings.
-    for name, own in sorted(known.items(), key=lambda one: -len(one[1])):
-        texts = _as_texts(own)
-        if texts.items() <= left.items():
-            names.append((min(list(given).index(key) for key in texts), name))
-            left = {key: value for key, value in left.items() if key not in texts}
-    return None if left else BETWEEN.join(name for _, name in sorted(names))
-
-
-def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as texts, because words of a command line and YAML have different types."""
-    return {key: str(value).lower() for key, value in given.items()}
-
-
 def _at(changes: Mapping[str, Any], where: str) -> Any:
     outer, _, inner = where.partition(".")
     return changes[outer][inner] if inner else changes[outer]
