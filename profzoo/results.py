@@ -6,6 +6,7 @@ results = profzoo.load("results")
 results.kernels                        # a table across the zoo, also results.tables["kernels"]
 results.units("kernels")["total_ns"]   # 'ns'
 results.cell("bert", "train").steps    # the unprofiled steps of a cell
+results.cell("bert", "train").plans()  # the settings that are possible for it, the best plan first
 results.verdicts("bert", "train")      # its bottlenecks, and what to do about them
 """
 
@@ -29,13 +30,10 @@ from profzoo.tables import schemas
 # Commands for tables that the default configuration does not make.
 _COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
-    "replay": "snakemake results/tables/replay.csv --config tool=nsys",
-    "host": "snakemake results/tables/host.csv --config tool=nsys",
-    "layers": "snakemake results/tables/layers.csv --config tool=torch",
-    "owners": "snakemake results/tables/owners.csv --config tool=torch",
+    **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
+    **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
-    "compare": "snakemake compare --config candidate=bf16",
-    "compare_parts": "snakemake compare --config candidate=bf16",
+    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",
 }
 
@@ -91,9 +89,8 @@ class Tables(Mapping[str, pd.DataFrame]):
     def _missing(self, name: str) -> MissingError:
         if name in self._known:
             return MissingError(f"{self._of} has no table {name}: `{self._known[name]}` makes it")
-        return MissingError(
-            f"there is no table {name!r} of {self._of}: {suggest_nearest(name, {*self._known, *self._paths})}"
-        )
+        nearest = suggest_nearest(name, {*self._known, *self._paths})
+        return MissingError(f"there is no table {name!r} of {self._of}: {nearest}")
 
 
 class Cell:
@@ -146,8 +143,8 @@ class Cell:
         """
         path = self._results.folder / self.model / f"{self.phase}.{name.removesuffix('.json')}.json"
         if not path.exists():
-            known = suggest_nearest(name, self.sidecars)
-            raise MissingError(f"{self.model} {self.phase} has no sidecar {name!r}: {known}")
+            nearest = suggest_nearest(name, self.sidecars)
+            raise MissingError(f"{self.model} {self.phase} has no sidecar {name!r}: {nearest}")
         return cast(Sidecar, read_json(path))
 
     def rows(self, table: str) -> pd.DataFrame:
@@ -157,6 +154,10 @@ class Cell:
     def verdicts(self) -> pd.DataFrame:
         """Return the verdicts on the cell, its kernels and layers, the largest expected gain first."""
         return self.rows("verdicts")
+
+    def plans(self) -> pd.DataFrame:
+        """Return the cell's plans, the best first, and after them settings that are not possible, with the reason."""
+        return self.rows("plans")
 
     def comparison(self) -> pd.DataFrame:
         """Return the comparison of the cell with its reference side."""
@@ -271,8 +272,7 @@ class Results:
         cells = self.all_cells()
         if (model, phase) in cells:
             return
-        models = {name for name, _ in cells}
-        if model not in models:
+        if model not in (models := {name for name, _ in cells}):
             raise MissingError(f"{self.folder} has no model {model!r}: {suggest_nearest(model, models)}")
         there = [one for name, one in cells if name == model]
         raise MissingError(f"{self.folder} has no {model} {phase}: {suggest_nearest(phase, there)}")

@@ -6,6 +6,7 @@ import pandas as pd
 
 from profzoo.compare import comparison_table, contributions
 from profzoo.io import csv_tables as reading
+from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
 from profzoo.trials import trial_table as trials
 from profzoo.verdicts import table_columns as verdicts
@@ -13,6 +14,7 @@ from profzoo.verdicts import table_columns as verdicts
 TABLES = {
     **schemas.TABLES,
     "verdicts": verdicts.VERDICTS_TABLE,
+    "plans": plans.PLANS_TABLE,
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,

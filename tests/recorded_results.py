@@ -16,6 +16,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv, write_json
+from profzoo.plans import table_columns as plans
 from profzoo.tables import cell_tables, layer_sums, ncu_coverage, schemas
 from profzoo.tools.ncu import export as ncu_export
 from profzoo.tools.nsys import export as nsys_export
@@ -103,6 +104,7 @@ def write(folder: Path) -> Path:
         given[name] = _told_apart(given[name]) if name == "kernels" else given[name]
         write_csv(_declared(given[name], schemas.TABLES[name]), tables / f"{name}.csv")
     write_csv(_declared(given["verdicts"], verdicts.VERDICTS_TABLE), tables / "verdicts.csv")
+    write_csv(_declared(given["plans"], plans.PLANS_TABLE), tables / "plans.csv")
     write_csv(given["trials"], tables / "trials.csv")
     shutil.rmtree(raw)
     return folder

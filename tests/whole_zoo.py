@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import rerun_commands
 from profzoo.figures import all_figures, drawing
 from profzoo.figures.plots import make_note, save_figure
+from profzoo.plans import plain_words, plan, plan_table
 from profzoo.report import page
 from profzoo.tables import tabulate_roofline
 from profzoo.tools.nsys import median_step
 from profzoo.verdicts import verdicts
-from profzoo.verdicts.gain_models import SIMULATED
+from profzoo.verdicts.gain_methods import SIMULATED
 from tests import known_rules
 from tests.conftest import DATA
 
@@ -117,6 +119,26 @@ def _replayed(advice: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Plans of what verdicts advise, a combination with each graph that may gain half as much again, and what is not possible."""
+    table = plan_table.tabulate_plans(
+        {name: given[name] for name in plan_table.TABLES}, PEAKS, {}, known_rules.load(), {}, {}
+    )
+    graphs = table[table["settings"] == "graph=true"]
+    words = "graph=true precision=bf16"
+    both = graphs.assign(
+        settings=words, changes=plain_words.describe_changes(words), gain=1.5 * graphs["gain"], gain_low=0.9,
+        gain_high=2.4 * graphs["gain"], outlook=plan.MAY_NOT_HELP, verdicts="launch-bound + memory-bound", advised=False,
+        evidence="program.npz: simulated graph + bf16; verdicts.csv: launch-bound (rank 1)",
+        command=[rerun_commands.comparison_command(f"{row.model} {row.phase}", words) for row in graphs.itertuples()],
+    )  # fmt: skip
+    why = "the step waits for the GPU: .item() at train.py:84"
+    none = graphs.tail(3).assign(settings="compile=true", gain=np.nan, gain_low=np.nan, gain_high=np.nan, command="",
+                                 outlook=plan.NOT_POSSIBLE, not_possible=why)  # fmt: skip
+    whole = pd.concat([both, table, none], ignore_index=True).sort_values("gain", ascending=False, kind="stable")
+    return whole.assign(rank=whole.groupby(["model", "phase"]).cumcount() + 1)
+
+
 def _trials() -> pd.DataFrame:
     said = {"settings": "graph", "words": "graph=true", "advised_by": "launch-bound", "expected": 2.6, "verdict": "faster",
             "outcome": "hit", "chosen": True, "why": "", "processes": 5, "loss_difference": 0.0, "output_difference": 0.0}  # fmt: skip
@@ -158,7 +180,7 @@ def tables() -> dict[str, pd.DataFrame]:
         .groupby(["model", "phase", "range", "tool"], sort=False, as_index=False)[["ns_per_step", "launches_per_step"]]
         .sum()
     )
-    return {
+    found = {
         "cells": _cells(steps), "steps": steps, "kernels": kernels, "roofline": roofline, "layers": _layers(kernels),
         "verdicts": pd.concat([_replayed(advice, steps), from_ncu.head(60)], ignore_index=True),
         "trials": _trials(), "activity": _activity(kernels), "agreement": _agreement(steps),
@@ -166,6 +188,7 @@ def tables() -> dict[str, pd.DataFrame]:
         "ranks": pd.DataFrame(columns=["model", "phase"]),
         "peaks": pd.Series(PEAKS, name="rate").rename_axis("peak").reset_index(),
     }  # fmt: skip
+    return found | {"plans": _plans(found)}
 
 
 def timeline(folder: Path) -> dict[str, Any]:

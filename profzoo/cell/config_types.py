@@ -21,7 +21,7 @@ class LocksSettings(TypedDict):
 
 
 class TrialsSettings(TypedDict):
-    """Which settings `snakemake trials` tries on each cell besides the advice of verdicts, and for how long."""
+    """Which settings `snakemake trials` tries on each cell besides its plans, and for how long."""
 
     # The longest time that the trials of one cell may take, such as `120s` or `10m`.
     budget: str | float
@@ -29,11 +29,11 @@ class TrialsSettings(TypedDict):
     max_settings: int | None
     # Variants to try, also joined (`graph+bf16`), and `double_batch`, which doubles the batch.
     panel: list[str]
+    # The table of plans that are tried first, such as `other/tables/plans.csv` from a machine on which the cells
+    # were profiled before.
+    plans: str | None
     # Number of processes for each setting that proves at least as fast as the unchanged cell.
     repeats: int
-    # The table of verdicts whose advice is tried, such as `other/tables/verdicts.csv` from a machine on which the
-    # cells were profiled before.
-    verdicts: str | None
 
 
 class ShareSettings(TypedDict):
@@ -157,7 +157,7 @@ class Config(TypedDict):
     tool: list[str]
     # torch.profiler.
     torch: TorchSettings
-    # Which settings `snakemake trials` tries on each cell besides the advice of verdicts, and for how long.
+    # Which settings `snakemake trials` tries on each cell besides its plans, and for how long.
     trials: TrialsSettings
     # Named sets of cell settings, selected as model@variant.
     variants: Mapping[str, GivenSettings]

@@ -148,6 +148,8 @@ class Sidecar(ProcessFacts, total=False):
     # settings; and the reason why the trials ended.
     trials: Trials
     tried: Sequence[str]
+    # Words of settings that were tried as plans of the cell, though the job names no such candidates, by name.
+    planned: Mapping[str, Sequence[str]]
     failed: Mapping[str, str]
     chosen: str
     ended: str

@@ -71,9 +71,58 @@ def trials_command(words: str) -> str:
     >>> trials_command("lstm train"), trials_command("mine train module=mine size=8")
     ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {module: mine, size: 8}}'")
     """
+    return f"snakemake trials --config models={_models_option(words)}"
+
+
+def comparison_command(words: str, changes: str) -> str:
+    """Command line that compares a cell with itself under changed settings.
+
+    Both sides are only timed. The candidate is named by variants that every configuration has. Settings that no such
+    variant sets become a variant on the command line.
+
+    words: arguments as `run_arguments` returns them; changes: the settings as key=value words.
+
+    >>> comparison_command("lstm train", "graph=true precision=bf16")
+    'snakemake compare --config models=lstm phases=train tool=time candidate=graph+bf16'
+    >>> comparison_command("lstm train", "batch=16")
+    "snakemake compare --config models=lstm phases=train tool=time variants='{changed: {batch: 16}}' candidate=changed"
+    """
+    phase = shlex.split(words)[1]
+    start = f"snakemake compare --config models={_models_option(words)} phases={phase} tool={schema.BASELINE}"
+    if named := _name_settings(_nested(changes.split())):
+        return f"{start} candidate={named}"
+    own = _yaml({"changed": _nested(changes.split())})
+    return f"{start} variants={shlex.quote(own)} candidate=changed"
+
+
+def _name_settings(given: Mapping[str, Any]) -> str | None:
+    """Combined name of the default variants that together set exactly these settings; None if there are none.
+
+    >>> _name_settings({"graph": "true", "precision": "bf16"}), _name_settings({"batch": 16})
+    ('graph+bf16', None)
+    """
+    left = _as_texts(given)
+    names = []
+    known: Mapping[str, Mapping[str, Any]] = schema.load_schema()["properties"]["variants"]["default"]
+    # A variant that sets more comes first, so that `workers` names both of its settings.
+    for name, own in sorted(known.items(), key=lambda one: -len(one[1])):
+        texts = _as_texts(own)
+        if texts.items() <= left.items():
+            names.append((min(list(given).index(key) for key in texts), name))
+            left = {key: value for key, value in left.items() if key not in texts}
+    return None if left else variant_settings.BETWEEN.join(name for _, name in sorted(names))
+
+
+def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts, because words of a command line and YAML have different types."""
+    return {key: str(value).lower() for key, value in given.items()}
+
+
+def _models_option(words: str) -> str:
+    """Value of `models` on the command line that selects a cell with its settings; words: as run_arguments returns."""
     name, _, *given = shlex.split(words)
     if not given:
-        return f"snakemake trials --config models={name}"
+        return name
     name, variant = settings.split_variant(name)
     if variant:
         # Several settings do not fit into one word.
@@ -83,7 +132,7 @@ def trials_command(words: str) -> str:
             [f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(own).items()], given
         )
     inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in _nested(given).items())
-    return f"snakemake trials --config models={shlex.quote(f'{{{name}: {{{inner}}}}}')}"
+    return shlex.quote(f"{{{name}: {{{inner}}}}}")
 
 
 def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from profzoo.experiments import interleaved_runs
+from profzoo.experiments.trial_order import add_plans, order_settings
 from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
 
@@ -168,9 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     options = parser.parse_args(arguments)
     expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
-    own = {name: one["gain"] for name, one in expected.get(options.cell["name"], {}).items()}
-    # Settings without an expected gain come after those with one, in their own order.
-    order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))[: options.most]
+    own = expected.get(options.cell["name"], {})
+    candidates = add_plans(options.cell["candidates"], own)
+    order = order_settings(candidates, own)[: options.most]
+    planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
+    options.cell["candidates"] = candidates
     with tempfile.TemporaryDirectory() as folder:
         runner = TrialRunner(options.cell, Path(folder), options.at_once)
         try:
@@ -187,7 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
-    options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
+    told = {"failed": runner.failed, "tried": order, "planned": planned}
+    options.facts.write_text(json.dumps(found | outcome | told) + "\n")
     return 0
 
 

@@ -55,6 +55,7 @@ def describe_cell(
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
         "strip": step_bars.step_parts(tables, *cell),
+        **_format_plans(tables.get("plans"), cell),
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
@@ -66,15 +67,12 @@ def describe_cell(
 
 def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[TemplateVariables]:
     """Group the verdicts on a cell, its kernels and its layers by source, formatted for the page."""
-    ours, of_cell, untold = (
-        verdicts["by"] == BY_PROFZOO,
-        verdicts["level"] == CELL_LEVEL,
-        verdicts["level"] == SETTING_LEVEL,
-    )
+    ours, of_cell = verdicts["by"] == BY_PROFZOO, verdicts["level"] == CELL_LEVEL
+    # Other settings are among the plans.
+    untold = verdicts["level"] == SETTING_LEVEL
     groups = {
         "Bottlenecks": verdicts[ours & of_cell],
         f"Bottlenecks of {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
-        "Expected gains of other settings": verdicts[untold],
     }
     others = verdicts[~ours].groupby("by", sort=False)
     groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
@@ -83,6 +81,30 @@ def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[Tem
         for place, (title, rows) in enumerate(groups.items())
         if len(rows)
     ]
+
+
+def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> TemplateVariables:
+    """Return the cell's plans for the page, and the settings that are not possible with the reasons."""
+    if plans is None:
+        return {"plans": [], "impossible": []}
+    rows = schemas.rows_of_cell(plans, *cell).sort_values("rank").to_dict("records")
+    return {
+        "plans": [
+            {
+                "settings": row["settings"],
+                "changes": row["changes"],
+                "gain": format_value(row["gain"], "{:.2f} ×".format),
+                "between": format_interval(row["gain_low"], row["gain_high"], "{:.2f}".format),
+                "outlook": row["outlook"],
+                "evidence": row["evidence"],
+                "score": row["score"],
+                "typed": row["command"],
+            }
+            for row in rows
+            if not row["not_possible"]
+        ],
+        "impossible": [{"settings": row["settings"], "why": why} for row in rows if (why := row["not_possible"])],
+    }
 
 
 def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
@@ -95,7 +117,6 @@ def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
         "gain": format_value(row.gain, "{:.2f}×".format),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
-        "untold": row.settings if row.level == SETTING_LEVEL else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
         "source": format_value(row.source, str),
     }

@@ -11,7 +11,7 @@ from profzoo.formatting import duration
 from profzoo.json_types import TemplateVariables
 from profzoo.report import heading_hints, mixed_versions, savings_section, step_bars, value_formats
 from profzoo.report.cell_section import make_anchor
-from profzoo.report.savings import Saving, unsteady_reason
+from profzoo.report.savings import Saving, first_savings, unsteady_reason
 from profzoo.report.value_formats import (
     CELL_COLUMNS,
     DEFAULT_COLUMNS,
@@ -48,10 +48,7 @@ def cells_context(
     for activity in registry.activities().values():
         offered |= activity.COLUMNS
     columns = {name: form for name, form in offered.items() if form[0] in table and _has_values(table[form[0]])}
-    best: dict[tuple[str, str], Saving] = {}
-    for promise in promises:
-        if not promise.about:
-            best.setdefault(promise.cell, promise)
+    best = {one.cell: one for one in first_savings([promise for promise in promises if not promise.about])}
     usual = mixed_versions.most_common_versions(tables["cells"])
     rows = [
         _make_row(row, tables, best.get((row["model"], row["phase"])), columns)

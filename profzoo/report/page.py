@@ -29,6 +29,7 @@ from profzoo.report import (
     overview,
     savings,
     savings_section,
+    value_formats,
 )
 from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
@@ -46,7 +47,7 @@ HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps")
 # Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
 COMPARISON_TABLES = ("compare", "compare_parts")
-OPTIONAL_TABLES = (*COMPARISON_TABLES, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
+OPTIONAL_TABLES = (*COMPARISON_TABLES, "verdicts", "plans", "kernels", "ranges", "roofline", "layers", "peaks")
 # The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
 # its figures, and traces beside it. It may load nothing from any other site.
 POLICY = (
@@ -178,6 +179,7 @@ def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], htm
 def _render_template(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"sentence": value_formats.make_sentence, "code": value_formats.mark_code}
     words: TemplateVariables = {
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),

@@ -1,4 +1,4 @@
-"""Savings: the time per step that each piece of advice would save, how it is known, and the command to type."""
+"""Savings: the time per step that each plan or piece of advice would save, how it is known, and the command to type."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ import pandas as pd
 from profzoo.cell import rerun_commands as command
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import IMPORTED
+from profzoo.report.best_plans import AT_MOST, MEASURED, REPLAYED, BestPlan, choose_best_plans
 from profzoo.statistics import speedup
-from profzoo.verdicts.gain_models import SIMULATED
+from profzoo.verdicts.gain_methods import SIMULATED
 from profzoo.verdicts.verdict import BY_PROFZOO
 
-MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
 LEVELS = ("cell", "layer")
 # Savings shown in the first section.
 FIRST_COUNT = 5
@@ -21,11 +21,11 @@ FIRST_COUNT = 5
 
 @dataclass(frozen=True)
 class Saving:
-    """Saving by one piece of advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
+    """Saving by a plan or by advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
 
     saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, REPLAYED or AT_MOST. typed: command to type.
     score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty if
-    they are.
+    they are. plan: the settings that save the time; None for advice of a single verdict.
     """
 
     model: str
@@ -40,6 +40,7 @@ class Saving:
     typed: str
     score: str = ""
     unsteady: str = ""
+    plan: BestPlan | None = None
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -48,27 +49,31 @@ class Saving:
 
 
 def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
-    """Return the savings by all advice on cells and layers, the largest first, unsteady cells last.
+    """Return the savings by plans and by advice on cells and layers, the largest first, unsteady cells last.
 
-    Unsteady cells come last, because times that other programs disturbed are the longest. tables: cells, verdicts and,
-    if there are any, trials.
+    Unsteady cells come last, because times that other programs disturbed are the longest. For a cell with a plan, the
+    settings that verdicts advise are no savings of their own, as the plan is the best of all settings. tables: cells,
+    verdicts and, if there are any, plans and trials.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
     arguments = list_run_arguments(tables["cells"])
     trials = _measured_trials(tables.get("trials"))
     advice = tables["verdicts"]
     ours = advice[(advice["by"] == BY_PROFZOO) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
-    found = []
+    plans = choose_best_plans(tables, arguments) if "plans" in tables else {}
+    found = [_saving_of_plan(cell, plan, step_ns[cell]) for cell, plan in plans.items() if cell in step_ns]
+    trials = {key: row for key, row in trials.items() if key[:2] not in plans}
     for row in ours.to_dict("records"):
         cell = (row["model"], row["phase"])
-        if cell in step_ns:
+        settable = row["level"] == "cell" and isinstance(row["settings"], str) and row["settings"]
+        if cell in step_ns and not (settable and cell in plans):
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
             typed = _make_command(arguments[cell], words) if cell[1] != IMPORTED else ""
             found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}
     found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
-    return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
+    return sorted(found, key=_sorting_key)
 
 
 def unsteady_reason(cell: Row) -> str:
@@ -86,13 +91,33 @@ def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
     }
 
 
-def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Saving]:
-    """Return the largest savings: first one per cell, then more of the same cells."""
+def first_savings(promises: list[Saving]) -> list[Saving]:
+    """Return the first saving of each cell, the largest first.
+
+    That is the cell's largest saving, but an upper limit does not come before a plan, which has an expected gain.
+    """
     best: dict[tuple[str, str], Saving] = {}
     for one in promises:
-        best.setdefault(one.cell, one)
-    chosen = list(best.values())
+        known = best.setdefault(one.cell, one)
+        if one.plan and known.how == AT_MOST:
+            best[one.cell] = one
+    return sorted(best.values(), key=_sorting_key)
+
+
+def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Saving]:
+    """Return the largest savings: first one per cell, then more of the same cells."""
+    chosen = first_savings(promises)
     return (chosen + [one for one in promises if one not in chosen])[:count]
+
+
+def _sorting_key(one: Saving) -> tuple[bool, float]:
+    return bool(one.unsteady), -one.saved_ns
+
+
+def _saving_of_plan(cell: tuple[str, str], plan: BestPlan, step_ns: float) -> Saving:
+    saved, least, most = (_saved_ns(step_ns, value) for value in (plan.gain, plan.low, plan.high))
+    told = (*cell, "", plan.bottleneck or plan.outlook, plan.changes)
+    return Saving(*told, saved, least, most, plan.how, plan.typed, plan.score, plan=plan)
 
 
 def _make_saving(

@@ -8,14 +8,16 @@ from profzoo.cell import rerun_commands as command
 from profzoo.formatting import duration
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
+from profzoo.plans.plan import HELPS
 from profzoo.report import step_bars
+from profzoo.report.best_plans import BestPlan
 from profzoo.report.savings import AT_MOST, Saving, largest_savings, list_run_arguments
-from profzoo.report.value_formats import format_value
+from profzoo.report.value_formats import format_interval, format_value
 from profzoo.tables.schemas import CELL
 from profzoo.trials.best_setting import best_row
 
 
-def saving_context(promise: Saving) -> dict[str, str]:
+def saving_context(promise: Saving) -> TemplateVariables:
     """Format a saving for the template."""
     ends = (promise.low_ns, promise.high_ns)
     between = "" if any(map(pd.isna, ends)) else f"{_format_time(ends[0])} – {_format_time(ends[1])}"
@@ -29,6 +31,21 @@ def saving_context(promise: Saving) -> dict[str, str]:
         "typed": promise.typed,
         "score": promise.score,
         "unsteady": promise.unsteady,
+        "plan": _plan_context(promise.plan) if promise.plan else None,
+    }
+
+
+def _plan_context(plan: BestPlan) -> TemplateVariables:
+    return {
+        "settings": plan.settings,
+        "gain": f"{plan.gain:.2f} ×",
+        "between": format_interval(plan.low, plan.high, "{:.2f}".format),
+        "outlook": plan.outlook if plan.outlook != HELPS else "",
+        "evidence": plan.evidence,
+        "reasons": [
+            {"verdict": one.verdict, "share": "" if pd.isna(one.share) else f"{one.share:.0%}", "next": one.next_step}
+            for one in plan.reasons
+        ],
     }
 
 

@@ -1,9 +1,11 @@
 """Formats of the report's values: the columns of its tables, and a dash for missing values."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import pandas as pd
+from markupsafe import Markup, escape
 
 from profzoo.formatting import duration
 
@@ -72,6 +74,24 @@ def format_interval(low: Any, high: Any, form: Formatter) -> str:
     ('31% – 40%', '')
     """
     return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
+
+
+def make_sentence(text: str) -> str:
+    """Write words as a sentence.
+
+    >>> make_sentence("it may not help: `snakemake trials` will tell")
+    'It may not help: `snakemake trials` will tell.'
+    """
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
+
+
+def mark_code(text: str) -> Markup:
+    """Return HTML in which words between backticks are code.
+
+    >>> mark_code("2 < 3: `snakemake trials` will tell")
+    Markup('2 &lt; 3: <code>snakemake trials</code> will tell')
+    """
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 class Field(TypedDict):

@@ -33,4 +33,8 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "What holds cells, kernels and layers back, and what to do.",
         "a verdict on a cell, a kernel or a layer",
     ),
+    "plans": (
+        "The settings that are possible for each cell, alone and together, with their expected gains, the best first.",
+        "a cell and settings",
+    ),
 }

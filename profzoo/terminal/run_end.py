@@ -1,20 +1,16 @@
 """Summarizes a finished run: first failure, new results, the report's place, and the largest expected gains."""
 
-import csv
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from profzoo import formatting
 from profzoo.collect import failure_summary
-from profzoo.range_names import IMPORTED
 from profzoo.terminal import phrases
 from profzoo.terminal.job_titles import Task
+from profzoo.terminal.largest_gains import list_largest_gains
 from profzoo.terminal.progress import Progress
 
-VERDICTS_SHOWN = 3
 INDENT = 8
-VERDICTS, CELLS = "verdicts.csv", "cells.csv"
 
 
 def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
@@ -27,14 +23,30 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     if new := _new(done):
         lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
-    for task in done:
-        if task.rule == "tabulate_verdicts":
-            lines += _best(Path(next(path for path in task.outputs if path.endswith(VERDICTS))))
-    if ended:
-        lines.append(_row("ended", "by you: finished results are kept; the same command continues from here"))
-    folded = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
-    # Paths are not wrapped, so that they can be copied.
-    return [*folded, *(_row("report", path) for path in pages)]
+    verdicts, plans = (_table_of(done, rule) for rule in ("tabulate_verdicts", "tabulate_plans"))
+    gains = list_largest_gains(verdicts, plans) if verdicts else []
+    told = "by you: finished results are kept; the same command continues from here"
+    ends = [_row("ended", told)] if ended else []
+    to_win = [
+        part
+        for place, gain in enumerate(gains)
+        for part in (*_fold([_row("" if place else "to win", gain.says)], width), *_whole_lines(gain.command))
+    ]
+    # Paths and commands are not wrapped, so that they can be copied.
+    return [*_fold(lines, width), *to_win, *_fold(ends, width), *(_row("report", path) for path in pages)]
+
+
+def _fold(lines: Iterable[str], width: int) -> list[str]:
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
+
+
+def _whole_lines(command: str) -> list[str]:
+    return [_row("", command)] if command else []
+
+
+def _table_of(done: Iterable[Task], rule: str) -> Path | None:
+    """Return the table that a finished job made; None if no such job finished."""
+    return next((Path(path) for task in done if task.rule == rule for path in task.outputs), None)
 
 
 def _row(name: str, what: str) -> str:
@@ -69,48 +81,3 @@ def _new(done: Sequence[Task]) -> str:
         number = sum(len(task.outputs) if kind == "tables" else 1 for task in done if task.what == kind)
         parts += [phrases.format_count(number, thing)] if number else []
     return "; ".join(parts)
-
-
-def _best(verdicts: Path) -> list[str]:
-    """Return lines on the cells with the most time per step to gain, by their largest verdict; unsteady ones last."""
-    cells = {(row["model"], row["phase"]): row for row in _rows(verdicts.with_name(CELLS))}
-    steps = {cell: _number(row.get("step_ns")) for cell, row in cells.items()}
-    unsteady = {cell: row.get("unsteady") or "" for cell, row in cells.items()}
-    best: dict[tuple[str, str], tuple[float, float, dict[str, str]]] = {}
-    for row in _rows(verdicts):
-        cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
-        step = steps.get(cell)
-        if row.get("level") == "cell" and row.get("by", "profzoo") == "profzoo" and step and gain and gain > 1:
-            won = step * (1 - 1 / gain)
-            if cell not in best or won > best[cell][0]:
-                best[cell] = (won, step, row)
-    largest = sorted(best.items(), key=lambda one: (bool(unsteady[one[0]]), -one[1][0]))[:VERDICTS_SHOWN]
-    return [
-        _row("" if place else "to win", _verdict(cell, *found, unsteady[cell]))
-        for place, (cell, found) in enumerate(largest)
-    ]
-
-
-def _verdict(cell: tuple[str, str], won: float, step: float, row: dict[str, str], unsteady: str) -> str:
-    # Of what ran elsewhere, no setting is profzoo's.
-    settings = row.get("settings") if cell[1] != IMPORTED else ""
-    advice = settings or row.get("next_step", "").partition(";")[0]
-    saved = f"up to {formatting.duration(won)} of {formatting.duration(step)} per step"
-    what = f"{' '.join(cell)}: {row['verdict']}, {saved}"
-    said = f"{what}: {advice}" if advice else what
-    return f"{said} (unsteady times: {unsteady})" if unsteady else said
-
-
-def _rows(path: Path) -> Iterable[dict[str, str]]:
-    try:
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, csv.Error):
-        return []
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        return float(value) if value else None
-    except ValueError:
-        return None

@@ -1,7 +1,7 @@
 """List the settings to try on a cell: a panel of variants, and the settings that verdicts advise."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import pandas as pd
 
@@ -10,10 +10,9 @@ from profzoo.cell import settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.json_types import GivenSettings
+from profzoo.plans.infeasible_settings import IN_FORCE
 from profzoo.verdicts import cpu_verdicts
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.other_settings import SETTING_LEVEL
-from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.rule_types import Advice, KnownSettings
 
 if TYPE_CHECKING:
@@ -23,9 +22,10 @@ SettingWords = list[str]
 
 
 class ExpectedGain(TypedDict):
-    """An expected gain with the ends of its interval (None without one), and the verdict that expects it.
+    """An expected gain with the ends of its interval (None without one), and the verdicts that could advise it.
 
-    advised: whether the verdict applies to the cell, and so advises the settings.
+    advised: whether a verdict on the cell advises the settings. rank: place among the plans of the cell. words: the
+    settings. not_possible: why the cell cannot have them, by the table of plans.
     """
 
     gain: float | None
@@ -33,6 +33,9 @@ class ExpectedGain(TypedDict):
     high: float | None
     verdict: str
     advised: bool
+    rank: NotRequired[int]
+    words: NotRequired[SettingWords]
+    not_possible: NotRequired[str]
 
 
 # This name in the panel is not a variant; it doubles the batch.
@@ -125,23 +128,29 @@ def _as_texts(given: GivenSettings) -> dict[str, str]:
 
 
 def expected_gains(
-    verdicts: pd.DataFrame, config: "Config", batches: Mapping[str, int]
+    plans: pd.DataFrame, config: "Config", batches: Mapping[str, int]
 ) -> dict[str, dict[str, ExpectedGain]]:
-    """Return the expected gain of each candidate, advised or not, by cell (`lstm train`) and name.
+    """Return what is expected of each plan, advised or not, by cell (`lstm train`) and name.
 
-    verdicts: the table of verdicts. batches: data samples per batch, by cell.
+    Settings that are not possible have no gain, but the reason; those that the cell runs with already are left out.
+
+    plans: the table of plans. batches: data samples per batch, by cell.
     """
-    known = (
-        verdicts["level"].isin([CELL_LEVEL, SETTING_LEVEL])
-        & verdicts["settings"].fillna("").ne("")
-        & (verdicts["gain"] > 0)
-    )
-    rows = verdicts[known]
     found: dict[str, dict[str, ExpectedGain]] = {}
-    for row in rows.sort_values(["level", "rank"]).itertuples():
+    impossible = plans["not_possible"].fillna("").ne("") & plans["not_possible"].ne(IN_FORCE)
+    for row in plans[(plans["gain"] > 0) | impossible].sort_values("rank").itertuples():
         low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
-        own: ExpectedGain = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict),
-                         "advised": row.level == CELL_LEVEL}  # fmt: skip
+        own: ExpectedGain = {
+            "gain": float(row.gain) if row.gain > 0 else None,
+            "low": low,
+            "high": high,
+            "verdict": str(row.verdicts),
+            "advised": bool(row.advised),
+            "rank": int(row.rank),
+            "words": row.settings.split(),
+        }
+        if row.not_possible:
+            own["not_possible"] = row.not_possible
         cell = f"{row.model} {row.phase}"
         found.setdefault(cell, {}).setdefault(name_candidate(row.settings, config, batches.get(cell)), own)
     return found

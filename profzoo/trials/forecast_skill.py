@@ -1,11 +1,9 @@
 """Computes measures to compare a score with: widths of intervals, errors of a constant prediction, undecided trials."""
 
-import numpy as np
 import pandas as pd
 
 from profzoo.experiments.trial_runner import TOGETHER
 from profzoo.statistics import speedup
-from profzoo.tables.schemas import CELL
 
 
 def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) -> pd.Series:
@@ -38,18 +36,3 @@ def excludes_no_gain(trials: pd.DataFrame) -> pd.Series:
 def is_undecided(trials: pd.DataFrame) -> pd.Series:
     """Return whether each trial is undecided: too few processes, or too different ones."""
     return trials["verdict"].eq(speedup.UNDECIDED)
-
-
-def policy_gains(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the gain of ways to choose a cell's settings: `choice`, `gain` (geometric mean over cells), `cells`.
-
-    The ways are: the largest expected gain, the same settings in all cells, and the largest measured gain. Only
-    settings that all cells tried are considered.
-    """
-    each = trials.assign(alike=_order_free_names(trials)).drop_duplicates([*CELL, "alike"]).set_index([*CELL, "alike"])
-    gains, expected = each["gain"].unstack().dropna(axis=1), each["expected"].unstack()
-    own = gains.to_numpy()[np.arange(len(gains)), expected[gains.columns].to_numpy().argmax(axis=1)]
-    always = {f"always {name}": gains[name] for name in gains}
-    found = {"largest expected": own, **always, "best measured": gains.max(axis=1)}
-    rows = [(choice, float(np.exp(np.log(chosen).mean())), len(chosen)) for choice, chosen in found.items()]
-    return pd.DataFrame(rows, columns=["choice", "gain", "cells"])

@@ -183,7 +183,7 @@ def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Tria
 
 
 def _words(side: str, facts: "Sidecar") -> str:
-    known = facts["trials"]["candidates"]
+    known = {**facts["trials"]["candidates"], **facts.get("planned", {})}
     return " ".join(change_words([], [known.get(name, []) for name in side.split(TOGETHER)]))
 
 

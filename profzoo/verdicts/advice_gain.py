@@ -7,10 +7,9 @@ import pandas as pd
 
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import advice_scores, reduced_precision
+from profzoo.verdicts.gain_methods import AMDAHL, SIMULATED
 from profzoo.verdicts.gain_models import (
-    AMDAHL,
     FUSED,
-    SIMULATED,
     STEP_CHANGES,
     CellSimulation,
     RequestedChange,

@@ -16,7 +16,7 @@ from profzoo.tables.tool_preference import prefer_tool
 from profzoo.verdicts import advice_scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
-from profzoo.verdicts.gain_models import AMDAHL
+from profzoo.verdicts.gain_methods import AMDAHL
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, UNDECIDED
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.table_columns import COLUMNS

@@ -1,6 +1,6 @@
 """Predict the gain of advice by a what-if simulation of the cell's traced steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
 
-SIMULATED, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
+GRAPH = "graph"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -88,11 +88,23 @@ class CellSimulation:
             error: relative error that nine of ten such predictions stayed below in trials.
             graph: whether to simulate the changed step as one CUDA graph.
         """
-        after = self._changed(asked, step)
-        if after is None:
-            return None
-        if graph:
-            after = changes.capture_as_graph(after)
+        return self.gain_together([asked, RequestedChange(GRAPH)] if graph else [asked], step, error)
+
+    def gain_together(self, asked: Sequence[RequestedChange], step: Row, error: float) -> predicted_gains.Gain | None:
+        """Return the gain of several changes to the same steps; None if the trace lacks launches that one is about.
+
+        The changes are made one after the other, and the steps are simulated once. A graph is captured last, because
+        it holds the launches as the other changes leave them.
+
+        Args:
+            asked, step, error: as for gain.
+        """
+        after = self.program
+        for one in sorted(asked, key=lambda one: one.change == GRAPH):
+            changed = self._changed(after, one, step)
+            if changed is None:
+                return None
+            after = changed
         error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
         found = predicted_gains.gain_of_steps(
             self.before, simulator.step_times(after, simulator.simulate(after)), error
@@ -101,9 +113,10 @@ class CellSimulation:
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
 
-    def _changed(self, asked: RequestedChange, step: Row) -> Program | None:
+    def _changed(self, program: Program, asked: RequestedChange, step: Row) -> Program | None:
+        """Return a program with one more change; its operations are those of the trace, in the same order."""
         if asked.change in STEP_CHANGES:
-            return STEP_CHANGES[asked.change](self.program, step)
+            return STEP_CHANGES[asked.change](program, step)
         assert asked.rows is not None and asked.saved is not None
         known = asked.rows["launches"].gt(0) & asked.rows["total_ns"].notna()
         rows, saved = asked.rows[known], asked.saved[known].to_numpy(dtype=float)
@@ -117,8 +130,8 @@ class CellSimulation:
         saved = np.where(chosen, saved[places], 0.0)
         if asked.change == FUSED:
             # A launch that is fused disappears; the unsaved rest of its time goes to the launch before it.
-            return changes.fuse(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
-        after = changes.speed_up_kernels(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
+            return changes.fuse(program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
+        after = changes.speed_up_kernels(program, chosen, 1 / np.maximum(1 - saved, 1e-9))
         if asked.added is None:
             return after
         for more, within in zip(asked.added, (False, True), strict=True):

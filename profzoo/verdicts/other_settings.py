@@ -7,7 +7,8 @@ import pandas as pd
 
 from profzoo.verdicts import advice_gain, reduced_precision
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.gain_models import GRAPH, SIMULATED, RequestedChange
+from profzoo.verdicts.gain_methods import SIMULATED
+from profzoo.verdicts.gain_models import GRAPH, RequestedChange
 from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
@@ -42,9 +43,8 @@ def other_setting_rows(judged: CellRules, traits: pd.DataFrame, verdicts: Iterab
     here = list(verdicts)
     advised = {row.settings for row in here if row.settings and row.gain}
     abstaining = {row.verdict for row in here if row.settings and not row.gain}
-    total = traits["total_ns"].sum()
-    counted = bool(total) and traits["counted_ns"].sum() >= judged.floors["counted"] * total
-    known = list(_list_settings(judged, traits))
+    counted = are_counted(judged, traits)
+    known = list(list_settings(judged, traits))
     found = []
     for one in known:
         if one.words in advised:
@@ -69,7 +69,13 @@ def other_setting_rows(judged: CellRules, traits: pd.DataFrame, verdicts: Iterab
     return sorted(found, key=lambda row: -row.sorting_gain)
 
 
-def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[AdvisableSetting]:
+def are_counted(judged: CellRules, traits: pd.DataFrame) -> bool:
+    """Return whether enough of the cell's GPU time has counters for verdicts that need them."""
+    total = traits["total_ns"].sum()
+    return bool(total) and bool(traits["counted_ns"].sum() >= judged.floors["counted"] * total)
+
+
+def list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[AdvisableSetting]:
     """Yield the settings that rules could advise for the cell, each once."""
     seen = set[str]()
     for rule in judged.given["rules"]:

@@ -46,11 +46,7 @@ def tabulate_verdicts(
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):
-        # Of several processes, the one with the busiest GPU represents the cell.
-        where = step.loc[step["busy_ns"].idxmax()]
-        program = (programs or {}).get(cell, {}).get(int(where["process"]))
-        replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
-        judged = CellRules(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), scored)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
@@ -58,7 +54,7 @@ def tabulate_verdicts(
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         # An undecided verdict is sorted by the largest gain that it may have.
         everything = sorted(found, key=lambda row: -(row.gain or row.potential))
-        everything = everything or [_nothing_row(where, roofline is not None)]
+        everything = everything or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -70,6 +66,26 @@ def tabulate_verdicts(
                 for rank, row in enumerate(group, 1)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def judge_cell(
+    step: pd.DataFrame,
+    ran_with: KnownSettings,
+    given: Rules,
+    peaks: Mapping[str, float],
+    programs: Mapping[int, Program],
+    scored: advice_scores.Scores | None = None,
+) -> CellRules:
+    """Return the judge of a cell, by the process with the busiest GPU.
+
+    Args:
+        step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
+        ran_with, given, peaks, scored: as for CellRules.
+    """
+    where = step.loc[step["busy_ns"].idxmax()]
+    program = programs.get(int(where["process"]))
+    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
+    return CellRules(where, ran_with, given, peaks, replayed, scored)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

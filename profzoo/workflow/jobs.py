@@ -121,8 +121,8 @@ class Jobs:
         return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
     def expected_gains(self) -> str | list[str]:
-        """File of the expected gains of advice, if there is a trace here or a configured table from elsewhere."""
-        known = self.selection.provides("program") or self.config["trials"]["verdicts"]
+        """File of the expected gains of plans, if there is a trace here or a configured table from elsewhere."""
+        known = self.selection.provides("program") or self.config["trials"]["plans"]
         return "<results>/tables/trials.expected.json" if known else []
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:

@@ -65,6 +65,10 @@ class Pages:
         """Table of verdicts for the page, if it can be made."""
         return {"verdicts": "<results>/tables/verdicts.csv"} if self.selection.can_make_tables("verdicts") else {}
 
+    def plan_table(self) -> dict[str, str]:
+        """Table of plans for the page, if it can be made."""
+        return {"plans": "<results>/tables/plans.csv"} if self.selection.can_make_tables("plans") else {}
+
     def trials_and_digest(self) -> list[str]:
         """Table of trials, if it exists, with its digest: changed trials write the page again, but a page never runs
         trials."""

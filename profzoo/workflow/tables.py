@@ -96,6 +96,11 @@ class Tables:
         """Step programs for what-if simulations of expected gains, if a tool that traces them is chosen."""
         return {"programs": self.traced_files("program")} if self.selection.provides("program") else {}
 
+    def plan_inputs(self) -> dict[str, str | list[str]]:
+        """Inputs of plans that only some tools make: traced steps, and counters with the GPU's peaks."""
+        counted = {name: path for name, path in self.verdict_inputs().items() if name in ("roofline", "peaks")}
+        return {**self.replay_verdict_inputs(), **counted}
+
     def traced_files(self, name: str) -> list[str]:
         """Files derived from the trace of each cell; in copied results, only if the file or its trace exists.
 

@@ -15,8 +15,9 @@ import pandas as pd
 
 from profzoo.io import csv_tables as reading
 from profzoo.tables.schemas import CELL
-from profzoo.trials import advice_scoring, forecast_skill, trial_table
+from profzoo.trials import advice_scoring, policy_scores, trial_table
 from profzoo.verdicts import advice_scores
+from tests.benchmarks import past_gains
 
 # Each share beside what it is worth by.
 SHARES = ("median_error", "constant_error", "error", "covered")
@@ -35,6 +36,37 @@ def by_cell(trials: pd.DataFrame) -> list[str]:
     return lines + [
         f"| {' '.join(cell[1:])} | {' | '.join(row)} |" for cell, row in zip(table.index, table.values, strict=True)
     ]
+
+
+def policy_lines(each: Sequence[pd.DataFrame]) -> list[str]:
+    """Lines of what policies gain that choose each cell's settings, by series of trials and half of the zoo."""
+    halves = (advice_scoring.FITTED, advice_scoring.HELD_OUT)
+    cells = {
+        (place, half): policy_scores.list_tried_cells(one[one["model"].map(advice_scoring.find_half) == half])
+        for place, one in enumerate(each, 1)
+        for half in halves
+    }
+    fitted = [cell for (_, half), own in cells.items() if half == advice_scoring.FITTED for cell in own]
+    names = [
+        "series",
+        "half",
+        "settings of each cell chosen by",
+        "gain",
+        "cells",
+        "not tried",
+        "nothing chosen",
+        "failed",
+    ]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for (place, half), own in cells.items():
+        for one in policy_scores.score_policies(own, fitted) if own else ():
+            gain = f"{one.gain:.2f}" if one.cells else ""
+            lines.append(
+                f"| {place} | {half} | {one.policy} | {gain} | {one.cells} | {one.unmeasured} | {one.unchanged} | "
+                f"{one.failed} |"
+            )
+    lines += ["", f"| {advice_scoring.FITTED}, each cell corrected by the others | gain |", "|---|---|"]
+    return lines + [f"| {one.policy} | {one.gain:.3f} |" for one in past_gains.cross_validate(fitted)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,12 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(
             f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |"
         )
-    print("\n| held out, settings of each cell chosen by | gain, geometric mean | cells |\n|---|---|---|")
-    # Tables by themselves, as each has settings of its own.
-    for one in each:
-        held_out = one[one["model"].map(advice_scoring.find_half).eq(advice_scoring.HELD_OUT) & (one["outcome"] != "")]
-        for choice, gain, cells in forecast_skill.policy_gains(held_out).itertuples(index=False):
-            print(f"| {choice} | {gain:.2f} | {cells} |")
+    print("", *policy_lines(each), sep="\n")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in advice_scoring.largest_misses(trials).itertuples():

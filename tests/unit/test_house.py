@@ -30,6 +30,7 @@ LAYERS = (
     ("foreign_reports", "launches"),
     ("config", "tables"),
     ("compare", "verdicts"),
+    ("plans",),
     ("trials",),
     ("zoo_tables",),
     ("data_dictionary",),

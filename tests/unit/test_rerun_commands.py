@@ -92,6 +92,31 @@ def test_trials_are_of_the_cell_too(config: dict, cell: str) -> None:
     assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
 
 
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("config", "cell", "changes"),
+    [
+        ({}, "lstm", {"precision": "bf16", "workers": 4, "pin_memory": True}),
+        ({"settings": {"moe": {"module": "mymoe", "name": "it's"}}, "device": "cpu"}, "moe", {"precision": "bf16"}),
+        ({"settings": {"moe": {"module": "mymoe"}}}, "moe@bf16", {"pin_memory": True, "batch": 8}),
+    ],
+)
+def test_a_comparison_is_of_the_cell_and_its_changed_settings(config: dict, cell: str, changes: dict) -> None:
+    """As Snakemake reads `--config`: the reference side is the cell, and the candidate has the changes alone."""
+    ran = resolved(config, cell, "train")
+    words = " ".join(f"{key}={settings.setting_word(value)}" for key, value in changes.items())
+    line = shlex.split(rerun_commands.comparison_command(rerun_commands.run_arguments(cell, ran), words))
+    assert line[:3] == ["snakemake", "compare", "--config"]
+    given = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in line[3:])}
+    asked = configuration.normalise_config(given)
+    (name,) = configuration.select_models(asked)
+    assert asked["phases"] == ["train"] and asked["reference"] == "plain"
+    candidate = settings.resolve_cell(f"{name}@{asked['candidate'][0]}", "train", "time", asked)
+    for found, wanted in ((settings.resolve_cell(name, "train", "time", asked), ran), (candidate, ran | changes)):
+        kept = ran.keys() - LENGTH
+        assert {key: found[key] for key in kept} == {key: wanted[key] for key in kept}
+
+
 def test_a_module_that_is_not_there_any_more_is_named_all_the_same(own: None, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = resolved({"settings": {"moe": {"module": "mymoe"}}}, "moe", "train")
     line = rerun_commands.run_arguments("moe", {**ran, "module": "gone"})

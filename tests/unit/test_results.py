@@ -35,7 +35,17 @@ def results(folder: Path) -> Results:
 
 
 def test_every_table_is_a_typed_frame_with_units_and_meanings(results: Results) -> None:
-    assert set(results.tables) >= {"cells", "steps", "kernels", "roofline", "coverage", "trials", "verdicts", "layers"}
+    assert set(results.tables) >= {
+        "cells",
+        "steps",
+        "kernels",
+        "roofline",
+        "coverage",
+        "trials",
+        "verdicts",
+        "plans",
+        "layers",
+    }
     for name in results.tables:
         frame, declared = results.tables[name], CSV_FILES[f"tables/{name}.csv"].table
         assert isinstance(frame, pd.DataFrame) and set(frame.attrs["meanings"]) == set(frame.columns)
@@ -46,6 +56,15 @@ def test_every_table_is_a_typed_frame_with_units_and_meanings(results: Results) 
     assert results.units("kernels")["total_ns"] == "ns" and results.meanings("steps")["idle_host_ns"].startswith("Idle")
     assert results.columns("steps").set_index("column").loc["cpu_forward_ns", "clock"] == "cpu"
     assert undescribed(results.folder) == []
+
+
+def test_a_cell_has_its_plans_the_best_first(results: Results) -> None:
+    plans = results.cell("mobilenetv2", "train").plans()
+    assert len(plans) > 1 and list(plans["rank"]) == list(range(1, len(plans) + 1))
+    assert plans["gain"].dropna().is_monotonic_decreasing and plans["advised"].dtype == bool
+    assert results.units("plans") == {"rank": "count", "gain": "ratio", "gain_low": "ratio", "gain_high": "ratio",
+                                      "trials": "count", "median_error": "ratio", "covered": "fraction"}  # fmt: skip
+    assert len(results.plans) > len(plans)
 
 
 def test_a_table_is_read_once_and_when_it_is_asked_for(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:

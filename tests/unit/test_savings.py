@@ -8,8 +8,9 @@ import yaml
 
 from profzoo.figures import palette
 from profzoo.io.scripts import write_csv
+from profzoo.plans import plan
 from profzoo.report import glossary, savings, savings_section
-from profzoo.terminal import run_end
+from profzoo.terminal import largest_gains
 from profzoo.verdicts import rule_evaluation, rules, verdicts
 from tests import whole_zoo
 
@@ -91,10 +92,96 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
     # As the run ends too.
     write_csv(cells, tmp_path / "cells.csv")
     write_csv(rows, tmp_path / "verdicts.csv")
-    assert run_end._best(tmp_path / "verdicts.csv") == [
-        "to win  b train: launch-bound, up to 1.33 ms of 4 ms per step: graph=true",
-        f"        a train: launch-bound, up to 30 ms of 60 ms per step: graph=true (unsteady times: {why})",
+    assert [one.says for one in largest_gains.list_largest_gains(tmp_path / "verdicts.csv", None)] == [
+        "b train: launch-bound, up to 1.33 ms of 4 ms per step: graph=true",
+        f"a train: launch-bound, up to 30 ms of 60 ms per step: graph=true (unsteady times: {why})",
     ]
+
+
+def a_plan(**given: object) -> dict[str, object]:
+    row = {"model": "a", "phase": "train", "rank": 1, "settings": "graph=true precision=bf16", "changes": "launch as one graph",
+           "gain": 2.5, "gain_low": 0.8, "gain_high": 4.0, "outlook": plan.MAY_NOT_HELP, "verdicts": "v", "advised": False,
+           "method": "replay", "evidence": "program.npz: simulated graph + bf16", "score": "not scored", "command": "compare it",
+           "not_possible": ""}  # fmt: skip
+    return row | given
+
+
+def planned(
+    rows: list[dict[str, object]], plans: list[dict[str, object]], **more: pd.DataFrame
+) -> list[savings.Saving]:
+    return told(rows, plans=pd.DataFrame(plans), **more)
+
+
+def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None:
+    """A plan gains 2.5 times, which saves 6 of 10 ms; a layer saves at most 9, and what a verdict advises is within the plan."""
+    rows = [advice(gain=1.9, method="replay", share=0.46), advice(verdict="memory-bound", settings="", gain=None, rank=2),
+            advice(level="layer", module="head", direction="forward", gain=10.0)]  # fmt: skip
+    plans = [a_plan(), a_plan(settings="graph=true", gain=1.9, rank=2), a_plan(model="gone")]
+    found = planned(rows, plans)
+    assert [(one.about, one.saved_ns / 1e6) for one in found] == [("head forward", 9.0), ("", pytest.approx(6.0))]
+    first, second = savings.largest_savings(found)
+    assert first.plan and first.plan.settings == "graph=true precision=bf16" and second.about == "head forward"
+    assert (first.how, first.verdict, first.typed) == (savings.REPLAYED, "launch-bound", "compare it")
+    assert [(one.verdict, one.next_step) for one in first.plan.reasons] == [
+        ("launch-bound", "launch less"),
+        ("memory-bound", "launch less"),
+    ]
+    told_ = savings_section.saving_context(first)["plan"]
+    assert (told_["gain"], told_["between"], told_["outlook"]) == ("2.50 ×", "0.80 – 4.00", plan.MAY_NOT_HELP)
+    assert [one["share"] for one in told_["reasons"]] == ["46%", ""]
+
+
+def test_a_verdict_that_names_no_bottleneck_is_no_reason() -> None:
+    assert plan.NO_REASONS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
+    rows = [
+        advice(verdict=verdicts.NOTHING, gain=1.0, settings=""),
+        advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2),
+    ]
+    (one,) = planned(rows, [a_plan()])
+    assert one.plan and one.plan.reasons == () and one.verdict == verdicts.NOTHING
+
+
+def test_advice_that_a_simulation_expects_more_of_than_of_any_setting_comes_first() -> None:
+    rows = [advice(gain=4.0, method="replay", settings="", verdict="synchronisation-bound")]
+    first, second = savings.largest_savings(planned(rows, [a_plan()]))
+    assert first.verdict == "synchronisation-bound" and not first.plan and second.plan
+
+
+@pytest.mark.parametrize(
+    ("plans", "chosen"),
+    [
+        ([a_plan(outlook=plan.DOES_NOT_HELP, gain=0.9)], None),
+        ([a_plan(outlook=plan.ABSTAINS)], None),
+        ([a_plan(outlook=plan.NOT_POSSIBLE, gain=None, not_possible="it waits")], None),
+        ([a_plan(rank=2), a_plan(rank=1, settings="precision=bf16")], "precision=bf16"),
+    ],
+)
+def test_only_what_may_help_is_a_plan_to_begin_with(plans: list[dict[str, object]], chosen: str | None) -> None:
+    found = [one.plan.settings for one in planned([advice(settings="")], plans) if one.plan]
+    assert found == ([chosen] if chosen else [])
+
+
+@pytest.mark.parametrize(
+    ("tried", "chosen", "how"),
+    [
+        # What was measured to be faster comes first, and what was measured otherwise is no plan any more.
+        (trial(words="precision=tf32"), "precision=tf32", "measured"),
+        (trial(words="precision=bf16 graph=true", verdict="failed", gain=float("nan")), "graph=true", "replayed"),
+        (trial(words="precision=bf16 graph=true", verdict="slower", gain=0.8), "graph=true", "replayed"),
+        (trial(words="precision=bf16 graph=true", verdict="equivalent", gain=1.0), "graph=true", "replayed"),
+        # Trials that decided nothing leave the expectation.
+        (
+            trial(words="precision=bf16 graph=true", verdict="undecided", gain=1.6),
+            "graph=true precision=bf16",
+            "replayed",
+        ),
+        (trial(words="precision=bf16 graph=true", verdict="undecided", gain=0.7), "graph=true", "replayed"),
+    ],
+)
+def test_trials_know_better_than_plans(tried: pd.DataFrame, chosen: str, how: str) -> None:
+    tried = tried.assign(chosen=False, why="")
+    (one,) = planned([advice()], [a_plan(), a_plan(settings="graph=true", rank=2, gain=1.9)], trials=tried)
+    assert one.plan and (one.plan.settings, one.how) == (chosen, how)
 
 
 def test_a_setting_that_no_advice_names_is_promised_where_it_was_measured() -> None:

@@ -414,3 +414,45 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
     )
     verdicts.unlink()
     assert len(run_end.format_run_end(progress, 1, 200)) == 3
+
+
+def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
+    verdicts, plans = tmp_path / "verdicts.csv", tmp_path / "plans.csv"
+    verdicts.write_text(
+        "model,phase,level,verdict,gain,settings,next_step,by\n"
+        "a,train,cell,launch-bound,1.9,graph=true,,profzoo\na,train,cell,undecided,,,,profzoo\n"
+        "a,train,cell,memory-bound,,,,profzoo\n"
+        "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\n"
+    )
+    command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
+    plans.write_text(
+        "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command\n"
+        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` will tell,replay,{command}\n"
+        "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another\n"
+        "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another\n"
+        "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third\n"
+    )
+    (tmp_path / "cells.csv").write_text("model,phase,step_ns\na,train,10000000\nb,train,9000000\nc,train,1000\n")
+    mine = [other("tabulate_verdicts", "tables", str(verdicts)), other("tabulate_plans", "tables", str(plans))]
+    progress = run_of(*mine)
+    for number in range(len(mine)):
+        progress.finish(number, 0)
+    told = [
+        "to win  a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), 6 ms of 10 ms per step "
+        "less; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` will tell",
+        f"        {command}",
+        "        b train: input-bound, up to 1.8 ms of 9 ms per step: more workers",
+        "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), 333 ns of 1 µs per step less",
+        "        a third",
+    ]
+    assert run_end.format_run_end(progress, 1, 300)[1:] == told
+    # A command stays on one line, so that it can be copied.
+    narrow = run_end.format_run_end(progress, 1, 60)
+    assert f"        {command}" in narrow
+    assert all(len(line) <= 60 for line in narrow if command not in line)
+    # Without the table of plans, as where its job failed, verdicts stand for them.
+    progress = run_of(*mine[:1])
+    progress.finish(0, 0)
+    assert run_end.format_run_end(progress, 1, 300)[1] == (
+        "to win  a train: launch-bound, up to 4.74 ms of 10 ms per step: graph=true"
+    )

@@ -14,6 +14,7 @@ from profzoo.experiments import trial_runner
 from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time.tables import REPEATED
+from profzoo.trials import trial_table
 
 Speeds = dict[Names, float | None]
 
@@ -137,12 +138,15 @@ json.dump(facts, open(given["--facts"], "w"))
 """
 
 
-def tried(folder: Path, budget: float = 60.0, at_once: int = 1, *more: str, program: str = PROGRAM) -> dict:
+GRAPH = {"graph": {"gain": 2.0, "verdict": ""}}
+
+
+def tried(
+    folder: Path, budget: float = 60.0, at_once: int = 1, *more: str, program: str = PROGRAM, expected: dict = GRAPH
+) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(program)
-    (folder / "expected.json").write_text(
-        json.dumps({"cells": {"lstm train": {"graph": {"gain": 2.0, "verdict": ""}}}})
-    )
+    (folder / "expected.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     cell = {"name": "lstm train", "program": [sys.executable, str(folder / "program.py")], "load": [],
             "words": ["lstm", "train", "batch=8", "precision=fp32"],
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
@@ -162,6 +166,22 @@ def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path, at_on
     ]  # fmt: skip
     table = reading.read(tmp_path / "steps.csv", REPEATED)
     assert len(table) == facts["steps"] == 16 and table["side"].tolist()[4:12] == ["bf16"] * 8
+
+
+def test_a_plan_that_the_panel_lacks_is_tried_in_its_place(tmp_path: Path) -> None:
+    """Two plans come first, in the order of their ranks, though the second gains more; the last gains nothing."""
+    plans = {"precision=bf16 workers=2": {"gain": 1.5, "rank": 1, "words": ["precision=bf16", "workers=2"]},
+             "bf16": {"gain": 1.9, "rank": 2, "words": ["precision=bf16"]},
+             "workers=2": {"gain": 0.9, "rank": 3, "words": ["workers=2"]}}  # fmt: skip
+    last = {"graph": {"gain": None, "words": ["graph=true"], "rank": 4, "not_possible": "it waits for the GPU"}}
+    assert tried(tmp_path, 0.0, expected=last)["tried"] == ["bf16", "graph"]
+    facts = tried(tmp_path, expected=plans)
+    assert facts["tried"] == ["precision=bf16 workers=2", "bf16", "graph"]
+    assert facts["planned"] == {"precision=bf16 workers=2": ["precision=bf16", "workers=2"]}
+    assert {one["side"] for one in facts["processes"]} == {"", "precision=bf16 workers=2", "bf16"}
+    assert trial_table._words("precision=bf16 workers=2", {**facts, "trials": {"candidates": {}}}) == (
+        "precision=bf16 workers=2"
+    )
 
 
 @pytest.mark.parametrize("at_once", [1, 4])

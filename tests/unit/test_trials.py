@@ -19,9 +19,11 @@ from profzoo.experiments import interleaved_runs
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
+from profzoo.plans import table_columns
+from profzoo.plans.infeasible_settings import IN_FORCE
 from profzoo.report import savings_section
 from profzoo.trials import advice_scoring, candidate_settings, cli, expected_gains, forecast_skill, trial_table
-from profzoo.verdicts import advice_scores, table_columns
+from profzoo.verdicts import advice_scores
 from tests.benchmarks import verdict_score
 
 STEPS = 10
@@ -77,17 +79,27 @@ def test_a_panel_of_what_is_no_variant_is_refused() -> None:
         candidate_settings.candidate_words("lstm", "train", config)
 
 
-def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
+def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     row = {**dict.fromkeys(table_columns.COLUMNS, ""), **dict.fromkeys(table_columns.NUMBERS, np.nan), "model": "lstm",
-           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound", "gain_low": 1.2}  # fmt: skip
-    others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2},
-              {"level": "setting", "gain": 1.3}, {"level": "setting", "gain": 0.9, "settings": "graph=true"}]  # fmt: skip
+           "phase": "train", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdicts": "memory-bound", "gain_low": 1.2,
+           "advised": True}  # fmt: skip
+    others = [{"gain": 0.9, "settings": "graph=true", "rank": 3, "advised": False},
+              {"gain": 1.4, "settings": "graph=true channels_last=true", "rank": 2, "advised": False},
+              {"gain": np.nan, "gain_low": np.nan, "settings": "compile=true", "rank": 4, "not_possible": "it fails",
+               "verdicts": "", "advised": False},
+              {"gain": np.nan, "settings": "pin_memory=true", "rank": 5, "not_possible": IN_FORCE}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expected_gains.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
-    bf16, graph = {**known, "gain": 1.5, "advised": True}, {**known, "gain": 0.9, "advised": False}
+    bf16 = {**known, "gain": 1.5, "advised": True, "rank": 1, "words": ["precision=bf16"]}
+    graph = {**known, "gain": 0.9, "advised": False, "rank": 3, "words": ["graph=true"]}
+    both = {**known, "gain": 1.4, "advised": False, "rank": 2, "words": ["graph=true", "channels_last=true"]}
     found = json.loads((tmp_path / "e.json").read_text())
-    assert found == {"cells": {"lstm train": {"bf16": bf16, "graph": graph}}}
+    none = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False, "rank": 4, "words": ["compile=true"],
+            "not_possible": "it fails"}  # fmt: skip
+    # Without a name in the panel, plans are named by their words.
+    own = {"bf16": bf16, "graph=true channels_last=true": both, "graph": graph, "compile": none}
+    assert found == {"cells": {"lstm train": own}}
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
@@ -267,18 +279,6 @@ def test_scores_say_what_they_leave_out() -> None:
     assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
 
 
-def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
-    """Two cells, gains of 2 and 8 by graph, 4 and 2 by both, whichever way these were put together; expected the other way."""
-    rows = [("gpt", "graph", 2.0, 9.0), ("gpt", "tf32+graph", 4.0, 1.0), ("gnmt", "graph", 8.0, 2.0),
-            ("gnmt", "graph+tf32", 2.0, 3.0), ("gnmt", "bf16", 100.0, 100.0)]  # fmt: skip
-    table = pd.DataFrame(rows, columns=["model", "settings", "gain", "expected"]).assign(phase="train")
-    found = forecast_skill.policy_gains(table).set_index("choice")
-    assert found["gain"].to_dict() == pytest.approx(
-        {"largest expected": 2, "always graph": 4, "always graph+tf32": 8**0.5, "best measured": 32**0.5}
-    )
-    assert set(found["cells"]) == {2}
-
-
 def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     """The numbers of docs/measured/trials.md that say what the others are worth."""
     each = [reading.read(DATA / name, trial_table.TRIALS_TABLE) for name in ("h200.csv", "h200-2.csv")]
@@ -298,10 +298,6 @@ def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     assert known.loc["all", ["median_error", "constant_error"]].tolist() == pytest.approx([0.125, 0.216], abs=5e-4)
     both = known.loc[[name for name in known.index if "+" in name]]
     assert len(both) == 2 and (both["constant_error"] < both["median_error"]).all()
-    gains = forecast_skill.policy_gains(each[1]).set_index("choice")["gain"]
-    assert gains[["largest expected", "always bf16+graph", "best measured"]].tolist() == pytest.approx(
-        [3.22, 3.25, 3.31], abs=5e-3
-    )
 
 
 def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
@@ -398,7 +394,7 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
     row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised": True, "advised_by": "launch-bound",
                      "expected": 2.0, "gain": 1.8, "outcome": "hit", "expected_low": 1.5, "expected_high": 2.5}  # fmt: skip
     for place in range(2):
-        rows = [row | {"settings": f"{place}.{number}"} for number in range(2)]
+        rows = [row | {"settings": f"{place}.{number}", "words": f"batch={number}"} for number in range(2)]
         write_csv(pd.DataFrame(rows, columns=list(trial_table.COLUMNS)), tmp_path / f"{place}.csv")
     verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
     assert advice_scores.FILE.read_text() == text
@@ -409,7 +405,9 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
         "| held_out | launch-bound | 4 | 11% | 0% | 11% | 100% | 1.67 times | 100% | 100% | 4 | 100% | 0% | 0% |"
         in said
     )
-    assert said.count("| largest expected | 1.80 | 1 |") == said.count("| best measured | 1.80 | 1 |") == 4
+    assert said.count("| held_out | best plan | 1.80 | 1 | 0 | 0 | 0 |") == 4
+    assert said.count("| held_out | best that was tried | 1.80 | 1 | 0 | 0 | 0 |") == 4
+    assert said.count("| held_out | always graph=true precision=bf16 |  | 0 | 1 | 0 | 0 |") == 4
     assert (
         advice_scores.check_scores(yaml.safe_load(advice_scores.FILE.read_text())).held_out["launch-bound"].trials == 4
     )

@@ -229,34 +229,31 @@ def test_misses_are_named_farthest_off_first() -> None:
     assert advice_scoring.largest_misses(table)["model"].tolist() == ["e", "c", "a"]
 
 
-def verdict(**given: Any) -> dict[str, Any]:
-    return {**CELL, "level": "cell", "rank": 1, "verdict": "v", "settings": "precision=bf16", "gain": 1.5,
-            "gain_low": 1.2, "gain_high": 1.9, **given}  # fmt: skip
+def planned(**given: Any) -> dict[str, Any]:
+    return {**CELL, "rank": 1, "verdicts": "v", "settings": "precision=bf16", "gain": 1.5, "gain_low": 1.2,
+            "gain_high": 1.9, "advised": True, "not_possible": "", **given}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("more", "right"),
     [
         ([], (1.5, 1.2, 1.9, True)),
-        # Advice on the cell comes first, then the first of its rank.
-        ([{"level": "setting", "gain": 3.0}], (1.5, 1.2, 1.9, True)),
-        ([{"rank": 0, "gain": 3.0}], (3.0, 1.2, 1.9, True)),
-        # None of these is about settings of the cell, or gains anything.
-        ([{"rank": 0, "level": "kernel", "gain": 9.0}, {"rank": 0, "settings": np.nan}, {"rank": 0, "settings": ""},
-          {"rank": 0, "gain": 0.0}, {"rank": 0, "gain": np.nan}], (1.5, 1.2, 1.9, True)),
+        # The first of equal settings counts.
+        ([{"rank": 2, "gain": 3.0}], (1.5, 1.2, 1.9, True)),
+        ([{"rank": 0, "gain": 3.0, "advised": False}], (3.0, 1.2, 1.9, False)),
+        # None of these is expected to gain anything.
+        ([{"rank": 0, "gain": 0.0}, {"rank": 0, "gain": np.nan}], (1.5, 1.2, 1.9, True)),
     ],
 )  # fmt: skip
-def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
+def test_what_plans_expect(more: list[dict[str, Any]], right: tuple) -> None:
     config = configuration.normalise_config({"models": "lstm"})
-    table = pd.DataFrame([verdict(), *(verdict(**one) for one in more)])
+    table = pd.DataFrame([planned(), *(planned(**one) for one in more)])
     found = candidate_settings.expected_gains(table, config, {})
     assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
     own = found["lstm train"]["bf16"]
     assert (own["gain"], own["low"], own["high"], own["advised"]) == right
-    alone = candidate_settings.expected_gains(
-        table.iloc[:1].assign(level="setting", gain_low=0.0, gain_high=np.nan), config, {}
-    )
-    assert alone["lstm train"]["bf16"] == {"gain": 1.5, "low": None, "high": None, "verdict": "v", "advised": False}
+    alone = candidate_settings.expected_gains(table.iloc[:1].assign(gain_low=0.0, gain_high=np.nan), config, {})
+    assert (alone["lstm train"]["bf16"]["low"], alone["lstm train"]["bf16"]["high"]) == (None, None)
 
 
 def test_twice_the_batch_has_a_name_where_the_batch_is_known() -> None:

@@ -19,7 +19,11 @@ def test_the_page_answers_first(html: Path) -> None:
     places = [text.index(f'id="{name}"') for name in ("first", "trials", "cells", "details", "figures", "words")]
     assert places == sorted(places)
     first = text[places[0] : places[1]]
-    assert first.count("<li>") == 5 and "python -m models.run" in first and "per step, " in first
+    # What to do and what to type stands before the verdicts, which are the reasons.
+    assert first.count('class="saved"') == 5 and "snakemake compare" in first and "per step, " in first
+    assert first.index("<code>graph=true precision=bf16</code>") < first.index("candidate=graph+bf16")
+    assert first.index("candidate=graph+bf16") < first.index("Reasons: launch-bound")
+    assert "<code>compile=true</code>: the step waits for the GPU: .item() at train.py:84" in text
     assert "runs 2.90 × as fast with <code>graph=true</code>: measured" in text
     assert "1 of 43 cells is missing" in text[: places[0]]
 

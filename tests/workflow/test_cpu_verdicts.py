@@ -9,6 +9,7 @@ import pytest
 
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import read_json
+from profzoo.plans import plan, table_columns
 from profzoo.report import glossary
 from profzoo.tables import layers, schemas
 from profzoo.verdicts import cpu_verdicts, rules, verdicts
@@ -103,8 +104,14 @@ def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
         assert f'data-value="{row["verdict"]}"><a class="word" href="#{place}"' in html
     won = written[(written["level"] == "cell") & (written["gain"] > 1)]
     assert ("Optimise these" in html) == ("to win" in said) == bool(len(won))
+    plans = reading.read(project.root / "results/tables/plans.csv", table_columns.PLANS_TABLE)
+    best = plans[plans["rank"].eq(1) & plans["outlook"].isin(plan.ADVISABLE)].set_index("model")
     for row in won[won["rank"].eq(1)].head(3).to_dict("records"):
-        assert f"{row['model']} train: {row['verdict']}, up to" in " ".join(said.split())
+        model = row["model"]
+        # A cell begins with its best plan, and with the largest verdict only if it has none.
+        begins = f"{best.loc[model, 'settings']}, at most" if model in best.index else f"{row['verdict']}, up to"
+        assert f"{model} train: {begins}" in " ".join(said.split())
+        assert model not in best.index or best.loc[model, "command"] in said
 
 
 def test_every_cell_of_the_demo_s_kind_has_a_verdict(built: Project) -> None:

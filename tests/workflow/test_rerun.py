@@ -10,7 +10,7 @@ from tests.workflow.project import COLLECTING, Project, models, rules
 
 FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
-AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "write_report", *FIGURES}
+AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
 LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers"}
 
 
@@ -209,7 +209,10 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/formatting.py", {"tabulate_verdicts", "draw_ranges", "draw_layers", "write_report"}),
+        (
+            "profzoo/formatting.py",
+            {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
+        ),
         ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
         ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
     ],

@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 
-from profzoo.verdicts import table_columns
+from profzoo.plans import table_columns
 from tests.columns import undescribed
 from tests.workflow.project import Project, rules
 
@@ -36,13 +36,13 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
 
 def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> None:
     """Nothing is profiled: what is expected of bf16 stands in a table that was copied here."""
-    given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, verdicts: other/verdicts.csv}"
+    given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, plans: other/plans.csv}"
     missing = fresh.snakemake(*TRIALS, given, ok=False)
-    assert missing.returncode and "other/verdicts.csv" in missing.stdout + missing.stderr
-    advice = {"model": "lstm", "phase": "train", "level": "cell", "verdict": "memory-bound", "gain": 1.7, "gain_low": 1.5,
-              "gain_high": 1.9, "rank": 1, "settings": "precision=bf16"}  # fmt: skip
+    assert missing.returncode and "other/plans.csv" in missing.stdout + missing.stderr
+    advice = {"model": "lstm", "phase": "train", "rank": 1, "settings": "precision=bf16", "verdicts": "memory-bound",
+              "gain": 1.7, "gain_low": 1.5, "gain_high": 1.9, "advised": True}  # fmt: skip
     (fresh.root / "other").mkdir()
-    pd.DataFrame([advice], columns=table_columns.COLUMNS).to_csv(fresh.root / "other/verdicts.csv", index=False)
+    pd.DataFrame([advice], columns=table_columns.COLUMNS).to_csv(fresh.root / "other/plans.csv", index=False)
     assert rules(fresh.dry(*TRIALS, given)) == {"expect_gains", "try_settings", "tabulate_trials", "trials"}
     fresh.snakemake(*TRIALS, given)
     rows = {row["settings"]: row for row in csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv")))}

@@ -248,6 +248,28 @@ rule tabulate_verdicts:
         "../scripts/tabulate_verdicts.py"
 
 
+rule tabulate_plans:
+    """Rank the settings that are possible for every cell, alone and together, by what they are expected to gain."""
+    input:
+        code("workflow/scripts/tabulate_plans.py"),
+        **TABLES.plan_inputs(),
+        sidecars=TABLES.timing_sidecars(),
+        cells="<results>/tables/cells.csv",
+        steps="<results>/tables/steps.csv",
+        kernels="<results>/tables/kernels.csv",
+        verdicts="<results>/tables/verdicts.csv",
+    output:
+        csv=table("plans"),
+    log:
+        "<logs>/tables/plans.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_plans.py"
+
+
 rule tabulate_columns:
     """Write unit, meaning, tool and clock of every column of every table."""
     input:

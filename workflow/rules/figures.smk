@@ -42,6 +42,7 @@ rule write_report:
         **PAGES.kernel_inputs(),
         **PAGES.counter_inputs(),
         **PAGES.verdict_table(),
+        **PAGES.plan_table(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",

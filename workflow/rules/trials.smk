@@ -1,16 +1,16 @@
-# Needs: cells, and the advice of verdicts. Makes: gains of settings, measured in alternation with the unchanged cell.
+# Needs: cells, and their plans. Makes: gains of settings, measured in alternation with the unchanged cell.
 
 
 rule expect_gains:
-    """Compute the expected gain of each piece of advice, so that trials begin with the largest one."""
+    """Compute the expected gain of each plan, so that trials begin with the largest one."""
     input:
         code("workflow/scripts/expect_gains.py"),
-        verdicts=config["trials"]["verdicts"] or "<results>/tables/verdicts.csv",
+        plans=config["trials"]["plans"] or "<results>/tables/plans.csv",
     output:
         json="<results>/tables/trials.expected.json",
     log:
         "<logs>/tables/trials.expected.log",
-    # This job is in no group. Trials wait for it, and it waits for verdicts, which are in the group of the report.
+    # This job is in no group. Trials wait for it, and it waits for plans, which are in the group of the report.
     resources:
         **light(),
     params:

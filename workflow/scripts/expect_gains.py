@@ -1,4 +1,4 @@
-"""Says what the advice of verdicts is expected to gain."""
+"""Says what the plans of each cell are expected to gain."""
 
 from profzoo.io.scripts import begin_script
 from profzoo.trials import expected_gains
@@ -6,4 +6,4 @@ from profzoo.trials import expected_gains
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.params
-    expected_gains.main(job.input.verdicts, given.config, given.batches, job.output.json)
+    expected_gains.main(job.input.plans, given.config, given.batches, job.output.json)

@@ -1,0 +1,89 @@
+"""Make tables/plans.csv: for each cell, the settings that are possible, alone and together, the best first."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.plans.cell_plans import list_plans
+from profzoo.plans.infeasible_settings import find_infeasible
+from profzoo.plans.table_columns import COLUMNS
+from profzoo.range_names import IMPORTED
+from profzoo.tables import schemas
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tables.roofline import read_peaks
+from profzoo.tables.schemas import CELL
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts import table_columns
+from profzoo.verdicts.advice_scores import Scores
+from profzoo.verdicts.cpu_verdicts import CPU
+from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.rule_types import KnownSettings, Rules
+from profzoo.verdicts.verdicts import CellKey, judge_cell
+from profzoo.what_if import storage
+from profzoo.what_if.program import Program
+
+# Tables that plans are made of; that of the roofline is there only with counters.
+TABLES = ("cells", "steps", "kernels", "verdicts", "roofline")
+
+
+def tabulate_plans(
+    tables: Mapping[str, pd.DataFrame],
+    peaks: Mapping[str, float],
+    ran_with: Mapping[CellKey, KnownSettings],
+    given: Rules,
+    programs: Mapping[CellKey, Mapping[int, Program]],
+    infeasible_settings: Mapping[CellKey, Mapping[str, str]],
+    scored: Scores | None = None,
+) -> pd.DataFrame:
+    """Return the table of plans (COLUMNS).
+
+    Args:
+        tables: what there is of TABLES, by name.
+        peaks: measured rates by name, in flop/s. ran_with: settings of each cell. given: rules. programs: traced steps
+            of each cell, by process. scored: records of advice.
+        infeasible_settings: by cell, the reasons by setting word, besides those that follow from the cell's settings.
+    """
+    rows = []
+    for row in tables["cells"].to_dict("records"):
+        cell: CellKey = (row["model"], row["phase"])
+        # A report that was made elsewhere has no settings.
+        if cell[1] == IMPORTED:
+            continue
+        own = {name: schemas.rows_of_cell(table, *cell) for name, table in tables.items()}
+        settings, on_gpu = ran_with.get(cell, {}), len(own["steps"]) > 0
+        infeasible = find_infeasible(settings, _advisable_words(given, on_gpu))
+        infeasible |= infeasible_settings.get(cell, {})
+        judged = judge_cell(own["steps"], settings, given, peaks, programs.get(cell, {}), scored) if on_gpu else None
+        traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
+        words = row.get("arguments")
+        arguments = words if isinstance(words, str) and words else " ".join(cell)
+        for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments), 1):
+            rows.append({**dict(zip(CELL, cell, strict=True)), "rank": rank, **plan.columns()})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _advisable_words(given: Rules, on_gpu: bool) -> list[str]:
+    """Return the setting words that rules advise, on GPUs or on CPUs."""
+    advice = [one for rule in given["rules"] if (rule["of"] != CPU) == on_gpu for one in rule["advice"]]
+    return [word for one in advice for word in one.get("settings", "").split()]
+
+
+def main(
+    tables: Mapping[str, str], peaks: str | None, sidecars: Sequence[str], programs: Sequence[str], csv: str
+) -> None:
+    """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans."""
+    read = {
+        name: reading.read(path, table_columns.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
+        for name, path in tables.items()
+    }
+    known = {_cell_of_path(path): storage.read(path) for path in programs}
+    ran_with = {_cell_of_path(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    rates = read_peaks(peaks) if peaks else {}
+    write_csv(tabulate_plans(read, rates, ran_with, verdict_rules.load_rules(), known, {}), csv)
+
+
+def _cell_of_path(path: str) -> CellKey:
+    cell = cell_of(path)
+    return cell["model"], cell["phase"]
