@@ -25,15 +25,15 @@ class LocksSettings(TypedDict):
 class TrialsSettings(TypedDict):
     """Which settings `snakemake trials` tries on each cell besides the advice of verdicts, and for how long."""
 
-    # The most time that the trials of one cell may take, such as `120s` or `10m`; settings with the largest
-    # expected gain come first.
+    # The most time that the trials of one cell may take, such as `120s` or `10m`, and other processes that are
+    # repeated until they decide; settings with the largest expected gain come first.
     budget: str | float
     # The largest number of settings to try on a cell, those with the largest expected gain; `null` tries all.
     max_settings: int | None
     # Variants to try, also joined (`graph+bf16`), and `double_batch`, which doubles the batch.
     panel: list[str]
     # Processes for each setting that proves at least as fast as the cell as it is.
-    repeats: int
+    repeats: int | None
     # The table of verdicts whose advice is tried, such as `other/tables/verdicts.csv` from a machine on which the
     # cells were profiled before.
     verdicts: str | None
@@ -101,6 +101,9 @@ class Config(TypedDict):
     fail_on: Literal["slower", None]
     # Settings of figures.
     figures: FiguresSettings
+    # Whether several processes that time a cell are forked from one that has imported PyTorch and built the
+    # network, which saves their start-up; `false` starts each by itself.
+    fork: bool
     # Name under which the measured peaks of the GPU are stored (`peaks/{gpu}.csv`); choose one name for each kind
     # of GPU.
     gpu: str
@@ -139,7 +142,7 @@ class Config(TypedDict):
     reference: str
     # Processes that time each cell without a profiler, one after the other; several show how times vary between
     # processes.
-    repeats: int | None
+    repeats: int | str | None
     # A name for the results of one state of your own code, such as `before`; they are stored in `runs/{name}/`.
     run: str | None
     # NVML's counters, sampled during an unprofiled run.
