@@ -158,7 +158,8 @@ class Sidecar(ProcessFacts, total=False):
     failed: Mapping[str, str]
     chosen: str
     ended: str
-    # For rounds that are repeated until they decide: seconds of the last round. Such rounds have `ended`, too.
+    # For rounds that are repeated until they decide, seconds of the last round; such rounds have `ended`, too. For
+    # trials, seconds of a process of the unchanged cell and one with settings.
     round_s: float
     # For NVML's samples: the kind of power value ("mean" or "instant"), and a reason if they do not describe the cell.
     power_is: str

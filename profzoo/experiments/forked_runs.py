@@ -19,7 +19,7 @@ from typing import BinaryIO, Protocol
 from profzoo.experiments import fork_server
 
 # Words of a command that can be forked: Python, -m, a module, and the cell's model.
-PYTHON_M = 4
+FORKABLE_WORDS = 4
 
 
 class Started(Protocol):
@@ -165,9 +165,9 @@ class ProcessStarter:
         return subprocess.Popen(words, env={**os.environ, **variables}, stdout=to, stderr=to, pass_fds=inherited)
 
     def _server(self, words: Sequence[str]) -> Server | None:
-        if not self._fork or len(words) < PYTHON_M or words[1] != "-m":
+        if not self._fork or len(words) < FORKABLE_WORDS or words[1] != "-m":
             return None
-        key = (*words[: PYTHON_M - 1], words[PYTHON_M - 1].partition("@")[0])
+        key = (*words[: FORKABLE_WORDS - 1], words[FORKABLE_WORDS - 1].partition("@")[0])
         if key not in self._servers:
             self._servers[key] = Server(words)
             if why := self._servers[key].why:

@@ -210,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
-    options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
+    told = {"failed": runner.failed, "tried": order, "round_s": round(2 * runner.expected_s(BASE), 3)}
+    options.facts.write_text(json.dumps(found | outcome | told) + "\n")
     return 0
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import TOGETHER, change_words
+from profzoo.formatting import duration
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -145,7 +146,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         if len(pairs) < 2:
             ratio = None
         elif facts["trials"].get("repeats", 0) is None:
-            ratio, said = _decide(before, after, margin)
+            ratio, said = _decide(before, after, margin, facts.get("round_s", np.nan))
         else:
             ratio = speedup.estimate_ratio(before, after, places, margin=margin)
             said = {"ratio": ratio}
@@ -171,11 +172,17 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
 
 
 def _decide(
-    before: Sequence[float], after: Sequence[float], margin: float
+    before: Sequence[float], after: Sequence[float], margin: float, round_s: float
 ) -> tuple[speedup.Ratio | None, dict[str, str]]:
-    """Return the ratio of rounds that were repeated until they decide, with the outcome, and what a decision lacks."""
+    """Return the ratio of rounds that were repeated until they decide, with the outcome, and what a decision lacks.
+
+    round_s: seconds of a process with the settings and one of the unchanged cell.
+    """
     decision = sequential.decide(np.log(np.array(after) / np.array(before)).tolist(), margin)
-    lacks = f"about {decision.missing} more rounds would decide: raise trials.budget" if decision.missing else ""
+    lacks = ""
+    if decision.missing:
+        time = f" ({duration(decision.missing * round_s * 1e9)})" if round_s > 0 else ""
+        lacks = f"about {decision.missing} more rounds{time} would decide: raise trials.budget"
     return decision.found, {"verdict": decision.outcome, "why": lacks}
 
 

@@ -17,9 +17,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from profzoo.collect import job_environment
 from profzoo.compare.sides import interleave
@@ -31,9 +34,8 @@ from profzoo.import_graph import PROJECT
 from profzoo.statistics import process_repeats, sequential, speedup
 from tests.benchmarks import slowed, small_vit
 
-# Tools of a run in seconds since it began.
-Clock = Callable[[], float]
 MARGIN = 0.02
+PROGRAM = ["python", "-m", "models.run"]
 # The settings to be decided; of a CPU, those that it has.
 SETTINGS = {"tf32": ["precision=tf32"], "bf16": ["precision=bf16"], "channels_last": ["channels_last=true"],
             "fused": ["optimizer=fused"], "graph": ["graph=true"], "cudnn_benchmark": ["cudnn_benchmark=true"]}  # fmt: skip
@@ -65,9 +67,6 @@ def run_command(starter: ProcessStarter, words: Sequence[str], path: Path) -> tu
     if code:
         raise SystemExit(f"exit code {code}: {path.with_suffix('.txt').read_text()}")
     return time.monotonic() - began, json.loads(path.with_suffix(".json").read_text())
-
-
-PROGRAM = ["python", "-m", "models.run"]
 
 
 def show_start(words: Sequence[str], processes: int, folder: Path) -> None:
@@ -154,7 +153,7 @@ def show_slowdown(words: Sequence[str], budget_s: float, fork: bool) -> None:
         rows = interleaved_rows(steps)
     medians = {side: [statistics.median(process_repeats.drop_warmup(times)) for own, times in zip(processes, rows, strict=True)
                       if own["side"] == side] for side in sides}  # fmt: skip
-    between = [speedup.np.log(slow / plain) for plain, slow in zip(medians["plain"], medians["slow"], strict=True)]
+    between = [float(np.log(slow / plain)) for plain, slow in zip(medians["plain"], medians["slow"], strict=True)]
     print(f"planted {planted:.2%}; {took:.1f} s, {len(processes)} processes, forked: {bool(processes[0].get('forked'))}, "
           f"ended: {said.get('ended', 'fixed')}, CPU s {cpu_seconds():.1f}")  # fmt: skip
     if fork:
@@ -168,7 +167,7 @@ def show_slowdown(words: Sequence[str], budget_s: float, fork: bool) -> None:
 
 def interleaved_rows(steps: Path) -> list:
     """Times of the steps of each process in ns, by the GPU's clock if it was used."""
-    table = process_repeats.pd.read_csv(steps)
+    table = pd.read_csv(steps)
     clock = table["gpu_ns"] if table["gpu_ns"].notna().any() else table["wall_ns"]
     return [times.to_numpy(dtype=float) for _, times in clock.groupby(table["process"])]
 

@@ -152,7 +152,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
 def test_trials_until_decided_are_judged_one_by_one(tmp_path: Path) -> None:
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
     trials = {"candidates": known, "refused": {}, "repeats": None}
-    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "slow": 12.5, "graph": 9.9}, trials=trials)
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "slow": 12.5, "graph": 9.9}, trials=trials, round_s=4.0)
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
     table = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")
     steps = reading.read(path, trial_table.REPEATED)
@@ -163,7 +163,8 @@ def test_trials_until_decided_are_judged_one_by_one(tmp_path: Path) -> None:
         said, row = sequential.decide(between, 0.02), table.loc[side]
         assert said.found and row["verdict"] == said.outcome
         assert row["gain_low"] == pytest.approx(1 / said.found.high)
-        lacks = f"about {said.missing} more rounds would decide: raise trials.budget" if said.missing else ""
+        lacks = f"about {said.missing} more rounds ({said.missing * 4} s) would decide: raise trials.budget"
+        lacks = lacks if said.missing else ""
         assert row["why"] == lacks
     assert table.loc["bf16", "verdict"] == "faster" and table.loc["slow", "verdict"] == "slower"
     assert table.loc["graph", "verdict"] == "undecided" and table.loc["graph", "why"].endswith("raise trials.budget")
