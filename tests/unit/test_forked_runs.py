@@ -14,7 +14,7 @@ import pytest
 
 from profzoo.experiments import fork_server, interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.machine import process_tree, time_slicing
+from profzoo.machine import process_tree, processes, supervisor, time_slicing
 from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
@@ -138,6 +138,18 @@ def test_a_parent_that_is_killed_leaves_no_process(program: str, tmp_path: Path)
     while (process_tree.is_alive(own) or process_tree.is_alive(server)) and time.monotonic() < until:
         time.sleep(0.01)
     assert not process_tree.is_alive(own) and not process_tree.is_alive(server)
+
+
+def test_a_job_at_its_time_limit_leaves_no_process(program: str, tmp_path: Path) -> None:
+    where = tmp_path / "pid"
+    rounds = [["", command(program, "end=sleeps", f"where={where}")]]
+    files = ["--steps", str(tmp_path / "steps.csv"), "--facts", str(tmp_path / "facts.json")]
+    words = [sys.executable, "-m", interleaved_runs.__name__, "--fork", "--rounds", json.dumps(rounds), *files]
+    limits = processes.ProcessLimits(seconds=4.0, over="it took too long")
+    with (tmp_path / "log").open("w+b") as log:
+        assert processes.run_command(words, log, os.environ, limits) == supervisor.LATE
+    assert "it took too long" in (tmp_path / "log").read_text()
+    assert not any(process_tree.is_alive(int(word)) for word in where.read_text().split()[:2])
 
 
 def test_a_server_that_is_killed_ends_its_processes(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
