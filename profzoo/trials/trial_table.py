@@ -183,6 +183,8 @@ def _decide(
     if decision.missing:
         time = f" ({duration(decision.missing * round_s * 1e9)})" if round_s > 0 else ""
         lacks = f"about {decision.missing} more rounds{time} would decide: raise trials.budget"
+    elif decision.outcome == speedup.UNDECIDED and decision.rounds >= sequential.FORECAST_FROM:
+        lacks = f"{sequential.LOOKS[-1]} rounds would not decide: stop other programs, or time more steps"
     return decision.found, {"verdict": decision.outcome, "why": lacks}
 
 

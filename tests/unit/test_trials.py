@@ -170,6 +170,15 @@ def test_trials_until_decided_are_judged_one_by_one(tmp_path: Path) -> None:
     assert table.loc["graph", "verdict"] == "undecided" and table.loc["graph", "why"].endswith("raise trials.budget")
 
 
+def test_what_no_number_of_rounds_decides_is_said() -> None:
+    before, after = [1.0] * 4, [1.4, 0.7, 1.4, 0.7]
+    _, said = trial_table._decide(before, after, 0.02, 4.0)
+    assert said == {
+        "verdict": "undecided",
+        "why": "128 rounds would not decide: stop other programs, or time more steps",
+    }
+
+
 def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
