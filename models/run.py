@@ -2,7 +2,9 @@
 
 import sys
 
-from profzoo.run import main
+from profzoo.run import main, prepare
+
+__all__ = ["main", "prepare"]
 
 if __name__ == "__main__":
     sys.exit(main())

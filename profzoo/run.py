@@ -57,6 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def prepare(arguments: Sequence[str]) -> None:
+    """Do what processes of a model's cell do before they need a device, so that forks of this process need not.
+
+    It imports all that the cell needs, and builds the network that the command line asks for.
+    """
+    options = _parser().parse_intermixed_args(arguments)
+    cell = resolve_words(options.model, options.phase, schema.BASELINE, options.settings)
+    from profzoo.harness import built_networks, measure
+
+    measure.import_lazy_parts(cell)
+    built_networks.keep_network(cell, options.load)
+
+
 def _measure(cell: CellSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Run a model's cell in this process, or a script's command; returns the facts of the run."""
     if "command" in cell:

@@ -23,7 +23,8 @@ class LocksSettings(TypedDict):
 class TrialsSettings(TypedDict):
     """Which settings `snakemake trials` tries on each cell besides its plans, and for how long."""
 
-    # The longest time that the trials of one cell may take, such as `120s` or `10m`.
+    # The longest time that the trials of one cell may take, such as `120s` or `10m`; also that of other processes
+    # that are repeated until they decide.
     budget: str | float
     # The largest number of settings to try on a cell.
     max_settings: int | None
@@ -33,7 +34,7 @@ class TrialsSettings(TypedDict):
     # were profiled before.
     plans: str | None
     # Number of processes for each setting that proves at least as fast as the unchanged cell.
-    repeats: int
+    repeats: int | None
 
 
 class ShareSettings(TypedDict):
@@ -97,6 +98,9 @@ class Config(TypedDict):
     fail_on: Literal["slower", None]
     # Settings of figures.
     figures: FiguresSettings
+    # Whether several processes that time a cell are forked from one process that has imported PyTorch and built the
+    # network.
+    fork: bool
     # Name under which the measured peaks of the GPU are stored (`peaks/{gpu}.csv`); choose one name for each kind
     # of GPU.
     gpu: str
@@ -132,7 +136,7 @@ class Config(TypedDict):
     # The reference side of `compare`, with which candidates are compared.
     reference: str
     # Number of processes that time each cell without a profiler, one after the other.
-    repeats: int | None
+    repeats: int | str | None
     # A name for the results of one state of your own code, such as `before`.
     run: str | None
     # NVML's counters, sampled during an unprofiled run.

@@ -16,7 +16,8 @@ class Trials(TypedDict):
     # Path of the file with the expected gain of each candidate; empty for none.
     expected: str
     budget_s: float
-    repeats: int
+    # Processes of each setting; None repeats rounds until they decide.
+    repeats: int | None
     most: int
 
 
@@ -36,6 +37,10 @@ class Job(TypedDict):
     sides: NotRequired[Mapping[str, CellSettings]]
     order: NotRequired[Sequence[str]]
     order_seed: NotRequired[str]
+    # For processes whose rounds are repeated until they decide: the largest number of rounds.
+    most_rounds: NotRequired[int]
+    # False if each of several processes starts by itself, instead of as a fork of one that has imported what it needs.
+    fork: NotRequired[bool]
     # Paths of the weights that each side starts with.
     weights: NotRequired[Mapping[str, str]]
     trials: NotRequired[Trials]
@@ -70,6 +75,8 @@ class ProcessFacts(TypedDict, total=False):
     # For processes that ran in turn: the side or setting, and the number of the round.
     side: str
     round: int
+    # Whether the process was forked from one that had imported what it needs and built the network.
+    forked: bool
 
 
 class ScriptArithmetic(TypedDict):
@@ -153,6 +160,9 @@ class Sidecar(ProcessFacts, total=False):
     failed: Mapping[str, str]
     chosen: str
     ended: str
+    # For rounds that are repeated until they decide, seconds of the last round; such rounds have `ended`, too. For
+    # trials, seconds of a process of the unchanged cell and one with settings.
+    round_s: float
     # For NVML's samples: the kind of power value ("mean" or "instant"), and a reason if they do not describe the cell.
     power_is: str
     gaps: Sequence[str]

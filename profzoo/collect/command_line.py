@@ -10,6 +10,7 @@ from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Job, Trials
 from profzoo.cell.process_count import process_count
+from profzoo.machine import job_limits
 
 Made = Mapping[str, Path]
 # Name of the job that runs ncu around a few kernels to measure the cost of a launch; no tool has this name.
@@ -70,6 +71,7 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
         program += parallel_words(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
+        program += [*fork_words(job), *stop_words(job)]
         # The first process may run any side.
         program += (
             ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
@@ -80,7 +82,7 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
             [], profiler, [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
         )
     if "trials" in job:
-        program = trial_words(job["trials"], cell, load)
+        program = [*trial_words(job["trials"], cell, load), *fork_words(job)]
         return Command(
             [], [], [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
         )
@@ -114,7 +116,8 @@ def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[st
     """Words that run trials of settings on a cell.
 
     given: `candidates`, setting words by name, and their `order`; `expected`, the path of a file of expected gains, or
-    empty; `repeats`, processes per setting; `budget_s`, seconds; `most`, largest number of settings to try, or None.
+    empty; `repeats`, processes per setting, or None; `budget_s`, seconds; `most`, largest number of settings to try,
+    or None.
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
@@ -125,7 +128,8 @@ def trial_words(given: Trials, cell: CellSettings, load: Path | None) -> list[st
     }
     words = ["python", "-m", "profzoo.experiments.trial_runner", "--cell", json.dumps(described)]
     expected = ["--expected", given["expected"]] if given["expected"] else []
-    limits = ["--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
+    limits = ["--repeats", str(given["repeats"])] if given["repeats"] else []
+    limits += ["--budget", str(given["budget_s"]), "--margin", str(job_limits.read_limits().margin)]
     limits += ["--most", str(given["most"])] if given["most"] else []
     return [*words, *expected, *limits, *parallel_words([cell])]
 
@@ -139,6 +143,23 @@ def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> l
         return []
     own = ["--by-shifts", str(len(cells))] if compared and len(cells) <= AT_ONCE else []
     return ["--at-once", str(AT_ONCE), *own]
+
+
+def fork_words(job: Job) -> list[str]:
+    """Words that let processes of a job be forks of one; empty if torchrun starts them, they run scripts, or for a job
+    whose processes are each to start by themselves."""
+    cells = [job["cell"], *job.get("sides", {}).values()]
+    alone = any(torchrun_words(cell) or "command" in cell for cell in cells)
+    return ["--fork"] if job.get("fork", True) and not alone else []
+
+
+def stop_words(job: Job) -> list[str]:
+    """Words by which rounds of processes end once they have decided; empty for a job with a fixed number of rounds."""
+    if not (most := job.get("most_rounds")):
+        return []
+    limits = job_limits.read_limits()
+    rule = {"margin": limits.margin, "comparisons": limits.comparisons, "budget_s": limits.budget_s}
+    return ["--most", str(most), "--until", json.dumps(rule)]
 
 
 def torchrun_words(cell: CellSettings) -> list[str]:

@@ -91,14 +91,19 @@ def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 def _format_cell(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
     times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
-    speedup, interval = ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])
+    gain, interval = ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])
     energy = ""
     if pd.notna(row["energy_ratio"]):
         used = " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
         energy = f", energy per sample x {used}"
+    missing = ""
+    if row["verdict"] == speedup.UNDECIDED and row["missing_rounds"] > 0:
+        missing = (
+            f" (about {row['missing_rounds']:.0f} more rounds of both, {duration(row['missing_ns'])}, would decide)"
+        )
     unsteady = f"; unsteady: {row['unsteady']}" if row["unsteady"] else ""
     interval = interval or "(one process, so no interval)"
-    return f"  {name}  {times}  {row['verdict']}, {speedup} times as fast {interval}{energy}{unsteady}"
+    return f"  {name}  {times}  {row['verdict']}, {gain} times as fast {interval}{missing}{energy}{unsteady}"
 
 
 def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:

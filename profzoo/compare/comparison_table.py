@@ -17,7 +17,7 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
-from profzoo.statistics import process_repeats, speedup
+from profzoo.statistics import process_repeats, sequential, speedup
 from profzoo.tables import baseline_steps
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
@@ -33,6 +33,8 @@ COLUMNS = {
     "verdict": column_types.TEXT,
     **dict.fromkeys(["p_different", "p_equivalent"], NUMBER),
     **dict.fromkeys(["processes", "steps"], column_types.COUNT),
+    # What a decision lacks, where rounds were repeated until they decide.
+    **dict.fromkeys(["missing_rounds", "missing_ns"], NUMBER),
     "between_share": NUMBER,
     "alternating": column_types.FLAG,
     # What a time refers to: a step, or a data sample if steps of the sides have different numbers of samples.
@@ -54,7 +56,7 @@ COMPARISON_TABLE = reading.Table(
 )
 STEP, SAMPLE = "step", "sample"
 # Keys that the sidecar of processes that ran in turn has for all of them.
-SHARED_FACTS = ("host", "commit", "driver", "started")
+SHARED_FACTS = ("host", "commit", "driver", "started", "most_rounds", "round_s")
 # Keys of the sidecar of processes that ran in turn.
 ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
@@ -154,7 +156,12 @@ def _compare_sides(
     fewest = min(one.processes, other.processes)
     places = (baseline.places, candidate.places) if turn else None
     paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
-    found = speedup.estimate_ratio(medians[0], medians[1], places, confidence, margin, paired) if fewest > 1 else None
+    found, missing = None, None
+    if fewest > 1 and turn and "most_rounds" in baseline.facts:
+        decision = sequential.decide(np.log(np.divide(medians[1], medians[0])).tolist(), margin, 1 - confidence)
+        found, missing = decision.found, decision.missing
+    elif fewest > 1:
+        found = speedup.estimate_ratio(medians[0], medians[1], places, confidence, margin, paired)
     middle = found.ratio if found else other.median_ns / one.median_ns
     said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
     return {
@@ -166,6 +173,8 @@ def _compare_sides(
         "p_different": found.p_different if found else np.nan,
         "p_equivalent": found.p_equivalent if found else np.nan,
         "processes": fewest,
+        "missing_rounds": np.nan if missing is None else missing,
+        "missing_ns": np.nan if missing is None else missing * baseline.facts.get("round_s", np.nan) * 1e9,
         "steps": one.steps + other.steps,
         "between_share": max(one.between_share, other.between_share) if fewest > 1 else np.nan,
         "alternating": turn,

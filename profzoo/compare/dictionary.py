@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo.io.columns import COUNT, FRACTION, GPU, NINETEEN_OF_TWENTY, RATIO, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, NINETEEN_OF_TWENTY, RATIO, Column
 
 _SIDES: Mapping[str, Column] = {
     "model": Column("Model, without its variant."),
@@ -27,6 +27,12 @@ COMPARED: Mapping[str, Column] = {
         "p-value of a ratio as near to 1, if the difference is as large as `margin` (two one-sided tests).", FRACTION
     ),
     "processes": Column("Processes per side; of unlike numbers the smaller one.", COUNT),
+    "missing_rounds": Column(
+        "Estimate of further rounds of processes that a decision takes, where rounds go on until they decide; 0 if "
+        "decided, empty if unknown or more than 126.",
+        COUNT,
+    ),
+    "missing_ns": Column("Estimate of the time that these rounds take.", "ns", "time", CPU),
     "steps": Column("Settled steps of both sides together.", COUNT, "time"),
     "alternating": Column("Whether processes of the sides ran in alternation."),
     "per": Column("What times are of: a `step`, or a `sample` of the data."),

@@ -20,8 +20,8 @@ PLAIN = "plain"
 RUNS = "runs"
 # Between the names of sides in names of files.
 SIDE_SEPARATOR = "-vs-"
-# Default number of processes per side; fewer cannot distinguish a difference of 3 % from chance.
-REPEATS = 5
+# Rounds that are repeated until they decide are given twice, there and back, and run so often at most.
+GIVEN, MOST_ROUNDS = 2, 20
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,17 @@ import argparse
 import csv
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from profzoo.experiments import decided_rounds, forked_runs
+from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.machine import gpu_turns, job_child, time_slicing
 
 if TYPE_CHECKING:
@@ -40,14 +41,18 @@ class WaitingProcess:
     going: the process works in shifts and has not ended.
     """
 
-    process: subprocess.Popen[bytes]
+    process: forked_runs.Started
     gate: gpu_turns.TurnGate
     foreman: time_slicing.ShiftGiver
     going: bool = False
 
 
 def run_in_turn(
-    commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = (), by_shifts: int = 0
+    commands: Sequence[Sequence[str]],
+    at_once: int,
+    printed: Sequence[Path] = (),
+    by_shifts: int = 0,
+    starter: ProcessStarter | None = None,
 ) -> Generator[int]:
     """Run commands one after the other; yield the exit code of each when it ends.
 
@@ -58,7 +63,9 @@ def run_in_turn(
         at_once: number of processes that start at the same time.
         printed: file for the output of each process; empty for the output of this process.
         by_shifts: number of processes of a round, which work in shifts and start together; 0 for no shifts.
+        starter: starts the processes; None starts each by itself.
     """
+    starter = starter or ProcessStarter(fork=False)
     a_round = by_shifts or 1
     at_once = max(min(at_once, len(os.sched_getaffinity(0))) // a_round, 1) * a_round
     for first in range(0, len(commands), at_once):
@@ -66,7 +73,7 @@ def run_in_turn(
             begun = []
             for number in range(first, min(first + at_once, len(commands))):
                 to = stack.enter_context(printed[number].open("wb")) if printed else None
-                begun.append(stack.enter_context(_begun(commands[number], at_once > 1, bool(by_shifts), to)))
+                begun.append(stack.enter_context(_begun(commands[number], starter, at_once > 1, bool(by_shifts), to)))
             for one in begun:
                 while not one.gate.wanted() and one.process.poll() is None:
                     time.sleep(gpu_turns.PAUSE_S)
@@ -98,20 +105,22 @@ def _work(begun: Sequence[WaitingProcess]) -> None:
 
 
 @contextmanager
-def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[WaitingProcess]:
+def _begun(
+    words: Sequence[str], starter: ProcessStarter, waiting: bool, by_shifts: bool, to: BinaryIO | None
+) -> Iterator[WaitingProcess]:
     """Yield a started process; waiting: it waits for its turn; by_shifts: it works in shifts; to: where it prints."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(gpu_turns.TurnGate(Path(folder))) as gate,
         closing(time_slicing.ShiftGiver()) as foreman,
     ):
-        seen = {**os.environ, **(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
-        inherited = foreman.descriptors if by_shifts else []
-        with subprocess.Popen(words, env=seen, stdout=to, stderr=to, pass_fds=inherited) as process:
-            try:
-                yield WaitingProcess(process, gate, foreman)
-            finally:
-                process.kill()
+        variables = {**(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
+        process = starter.start(words, variables, to, time_slicing.SHIFT if by_shifts else "")
+        try:
+            yield WaitingProcess(process, gate, foreman)
+        finally:
+            process.kill()
+            process.wait()
 
 
 def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
@@ -167,9 +176,8 @@ def _comparable(facts: "Sidecar") -> dict[str, object]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code, that of the first process that fails."""
-    job_child.enter_job()
+def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Return what this module knows of the command line, and the rest, which is for each process."""
     parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.interleaved_runs", description=__doc__)
     parser.add_argument(
         "--rounds", type=json.loads, required=True, help="JSON: pairs of a side and its command's words"
@@ -180,31 +188,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     parser.add_argument("--baseline", help="side whose first process the facts of all are of, not the first of all")
     parser.add_argument("--by-shifts", type=int, default=0, help="processes of a round, if these may work by shifts")
-    # What it does not know itself is for each process.
-    options, more = parser.parse_known_args(arguments)
-    sides = [side for side, _ in options.rounds]
-    with tempfile.TemporaryDirectory() as folder:
-        steps = [(side, Path(folder) / f"{number}.csv") for number, side in enumerate(sides)]
+    parser.add_argument("--fork", action="store_true", help="fork processes from one that has imported what they need")
+    parser.add_argument("--most", type=int, default=0, help="repeat the rounds until they decide, at most so many")
+    parser.add_argument("--until", type=json.loads, help="with --most: JSON of a StopRule")
+    return parser.parse_known_args(arguments)
+
+
+@dataclass
+class Interleaved:
+    """Processes that run in turn, and what they leave; facts and steps: of those that have ended, in order."""
+
+    options: argparse.Namespace
+    more: Sequence[str]
+    folder: Path
+    starter: ProcessStarter
+    steps: list[tuple[str, Path]] = field(default_factory=list)
+    facts: "list[Sidecar]" = field(default_factory=list)
+
+    def run(self, given: Sequence[tuple[str, Sequence[str]]], expected: int) -> int:
+        """Run these sides' commands; returns the exit code. expected: number of processes in all, to be told."""
+        first = len(self.steps)
+        steps = [(side, self.folder / f"{number}.csv") for number, (side, _) in enumerate(given, first)]
         commands = [
-            [*words, *more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
-            for (_, words), (_, own) in zip(options.rounds, steps, strict=True)
+            [*words, *self.more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
+            for (_, words), (_, own) in zip(given, steps, strict=True)
         ]
-        if options.memory:
-            commands[0] += ["--memory", str(options.memory)]
-        with closing(run_in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
-            for number, code in enumerate(codes):
+        if self.options.memory and not first:
+            commands[0] += ["--memory", str(self.options.memory)]
+        forked = [{"forked": True} if self.starter.prepare(words) else {} for words in commands]
+        shifts = self.options.by_shifts
+        with closing(run_in_turn(commands, self.options.at_once, (), shifts, self.starter)) as codes:
+            for number, code in enumerate(codes, first + 1):
                 if code:
-                    whose = sides[number] or "the cell"
-                    print(f"process {number + 1} of {len(sides)}, of {whose}, failed", file=sys.stderr)
+                    whose = given[number - first - 1][0] or "the cell"
+                    print(f"process {number} of {expected}, of {whose}, failed", file=sys.stderr)
                     return code if code > 0 else SIGNALLED - code
-        facts = [json.loads(own.with_suffix(".json").read_text()) for _, own in steps]
+        self.steps += steps
+        self.facts += [
+            json.loads(own.with_suffix(".json").read_text()) | how for (_, own), how in zip(steps, forked, strict=True)
+        ]
+        return 0
+
+    def run_until_decided(self) -> tuple[int, decided_rounds.Rounds]:
+        """Run rounds until they decide or further ones are not worth their time; returns the exit code, and the rounds.
+
+        The given rounds are repeated in their order.
+        """
+        given, width = self.options.rounds, len({side for side, _ in self.options.rounds})
+        rounds = decided_rounds.Rounds(self.options.until, self.options.baseline or given[0][0])
+        for number in range(self.options.most):
+            began, first = time.monotonic(), number * width % len(given)
+            if code := self.run(given[first : first + width], self.options.most * width):
+                return code, rounds
+            batches = [own.get("batch") for own in self.facts[-width:]]
+            names, paths = zip(*self.steps[-width:], strict=True)
+            rounds.add(decided_rounds.read_round(names, paths, batches), time.monotonic() - began)
+            if rounds.why_end():
+                break
+        return 0, rounds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code, that of the first process that fails."""
+    job_child.enter_job()
+    options, more = _options(arguments)
+    with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
+        runs, ended = Interleaved(options, more, Path(folder), starter), {}
+        if options.most:
+            code, rounds = runs.run_until_decided()
+            ended = {"ended": rounds.why_end() or decided_rounds.MOST, "round_s": round(rounds.round_s, 3)}
+        else:
+            code = runs.run(options.rounds, len(options.rounds))
+        if code:
+            return code
+        sides, facts = [side for side, _ in runs.steps], runs.facts
         if why := find_difference(sides, facts):
             print(f"profzoo: {why}", file=sys.stderr)
             return 2
-        if options.by_shifts:
-            facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
-        found = summarize_processes(sides, facts, join_steps(steps, options.steps), options.baseline)
-    options.facts.write_text(json.dumps(found) + "\n")
+        if width := options.by_shifts or (len(set(sides)) if options.most else 0):
+            facts = [{**own, "round": number // width} for number, own in enumerate(facts)]
+        found = summarize_processes(sides, facts, join_steps(runs.steps, options.steps), options.baseline)
+    options.facts.write_text(json.dumps(found | ended) + "\n")
     return 0
 
 

@@ -2,9 +2,10 @@
 
 Run as `python -m profzoo.experiments.trial_runner`.
 
-Each trial is a process that times the cell with some settings changed. Trials run in rounds, which trial_search.py
-plans. Several processes of a round start at the same time and wait for their turns. If the budget does not suffice for
-a full round, the round runs only the unchanged cell and the fastest settings so far.
+Each trial is a process that times the cell with some settings changed. Trials run in rounds, which decided_search.py
+plans, or trial_search.py for a fixed number of processes per setting. Several processes of a round start at the same
+time and wait for their turns. If the budget does not suffice for a full round, the round runs only the unchanged cell
+and the fastest settings so far.
 """
 
 import argparse
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from profzoo.experiments import interleaved_runs
+from profzoo.experiments.decided_search import DecidedSearch
+from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.experiments.trial_order import add_plans, order_settings
-from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds, time_ratio
+from profzoo.experiments.trial_search import BASE, WORTH, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
 
 if TYPE_CHECKING:
@@ -58,9 +61,10 @@ class TriedCell(TypedDict):
 class TrialRunner:
     """Runs rounds of trials and stores their results."""
 
-    def __init__(self, given: TriedCell, folder: Path, at_once: int = 1) -> None:
-        """Begin without a round; at_once: processes that may start side by side."""
+    def __init__(self, given: TriedCell, folder: Path, at_once: int = 1, starter: ProcessStarter | None = None) -> None:
+        """Begin without a round; at_once: processes that may start side by side; without starter, each by itself."""
         self._given, self._folder, self._at_once = given, folder, at_once
+        self._starter = starter or ProcessStarter(fork=False)
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
         self.facts: list[Sidecar] = []
@@ -68,6 +72,7 @@ class TrialRunner:
         self.done: list[Took] = []
         # Seconds of a process, by its settings.
         self.seconds: dict[Names, float] = {}
+        self._forked = False
 
     def run(self, order: Sequence[Names], until: float) -> Took:
         """Run one process of each; return the time of a data sample in ns, None if it failed (see `failed`).
@@ -75,12 +80,15 @@ class TrialRunner:
         Processes after a failure of the unchanged cell are missing. Processes that would end after `until` (monotonic
         clock, s) are missing too: in the first round the last ones, later the slowest ones.
         """
-        began, took = time.monotonic(), dict[Names, float | None]()
+        took = dict[Names, float | None]()
         number, order = len(self.done), self.within(order, until) if self.done else order
         paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
         printed = [path.with_suffix(".txt") for path in paths]
         commands = [self._command(*one) for one in zip(order, paths, strict=True)]
-        with closing(interleaved_runs.run_in_turn(commands, self._at_once, printed)) as codes:
+        # The time of the first process must not contain that of imports which all have in common.
+        self._forked = bool(commands) and self._starter.prepare(self._command(BASE, paths[0]))
+        began, in_turn = time.monotonic(), interleaved_runs.run_in_turn
+        with closing(in_turn(commands, self._at_once, printed, starter=self._starter)) as codes:
             for names, path, said in zip(order, paths, printed, strict=True):
                 if took and not self.done and time.monotonic() + self.expected_s(names) > until:
                     break
@@ -121,7 +129,7 @@ class TrialRunner:
         facts = json.loads(path.with_suffix(".json").read_text())
         self.sides.append(side)
         self.steps.append((side, path))
-        self.facts.append({**facts, "round": number})
+        self.facts.append({**facts, "round": number, **({"forked": True} if self._forked else {})})
         return float(facts["step_ns"]) / facts["batch"]
 
     def expected_s(self, names: Names) -> float:
@@ -130,29 +138,42 @@ class TrialRunner:
 
 
 def run_trials(
-    runner: TrialRunner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float
+    runner: TrialRunner,
+    candidates: Mapping[str, Sequence[str]],
+    repeats: int | None,
+    budget_s: float,
+    margin: float = WORTH,
 ) -> dict[str, str]:
     """Run trials until all are done, the next ones would exceed the budget, or the unchanged cell fails.
+
+    repeats: processes for settings that are not dropped; None repeats rounds until each setting is decided.
 
     Returns: `ended`, the reason, and `chosen`, the names of the chosen settings.
 
     Raises:
         RuntimeError: the unchanged cell fails at once, so nothing was measured.
     """
-    until, going = time.monotonic() + budget_s, plan_rounds(candidates, repeats)
-    order = next(going)
-    while True:
+    until = time.monotonic() + budget_s
+    search = DecidedSearch(candidates, margin, runner.done)
+    going = search.rounds() if repeats is None else plan_rounds(candidates, repeats)
+    order, ended = next(going), ""
+    while not ended:
         took = runner.run(order, until)
         if took.get(BASE, 0.0) is None:
             if not runner.facts:
                 raise RuntimeError(runner.failed[""])
-            return {"ended": FAILED, "chosen": TOGETHER.join(find_fastest(runner.done))}
-        if len(took) < len(order):
-            return {"ended": BUDGET, "chosen": TOGETHER.join(find_fastest(runner.done))}
-        try:
-            order = going.send(took)
-        except StopIteration as end:
-            return {"ended": ALL, "chosen": TOGETHER.join(end.value)}
+            ended = FAILED
+        elif len(took) < len(order):
+            ended = BUDGET
+        else:
+            search.give_up(2 * runner.expected_s(BASE), until - time.monotonic())
+            try:
+                order = going.send(took)
+            except StopIteration as end:
+                ended = BUDGET if repeats is None and search.given_up else ALL
+                return {"ended": ended, "chosen": TOGETHER.join(end.value)}
+    chosen = search.find_fastest() if repeats is None else find_fastest(runner.done)
+    return {"ended": ended, "chosen": TOGETHER.join(chosen)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -161,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.trial_runner", description=__doc__)
     parser.add_argument("--cell", type=json.loads, required=True, help="JSON: words, program, load, candidates, names")
     parser.add_argument("--expected", type=Path, help="JSON: expected gain by cell and name of settings")
-    parser.add_argument("--repeats", type=int, required=True, help="processes of what is worth them")
+    parser.add_argument("--repeats", type=int, help="processes of what is worth them; without, until it is decided")
+    parser.add_argument("--margin", type=float, default=WORTH, help="largest difference that counts as equivalent")
+    parser.add_argument("--fork", action="store_true", help="fork processes from one that has imported what they need")
     parser.add_argument("--budget", type=float, required=True, help="seconds that all may take")
     parser.add_argument("--most", type=int, help="settings to try at most")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
@@ -174,11 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     order = order_settings(candidates, own)[: options.most]
     planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
     options.cell["candidates"] = candidates
-    with tempfile.TemporaryDirectory() as folder:
-        runner = TrialRunner(options.cell, Path(folder), options.at_once)
+    with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
+        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter)
         try:
             words = {name: options.cell["candidates"][name] for name in order}
-            outcome = run_trials(runner, words, options.repeats, options.budget)
+            outcome = run_trials(runner, words, options.repeats, options.budget, options.margin)
         except RuntimeError as error:
             print(f"profzoo: the unchanged cell failed: {error}", file=sys.stderr)
             return 2
@@ -190,7 +213,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
-    told = {"failed": runner.failed, "tried": order, "planned": planned}
+    told = {
+        "failed": runner.failed,
+        "tried": order,
+        "planned": planned,
+        "round_s": round(2 * runner.expected_s(BASE), 3),
+    }
     options.facts.write_text(json.dumps(found | outcome | told) + "\n")
     return 0
 

@@ -56,7 +56,7 @@ def _together(
     for names in helping:
         best = next((one for one in reversed(standing) if not any_failed(done, one)), BASE)
         both = (*best, *names)
-        if _keys(words, best) & _keys(words, names) or (best and _words(words, both) in tried):
+        if changed_keys(words, best) & changed_keys(words, names) or (best and united_words(words, both) in tried):
             continue
         if best:
             yield from _round(done, [BASE, best, both])
@@ -65,14 +65,14 @@ def _together(
     return standing
 
 
-def _words(words: Mapping[str, Sequence[str]], names: Names) -> frozenset[str]:
+def united_words(words: Mapping[str, Sequence[str]], names: Names) -> frozenset[str]:
     """Return the union of these settings' words."""
     return frozenset(word for name in names for word in words[name])
 
 
-def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
+def changed_keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
     """Return the keys that these settings change."""
-    return {word.partition("=")[0] for word in _words(words, names)}
+    return {word.partition("=")[0] for word in united_words(words, names)}
 
 
 def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:

@@ -14,6 +14,7 @@ import torch
 from profzoo.cell.process_count import process_count
 from profzoo.harness import (
     batch_size,
+    built_networks,
     data_loading,
     devices,
     distributed,
@@ -36,16 +37,20 @@ def fit_batch(cell: "CellSettings") -> "CellSettings":
     return batch_size.fit_batch(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
+def import_lazy_parts(cell: "CellSettings") -> None:
+    """Import what torch imports with the first optimizer: a second's work that needs no GPU."""
+    if cell["phase"] == "train":
+        importlib.import_module("torch._dynamo")
+
+
 def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return its facts; only the first rank prints and writes."""
     # Imported here: a mistyped command line gets its answer before torch is imported, which takes seconds.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
     model = interface.load_functions(cell["module"])
-    network = step_loop.build_network(cell, model, options.load)
-    if cell["phase"] == "train":
-        # A second's work that an optimizer would do. What can be done without a GPU is, while another job may have it.
-        importlib.import_module("torch._dynamo")
+    network = built_networks.take_network(cell, model, options.load)
+    import_lazy_parts(cell)
     gpu_turns.wait_for_turn()
     rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
     with distributed.join_group(cell, device):

@@ -1,4 +1,4 @@
-"""Settings that apply to jobs without making results out of date: time limits and the lock folder.
+"""Settings that apply to jobs without making results out of date: time limits, the lock folder, and when to stop.
 
 They reach jobs by an inherited environment variable, because a change of a job's own options makes its results out of
 date.
@@ -27,12 +27,19 @@ LIKE = dict.fromkeys(("train", "peaks", "probe"), "time")
 
 @dataclass(frozen=True)
 class Limits:
-    """Lock folder, longest wait for GPUs (wait_s), early start of programs (overlap), time limits by tool (time_s)."""
+    """Lock folder, longest wait for GPUs (wait_s), early start of programs (overlap), time limits by tool (time_s).
+
+    Of rounds that go on until they decide: seconds that they may take (budget_s), margin of equivalence, and number of
+    comparisons among which a wrong decision is to be improbable.
+    """
 
     locks: Path = Path(FOLDER)
     wait_s: float | None = None
     overlap: bool = False
     time_s: Mapping[str, float | str | None] | None = None
+    budget_s: float = 600.0
+    margin: float = 0.02
+    comparisons: int = 1
 
     def seconds(self, tool: str, planned_s: float | None) -> float | None:
         """Time limit in seconds for a job of the tool, None for no limit; planned_s: its plan's estimate, if any."""
@@ -42,8 +49,8 @@ class Limits:
         return None if given is None else float(given)
 
 
-def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
-    """Export the limits to all jobs that this process starts.
+def export_limits(config: Mapping[str, Any], tools: list[str], comparisons: int = 1) -> None:
+    """Export the limits to all jobs that this process starts; comparisons: number of those that are judged together.
 
     Raises:
         ConfigError: a value is no time, or the lock folder is a relative path.
@@ -53,9 +60,15 @@ def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
         raise ConfigError(f"locks.folder = {folder!r} differs between working folders: give an absolute path")
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
     overlap = config["locks"]["overlap"]
-    # Jobs do not need the budget here, but a mistake in it should be reported at the start.
-    parse_seconds(config["trials"]["budget"], "trials.budget")
-    told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "overlap": overlap, "time_s": times}
+    told = {
+        "locks": folder,
+        "wait_s": _seconds(wait, "locks.wait"),
+        "overlap": overlap,
+        "time_s": times,
+        "budget_s": parse_seconds(config["trials"]["budget"], "trials.budget"),
+        "margin": config["equivalence_margin"],
+        "comparisons": max(comparisons, 1),
+    }
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)
 
 

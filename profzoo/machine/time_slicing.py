@@ -3,9 +3,9 @@
 import os
 import select
 import socket
-import subprocess
 from collections.abc import MutableMapping
 from contextlib import suppress
+from typing import Protocol
 
 from profzoo.errors import CollectError
 
@@ -13,6 +13,13 @@ from profzoo.errors import CollectError
 SHIFT = "PROFZOO_SHIFT"
 OVER, GO = b".", b">"
 PAUSE_S = 0.05
+
+
+class Running(Protocol):
+    """A process that can be asked whether it has ended."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
 
 
 class ShiftGiver:
@@ -36,7 +43,7 @@ class ShiftGiver:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._mine.send(GO)
 
-    def over(self, process: subprocess.Popen[bytes]) -> bool:
+    def over(self, process: Running) -> bool:
         """Wait until the shift ends; True if the program waits for another, False if it has ended."""
         while not select.select([self._mine], [], [], PAUSE_S)[0]:
             if process.poll() is not None:

@@ -10,11 +10,12 @@ import pandas as pd
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import TOGETHER, change_words
+from profzoo.formatting import duration
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.statistics import process_repeats, speedup
+from profzoo.statistics import process_repeats, sequential, speedup
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
 from profzoo.trials import dictionary
@@ -54,12 +55,13 @@ Cell = tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]
 class _Trial:
     """Settings that were tried on a cell, or not; times in ns per data sample; what was not measured is NaN.
 
-    verdict: FAILED, REFUSED or LEFT_OUT of settings that were not measured; ratio: the comparison, from two pairs on.
+    verdict: FAILED, REFUSED or LEFT_OUT of settings that were not measured, or what rounds decided; ratio: the
+    comparison from two pairs on, if it is judged together with all others.
     """
 
     settings: str
     words: str
-    why: str
+    why: str = ""
     processes: int = 0
     chosen: bool = False
     base_ns: float = np.nan
@@ -140,7 +142,14 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         pairs = [(base[processes[place]["round"]], place) for place in mine if processes[place]["round"] in base]
         before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]
         places = ([first for first, _ in pairs], [place for _, place in pairs])
-        ratio = speedup.estimate_ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
+        said: dict[str, Any] = {}
+        if len(pairs) < 2:
+            ratio = None
+        elif facts["trials"].get("repeats", 0) is None:
+            ratio, said = _decide(before, after, margin, facts.get("round_s", np.nan))
+        else:
+            ratio = speedup.estimate_ratio(before, after, places, margin=margin)
+            said = {"ratio": ratio}
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
             _Trial(
@@ -155,11 +164,28 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
                 chosen=side == facts["chosen"],
                 loss_difference=_output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
                 output_difference=_output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
-                why=f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
-                ratio=ratio,
+                **said
+                | ({"why": f"failed in a later round: {facts['failed'][side]}"} if side in facts["failed"] else {}),
             )
         )
     return sorted(found, key=lambda row: -row.gain)
+
+
+def _decide(
+    before: Sequence[float], after: Sequence[float], margin: float, round_s: float
+) -> tuple[speedup.Ratio | None, dict[str, str]]:
+    """Return the ratio of rounds that were repeated until they decide, with the outcome, and what a decision lacks.
+
+    round_s: seconds of a process with the settings and one of the unchanged cell.
+    """
+    decision = sequential.decide(np.log(np.array(after) / np.array(before)).tolist(), margin)
+    lacks = ""
+    if decision.missing:
+        time = f" ({duration(decision.missing * round_s * 1e9)})" if round_s > 0 else ""
+        lacks = f"about {decision.missing} more rounds{time} would decide: raise trials.budget"
+    elif decision.outcome == speedup.UNDECIDED and decision.rounds >= sequential.FORECAST_FROM:
+        lacks = f"{sequential.LOOKS[-1]} rounds would not decide: stop other programs, or time more steps"
+    return decision.found, {"verdict": decision.outcome, "why": lacks}
 
 
 def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Trial]:

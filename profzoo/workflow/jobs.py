@@ -17,6 +17,9 @@ from profzoo.tools import BASELINE
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.user_errors import run_checked
 
+# The value of `repeats` by which processes are repeated until their times are known to the margin, or decide.
+UNTIL_DECIDED = "auto"
+
 
 @dataclass(frozen=True)
 class Jobs:
@@ -38,10 +41,22 @@ class Jobs:
         return {"environment": names} | ({"variables": found} if found else {})
 
     @property
-    def repeats(self) -> dict[str, int]:
+    def repeats(self) -> dict[str, Any]:
         """Part of a job text: number of unprofiled processes per cell, if there are several."""
-        repeats = self.config["repeats"] or 1
-        return {"repeats": repeats} if repeats > 1 else {}
+        if self.config["repeats"] == UNTIL_DECIDED:
+            return {"repeats": 1, "most_rounds": sides.MOST_ROUNDS, **self.started}
+        repeats = self.fixed_repeats or 1
+        return {"repeats": repeats, **self.started} if repeats > 1 else {}
+
+    @property
+    def fixed_repeats(self) -> int | None:
+        """Configured number of processes; None if there is none, or if processes are repeated until they decide."""
+        return repeats if isinstance(repeats := self.config["repeats"], int) else None
+
+    @property
+    def started(self) -> dict[str, bool]:
+        """Part of a job text of several processes: whether each starts by itself; results without it stay valid."""
+        return {} if self.config["fork"] else {"fork": False}
 
     def cell_settings(self, wildcards: Wildcards, tool: str, phase: str | None = None) -> CellSettings:
         """Settings of a job's cell under a tool; phase: by default the phase in the wildcards."""
@@ -88,8 +103,9 @@ class Jobs:
         }
         baseline = cells[known[0].name]
         seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.name_sides(known)}"
-        order = sides.interleave(list(cells), self.config["repeats"] or sides.REPEATS, seed)
-        return self.job_text(BASELINE, baseline, sides=cells, order=order, order_seed=seed)
+        order = sides.interleave(list(cells), self.fixed_repeats or sides.GIVEN, seed)
+        more = {} if self.fixed_repeats else {"most_rounds": sides.MOST_ROUNDS}
+        return self.job_text(BASELINE, baseline, sides=cells, order=order, order_seed=seed, **more, **self.started)
 
     def describe_trials(self, wildcards: Wildcards) -> str:
         """Job text of the trials on a cell; it names no input files, so that Snakemake notices a change of it."""
@@ -108,7 +124,7 @@ class Jobs:
             "repeats": self.config["trials"]["repeats"],
             "most": self.config["trials"]["max_settings"],
         }
-        return self.job_text(BASELINE, self.cell_settings(wildcards, BASELINE), trials=job)
+        return self.job_text(BASELINE, self.cell_settings(wildcards, BASELINE), trials=job, **self.started)
 
     def describe_peaks(self) -> str:
         """Job text of the measurement of the GPU's peaks."""

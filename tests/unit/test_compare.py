@@ -17,6 +17,7 @@ from profzoo.experiments import interleaved_runs
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
 from profzoo.report import comparison_section
+from profzoo.statistics import sequential
 from profzoo.tools.sample import tables as samples
 
 PROCESSES, STEPS = 6, 12
@@ -187,6 +188,40 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
     assert told_of([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
     assert told_of([1, 5] * PROCESSES) != told_of([5] * 2 * PROCESSES)
     assert told_of([1] * 2 * PROCESSES) == [[], []]
+
+
+def test_rounds_until_decided_are_judged_by_all_their_looks(tmp_path: Path) -> None:
+    path = measured(tmp_path, {"plain": 1e6, "bf16": 8e5})
+    whole = json.loads(Path(f"{path}.json").read_text())
+    rows = {}
+    for more in ({}, {"most_rounds": 20, "round_s": 2.5}):
+        Path(f"{path}.json").write_text(json.dumps(whole | more))
+        found = comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
+        (rows[bool(more)],) = comparison_table.tabulate_comparison(
+            [({"model": "unet", "phase": "train"}, found, True)], 0.02
+        ).to_dict("records")
+    fixed, until = rows[False], rows[True]
+    assert fixed["verdict"] == until["verdict"] == "faster" and until["missing_rounds"] == until["missing_ns"] == 0
+    assert np.isnan(fixed["missing_rounds"])
+    # The rounds that the table was made of, by hand.
+    processes = comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
+    one, other = ([np.median(times) for times in processes[side].processes] for side in ("plain", "bf16"))
+    said = sequential.decide(np.log(np.divide(other, one)).tolist(), 0.02)
+    assert said.found and (until["ratio_low"], until["p_different"]) == (said.found.low, said.found.p_different)
+
+
+def test_an_undecided_comparison_says_what_it_lacks(tmp_path: Path) -> None:
+    path = measured(tmp_path, {"plain": 1e6, "bf16": 1.003e6})
+    whole = json.loads(Path(f"{path}.json").read_text())
+    Path(f"{path}.json").write_text(json.dumps(whole | {"most_rounds": 20, "round_s": 2.5}))
+    found = comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
+    # With so small a margin, this is neither the same nor another.
+    table = comparison_table.tabulate_comparison([({"model": "unet", "phase": "train"}, found, True)], 0.0031)
+    (row,) = table.to_dict("records")
+    assert row["verdict"] == "undecided" and row["missing_rounds"] > 0
+    assert row["missing_ns"] == row["missing_rounds"] * 2.5e9
+    (line,) = [line for line in cli.format_comparison(table) if "unet train" in line]
+    assert f"(about {row['missing_rounds']:.0f} more rounds of both, " in line and "would decide)" in line
 
 
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:

@@ -133,3 +133,50 @@ def test_facts_of_all_are_those_of_the_baselines_first_process(tmp_path: Path, m
     """Only the very first process takes stock of memory, which tells whose facts these are."""
     code, _ = ran(tmp_path, "ab", 1, *more)
     assert code == 0 and json.loads((tmp_path / "facts.json").read_text())["stock"] == first
+
+
+# A process whose steps take what its words say, with a spread of its own.
+TIMED = """
+import json, random, sys
+given = dict(zip(sys.argv, sys.argv[1:]))
+step = float(sys.argv[1]) * random.gauss(1, float(sys.argv[2]))
+rows = "".join(f"{number},{step},,1,\\n" for number in range(8))
+open(given["--steps"], "w").write("step,wall_ns,gpu_ns,items,peak_memory_bytes\\n" + rows)
+json.dump({"batch": int(sys.argv[3]), "items": 8}, open(given["--facts"], "w"))
+"""
+
+
+def timed(folder: Path, sides: dict[str, tuple[float, float, int]], most: int, budget_s: float = 60.0) -> dict:
+    """Facts of rounds of these sides: step in ns, spread and batch; at most so many rounds, in at most so many seconds."""
+    words = {side: [sys.executable, "-c", TIMED, *map(str, given)] for side, given in sides.items()}
+    order = [*sides, *reversed(sides)] if len(sides) > 1 else [*sides]
+    rule = {"margin": 0.02, "comparisons": 1, "budget_s": budget_s}
+    files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
+    until = ["--most", str(most), "--until", json.dumps(rule), "--baseline", next(iter(sides))]
+    assert interleaved_runs.main(["--rounds", json.dumps([(side, words[side]) for side in order]), *files, *until]) == 0
+    return json.loads((folder / "facts.json").read_text())
+
+
+def test_rounds_end_once_all_sides_are_decided(tmp_path: Path) -> None:
+    # Per sample, the candidate is half as fast, though its step takes as long.
+    facts = timed(tmp_path, {"a": (1e6, 0.001, 4), "b": (1e6, 0.001, 2), "c": (3e6, 0.001, 4)}, 9)
+    assert facts["ended"] == "decided" and facts["round_s"] > 0
+    ran = [(one["side"], one["round"]) for one in facts["processes"]]
+    assert ran[:6] == [("a", 0), ("b", 0), ("c", 0), ("c", 1), ("b", 1), ("a", 1)] and len(ran) <= 12
+
+
+def test_rounds_end_with_the_most_the_budget_or_no_hope(tmp_path: Path) -> None:
+    noisy = {"a": (1e6, 0.2, 1), "b": (1e6, 0.2, 1)}
+    facts = timed(tmp_path, noisy, 2)
+    assert facts["ended"] == "most" and len(facts["processes"]) == 4
+    facts = timed(tmp_path, noisy, 9, 0.0)
+    assert facts["ended"] == "budget" and len(facts["processes"]) == 2
+    # Hundreds of rounds do not fit into seconds.
+    facts = timed(tmp_path, noisy, 99, 20.0)
+    assert facts["ended"] == "hopeless" and 12 <= len(facts["processes"]) < 99
+
+
+def test_processes_of_one_side_end_once_their_mean_is_known(tmp_path: Path) -> None:
+    facts = timed(tmp_path, {"": (1e6, 0.0005, 1)}, 9)
+    assert facts["ended"] == "decided" and 2 <= len(facts["processes"]) <= 5
+    assert [one["round"] for one in facts["processes"]] == list(range(len(facts["processes"])))

@@ -72,6 +72,7 @@ def configured(folder: str = "/locks", wait: Any = None, limit: Any = "plan", bu
         "locks": {"folder": folder, "wait": wait, "overlap": True},
         "ncu": {"time_limit": limit},
         "trials": {"budget": budget},
+        "equivalence_margin": 0.03,
     }
 
 
@@ -80,9 +81,9 @@ def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPat
     assert job_limits.read_limits() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
     monkeypatch.setenv(job_limits.LIMITS, "{}")
     job_limits.export_limits(configured(wait="2m", limit="3m"), ["ncu"])
-    assert job_limits.read_limits() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
-    job_limits.export_limits(configured(), ["ncu"])
-    assert job_limits.read_limits() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
+    assert job_limits.read_limits() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0}, 3600.0, 0.03, 1)
+    job_limits.export_limits(configured(budget="2m"), ["ncu"], comparisons=7)
+    assert job_limits.read_limits() == Limits(Path("/locks"), None, True, {"ncu": "plan"}, 120.0, 0.03, 7)
     job_limits.export_limits(configured(limit=None), ["ncu"])
     assert job_limits.read_limits().time_s == {"ncu": None}
 

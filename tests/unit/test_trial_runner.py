@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from profzoo import import_graph
 from profzoo.experiments import trial_runner
 from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds
 from profzoo.io import csv_tables as reading
@@ -142,7 +143,13 @@ GRAPH = {"graph": {"gain": 2.0, "verdict": ""}}
 
 
 def tried(
-    folder: Path, budget: float = 60.0, at_once: int = 1, *more: str, program: str = PROGRAM, expected: dict = GRAPH
+    folder: Path,
+    budget: float = 60.0,
+    at_once: int = 1,
+    *more: str,
+    program: str = PROGRAM,
+    expected: dict = GRAPH,
+    repeats: int | None = 2,
 ) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(program)
@@ -150,7 +157,8 @@ def tried(
     cell = {"name": "lstm train", "program": [sys.executable, str(folder / "program.py")], "load": [],
             "words": ["lstm", "train", "batch=8", "precision=fp32"],
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
-    words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json"), "--repeats", "2"]
+    words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json")]
+    words += ["--repeats", str(repeats)] if repeats else []
     files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
     assert trial_runner.main([*words, "--budget", str(budget), "--at-once", str(at_once), *more, *files]) == 0
     return json.loads((folder / "facts.json").read_text())
@@ -239,3 +247,62 @@ def test_a_cell_that_fails_as_it_is_later_leaves_what_was_measured(
     assert facts["ended"] == "failed" and facts["chosen"] == "" and facts["failed"][""] == "no memory"
     assert [one["side"] for one in facts["processes"]] == ["", "bf16", "bf16"]
     assert "profzoo: trials ended because the unchanged cell failed: no memory" in capsys.readouterr().err
+
+
+def test_trials_go_on_until_all_is_decided(tmp_path: Path) -> None:
+    facts = tried(tmp_path, repeats=None)
+    assert facts["chosen"] == "bf16" and facts["ended"] == "all" and set(facts["failed"]) == {"graph"}
+    assert [one["side"] for one in facts["processes"]] == ["", "bf16", "bf16", ""]
+    assert not any("forked" in one for one in facts["processes"])
+
+
+# Its times come in rounds as they are given; the program counts how often it ran with a setting.
+NOISY = PROGRAM.replace(
+    "step = 1000 if",
+    """import pathlib
+ran = pathlib.Path(__file__ + words.get("precision"))
+count = len(ran.read_text()) if ran.exists() else 0
+ran.write_text("x" * (count + 1))
+step = [2000, 2200, 1900, 2300, 1950][count % 5] if words.get("precision") == "bf16" else 2000
+step = step if words.get("precision") else 1000 if""",
+)
+
+
+def test_what_cannot_be_decided_within_the_budget_is_given_up(tmp_path: Path) -> None:
+    """Two percent of a spread of ten take hundreds of rounds, which a few seconds do not suffice for."""
+    facts = tried(tmp_path, 3.0, program=NOISY, repeats=None)
+    assert facts["chosen"] == "" and facts["ended"] == "budget"
+    assert 6 <= sum(one["side"] == "bf16" for one in facts["processes"]) <= 20
+
+
+FORKABLE = """
+import json, sys
+def prepare(words):
+    sys.modules["prepared"] = sys
+def main(words):
+    assert "prepared" in sys.modules
+    given = dict(zip(words, words[1:]))
+    settings = dict(word.split("=") for word in words if "=" in word)
+    if settings.get("graph") == "true":
+        sys.exit("graph: it cannot be captured")
+    step = 1000 if settings.get("precision") == "bf16" else 2000
+    steps = "".join(f"{n},{step},{step},1,\\n" for n in range(4))
+    open(given["--steps"], "w").write("step,wall_ns,gpu_ns,items,peak_memory_bytes\\n" + steps)
+    json.dump({"step_ns": step, "items": 4, "batch": 8}, open(given["--facts"], "w"))
+    return 0
+"""
+
+
+def test_trials_of_forked_processes_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forkable.py").write_text(FORKABLE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{import_graph.PROJECT}")
+    cell = {"name": "lstm train", "program": [sys.executable, "-m", "forkable"], "load": [],
+            "words": ["lstm", "train", "batch=8", "precision=fp32"],
+            "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
+    files = ["--steps", str(tmp_path / "steps.csv"), "--facts", str(tmp_path / "facts.json")]
+    assert trial_runner.main(["--cell", json.dumps(cell), "--budget", "60", "--at-once", "2", "--fork", *files]) == 0
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["chosen"] == "bf16" and facts["failed"] == {"graph": "graph: it cannot be captured"}
+    assert [(one["side"], one["forked"]) for one in facts["processes"]] == [
+        ("", True), ("bf16", True), ("bf16", True), ("", True),
+    ]  # fmt: skip

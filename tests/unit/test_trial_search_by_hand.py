@@ -187,7 +187,9 @@ def turns(tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatc
     """What processes take, in s, and their exit codes; each leaves a step of 100 ns for 1 sample."""
     coming = list[tuple[float, int]]()
 
-    def in_turn(commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path]) -> Iterator[int]:
+    def in_turn(
+        commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path], starter: object
+    ) -> Iterator[int]:
         for path in printed:
             path.write_text("why\n")
         for command in commands:

@@ -22,6 +22,7 @@ from profzoo.io.scripts import write_csv
 from profzoo.plans import table_columns
 from profzoo.plans.infeasible_settings import IN_FORCE
 from profzoo.report import savings_section
+from profzoo.statistics import process_repeats, sequential
 from profzoo.trials import advice_scoring, candidate_settings, cli, expected_gains, forecast_skill, trial_table
 from profzoo.verdicts import advice_scores
 from tests.benchmarks import verdict_score
@@ -158,6 +159,36 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     found = trial_table.tabulate_trials([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
     slow = found.set_index("settings").loc["slow"]
     assert (slow["outcome"], slow["advised"], slow["advised_by"]) == ("hit", False, "because of slow")
+
+
+def test_trials_until_decided_are_judged_one_by_one(tmp_path: Path) -> None:
+    known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
+    trials = {"candidates": known, "refused": {}, "repeats": None}
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "slow": 12.5, "graph": 9.9}, trials=trials, round_s=4.0)
+    trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")
+    steps = reading.read(path, trial_table.REPEATED)
+    medians = dict(enumerate(np.median(times) for times in process_repeats.processes(steps)))
+    sides = ["", "bf16", "slow", "graph"]
+    for place, side in enumerate(sides[1:], 1):
+        between = [np.log(medians[4 * number + place] / medians[4 * number]) for number in range(3)]
+        said, row = sequential.decide(between, 0.02), table.loc[side]
+        assert said.found and row["verdict"] == said.outcome
+        assert row["gain_low"] == pytest.approx(1 / said.found.high)
+        lacks = f"about {said.missing} more rounds ({said.missing * 4} s) would decide: raise trials.budget"
+        lacks = lacks if said.missing else ""
+        assert row["why"] == lacks
+    assert table.loc["bf16", "verdict"] == "faster" and table.loc["slow", "verdict"] == "slower"
+    assert table.loc["graph", "verdict"] == "undecided" and table.loc["graph", "why"].endswith("raise trials.budget")
+
+
+def test_what_no_number_of_rounds_decides_is_said() -> None:
+    before, after = [1.0] * 4, [1.4, 0.7, 1.4, 0.7]
+    _, said = trial_table._decide(before, after, 0.02, 4.0)
+    assert said == {
+        "verdict": "undecided",
+        "why": "128 rounds would not decide: stop other programs, or time more steps",
+    }
 
 
 def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
 
+def test_rounds_go_on_until_they_decide(pretending: Project) -> None:
+    """Without a number of repeats; what pretends takes the same time again and again, so two rounds decide."""
+    until = ("compare", "--config", "tool=time", "candidate=bf16", "models=lstm", "phases=train")
+    run = pretending.snakemake(*until)
+    assert "bf16 against plain: 2 processes each" in run.stdout + run.stderr and "1 faster" in run.stdout + run.stderr
+    sidecar = json.loads(pretending.read(f"{TURNS}.json"))
+    assert [one["side"] for one in sidecar["processes"]] == sidecar["order"] and len(sidecar["order"]) == 4
+    assert (sidecar["ended"], sidecar["most_rounds"]) == ("decided", 20)
+    # The budget and the margin are no reason to measure again; to start each process by itself is one.
+    assert "time_in_turn" not in rules(pretending.dry(*until, "trials={budget: 30s}", "equivalence_margin=0.03"))
+    assert "time_in_turn" in rules(pretending.dry(*until, "fork=false"))
+    pretending.snakemake("results/lstm/train.time.csv", "--config", "repeats=auto")
+    assert len(json.loads(pretending.read("results/lstm/train.time.csv.json"))["processes"]) == 2
+
+
 def test_a_comparison_that_was_cut_off_is_shown_as_far_as_it_came(pretending: Project) -> None:
     pretending.snakemake(*BF16, "models=lstm")
     whole = pretending.snakemake(*BF16, "collect=false", "models=[lstm,unet]")

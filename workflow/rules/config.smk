@@ -65,7 +65,6 @@ CELLS = run_checked(configuration.select_cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
-run_checked(job_limits.export_limits, config, tools.names())
 if workflow.is_main_process or environment.PASSED not in os.environ:
     environment.export_environment(config["environment"])
 if workflow.is_main_process:
@@ -100,6 +99,7 @@ SPREAD = run_checked(configuration.list_multi_gpu_cells, config, sys.argv[1:])
 SIDES = run_checked(sides.sides_of, config)
 # A selected model with a variant is not compared, because variants are sides themselves.
 COMPARED = [cell for cell in imported.measured_cells(CELLS) if "@" not in cell[0]] if SIDES else []
+run_checked(job_limits.export_limits, config, tools.names(), len(COMPARED) * (len(SIDES) - 1))
 if MAIN and (SIDES or "compare" in sys.argv[1:]):
     run_checked(
         sides.check_comparable,

@@ -78,6 +78,9 @@ def be_killed(last: int) -> None:
 
 if sys.orig_argv[1:3] == ["-m", "profzoo.collect"] and "PYTHON_KILLED_AT" in os.environ:
     be_killed(int(os.environ["PYTHON_KILLED_AT"]))
+if sys.orig_argv[1:3] == ["-m", "profzoo.experiments.fork_server"]:
+    # Forks would run the real cell; without this server each process starts by itself, and pretends.
+    os._exit(1)
 if sys.orig_argv[1:3] == ["-m", "models.run"]:
     try:
         leave(sys.orig_argv[3:])

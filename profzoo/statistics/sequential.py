@@ -1,0 +1,150 @@
+"""Decides after each round whether a candidate is faster, slower or equivalent, with the error of all looks together.
+
+Processes of a round run next to each other, so each round gives one number: the logarithm of the candidate's over the
+reference side's time. A look is a test of the rounds so far. Testing again after each round would find a difference by
+chance sooner or later. Therefore each look has a share of the total error (SHARES), which decides at what confidence
+its interval is computed. The intervals of all looks contain the true ratio together with the stated confidence
+(repeated confidence intervals, Jennison and Turnbull 1989; the shares add up to 1, by Bonferroni's inequality). A
+candidate is decided once its interval lies on one side of 1, or within the margin of equivalence.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio, Size
+
+ERROR = 0.05
+# Numbers of rounds at which a look is taken, and their shares of the error. Early looks have most of it, because
+# processes cost time and most settings differ by more than chance; later looks are alike, so there are fewer.
+LOOKS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+SHARES = (0.2, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005)
+# From so many rounds on, the least and the largest of every so many are drawn in, so that a disturbed round cannot hide
+# what all others show.
+TRIMMED_FROM, TRIMMED_OF = 6, 8
+# From so many rounds on, their spread is known well enough to forecast how many a decision takes. The forecast is a
+# rough one, so a decision may be given up only from more rounds on, among which one may be disturbed, and only if half
+# of the spread would not do either.
+FORECAST_FROM, GIVEN_UP_FROM, OPTIMISM = 3, TRIMMED_FROM, 0.5
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Result of the rounds so far.
+
+    Attributes:
+        outcome: faster, slower, equivalent or undecided.
+        found: ratio with the interval and the probabilities of all looks; None with fewer than two rounds.
+        rounds: number of rounds.
+        missing: estimate of further rounds that a decision takes: 0 if decided, None if unknown or beyond all looks.
+        hopeful: the same with a smaller spread, by which a decision may be given up.
+    """
+
+    outcome: str
+    found: Ratio | None
+    rounds: int
+    missing: int | None
+    hopeful: int | None
+
+
+def decide(between: Sequence[float], margin: float, error: float = ERROR, comparisons: int = 1) -> Decision:
+    """Decide between two sides.
+
+    Args:
+        between: logarithm of the candidate's over the reference side's time, one value per round, in order.
+        margin: largest relative difference that counts as equivalent, such as 0.02.
+        error: largest probability of a wrong decision at any look, and 1 less the confidence of the interval.
+        comparisons: number of comparisons of which none may be called different wrongly with a larger probability.
+
+    >>> decide([-0.69, -0.70, -0.69], 0.02).outcome, decide([0.001, -0.001, 0.002], 0.02).outcome
+    ('faster', 'equivalent')
+    >>> decide([0.03, -0.01, 0.02], 0.02).outcome
+    'undecided'
+    """
+    values = np.asarray(between, dtype=float)
+    if len(values) < LOOKS[0]:
+        return Decision(UNDECIDED, None, len(values), None, None)
+    found = _estimate(values, float(np.log1p(margin)), error)
+    outcome = UNDECIDED
+    if found.p_equivalent <= error:
+        outcome = EQUIVALENT
+    elif found.p_different <= error / comparisons:
+        outcome = FASTER if found.high < 1 else SLOWER
+    if outcome != UNDECIDED:
+        return Decision(outcome, found, len(values), 0, 0)
+    missing, hopeful = (_missing(values, margin, (error / comparisons, error), part) for part in (1.0, OPTIMISM))
+    return Decision(outcome, found, len(values), missing, hopeful)
+
+
+def _estimate(values: np.ndarray, bound: float, error: float) -> Ratio:
+    """Return the ratio, with the interval and the probabilities of all looks together; bound: margin as a logarithm."""
+    low, high = -np.inf, np.inf
+    least = dict.fromkeys(((0.0, 1), (0.0, -1), (bound, 1), (-bound, -1)), 1.0)
+    for count, share in _looks(len(values)):
+        size = estimate_size(values[:count])
+        ends = size.interval(1 - error * share)
+        # If intervals of two looks have nothing in common, one is wrong; a decision was made by the first of them.
+        if max(low, ends[0]) <= min(high, ends[1]):
+            low, high = max(low, ends[0]), min(high, ends[1])
+        least = {test: min(chance, 2 * size.p(*test) / share) for test, chance in least.items()}
+    return Ratio(
+        ratio=float(np.exp(estimate_size(values).middle)),
+        low=float(np.exp(low)),
+        high=float(np.exp(high)),
+        p_different=min(least[0.0, 1], least[0.0, -1]),
+        p_equivalent=max(least[bound, 1], least[-bound, -1]),
+    )
+
+
+def is_precise(logarithms: Sequence[float], margin: float, error: float = ERROR) -> bool:
+    """Return whether the mean of processes is known to the margin: at any look, its interval is no wider to each side.
+
+    logarithms: of the times of a step, one per process. margin: relative, such as 0.02.
+    """
+    values = np.asarray(logarithms, dtype=float)
+    return any(_half(values[:count], error * share) <= np.log1p(margin) for count, share in _looks(len(values)))
+
+
+def estimate_size(between: np.ndarray) -> Size:
+    """Estimate the mean by Student's t, from TRIMMED_FROM values on by a trimmed mean (Tukey and McLaughlin 1963)."""
+    count = len(between)
+    if count < TRIMMED_FROM:
+        return Size(float(between.mean()), float(between.std(ddof=1) / np.sqrt(count)), float(count - 1))
+    ordered, cut = np.sort(between), max(count // TRIMMED_OF, 1)
+    left = count - 2 * cut
+    drawn_in = np.clip(ordered, ordered[cut], ordered[-cut - 1]).std(ddof=1)
+    return Size(float(ordered[cut:-cut].mean()), float(drawn_in * np.sqrt(count) / left), float(left - 1))
+
+
+def _looks(count: int) -> Iterator[tuple[int, float]]:
+    return ((at, share) for at, share in zip(LOOKS, SHARES, strict=True) if at <= count)
+
+
+def _half(values: np.ndarray, error: float) -> float:
+    low, high = estimate_size(values).interval(1 - error)
+    return (high - low) / 2
+
+
+def _missing(values: np.ndarray, margin: float, errors: tuple[float, float], part: float) -> int | None:
+    """Return how many more rounds of this mean and `part` of this spread a decision takes; None if beyond all looks.
+
+    errors: of `different` and of `equivalent`.
+    """
+    if len(values) < FORECAST_FROM:
+        return None
+    size = estimate_size(values)
+    spread, middle = part * size.error * np.sqrt(len(values)), abs(size.middle)
+    for count, share in zip(LOOKS, SHARES, strict=True):
+        apart, within = (_quantile(count, error * share) * spread / np.sqrt(count) for error in errors)
+        if count > len(values) and (apart < middle or within < np.log1p(margin) - middle):
+            return count - len(values)
+    return None
+
+
+@cache
+def _quantile(count: int, error: float) -> float:
+    """Return half the width of a look's interval, in standard errors."""
+    cut = max(count // TRIMMED_OF, 1) if count >= TRIMMED_FROM else 0
+    return Size(0.0, 1.0, float(count - 2 * cut - 1)).interval(1 - error)[1]

@@ -1,0 +1,101 @@
+"""Rounds that go on until they decide: known answers, error and power by simulation, and what a forecast says."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats  # type: ignore[import-untyped]
+
+from profzoo.statistics import sequential
+from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
+from tests.benchmarks import sequential_power
+
+MARGIN = 0.02
+
+
+def test_the_shares_of_all_looks_are_the_whole_error() -> None:
+    assert math.isclose(sum(sequential.SHARES), 1.0) and len(sequential.SHARES) == len(sequential.LOOKS)
+    assert list(sequential.LOOKS) == sorted(set(sequential.LOOKS))
+
+
+def test_the_interval_is_students_of_every_look() -> None:
+    between = [0.10, 0.12, 0.11]
+    found = sequential.decide(between, MARGIN).found
+    assert found
+    ends = []
+    for count, share in ((2, 0.2), (3, 0.25)):
+        values = np.array(between[:count])
+        ends.append(stats.t.interval(1 - 0.05 * share, count - 1, values.mean(), stats.sem(values)))
+    assert found.low == pytest.approx(math.exp(max(low for low, _ in ends)))
+    assert found.high == pytest.approx(math.exp(min(high for _, high in ends)))
+    # The probability at a look over its share of the error; the least of all looks counts.
+    chances = [stats.ttest_1samp(between[:count], 0).pvalue / share for count, share in ((2, 0.2), (3, 0.25))]
+    assert found.p_different == pytest.approx(min(chances)) and found.ratio == pytest.approx(math.exp(0.11))
+
+
+def test_what_is_decided_and_what_is_not() -> None:
+    def outcome(*between: float) -> str:
+        return sequential.decide(between, MARGIN).outcome
+
+    assert outcome(-0.7, -0.701) == FASTER and outcome(0.7, 0.701, 0.7) == SLOWER
+    assert outcome(0.001, -0.001, 0.0) == EQUIVALENT == outcome(0.010, 0.0101, 0.0099)
+    assert outcome() == outcome(-0.7) == outcome(-0.7, 0.1) == outcome(0.03, -0.01, 0.02) == UNDECIDED
+    # There is no look at seven rounds, so the seventh changes nothing.
+    six = [0.03, -0.01, 0.02, 0.0, 0.05, -0.02]
+    assert sequential.decide([*six, 5.0], MARGIN).found.p_different == sequential.decide(six, MARGIN).found.p_different
+
+
+def test_of_several_comparisons_each_has_to_be_surer_to_be_different() -> None:
+    between = [0.030, 0.031, 0.029, 0.030]
+    (alone, of_many) = (sequential.decide(between, MARGIN, comparisons=count) for count in (1, 100_000))
+    assert alone.outcome == SLOWER and of_many.outcome == UNDECIDED and of_many.missing
+    assert alone.found == of_many.found
+
+
+def test_one_disturbed_round_of_eight_hides_nothing() -> None:
+    steady = [0.050, 0.052, 0.049, 0.051, 0.050, 0.048, 0.051, 0.049]
+    assert sequential.decide([*steady[:2], 0.5, *steady[3:]], MARGIN).outcome == SLOWER
+
+
+@pytest.mark.parametrize(("spread", "shift"), [(0.01, 0.03), (0.02, 0.03), (0.02, 0.0)])
+def test_a_forecast_is_about_what_it_takes(spread: float, shift: float) -> None:
+    """Of rounds with as much spread, the forecast after five is right within a factor of three in most cases."""
+    random, near = np.random.default_rng(5), []
+    for _ in range(60):
+        between = random.normal(shift, spread, 128)
+        early = sequential.decide(between[:5].tolist(), MARGIN)
+        if early.outcome != UNDECIDED or early.missing is None:
+            continue
+        assert early.hopeful is not None and early.hopeful <= early.missing
+        taken = next((count for count in sequential.LOOKS
+                      if sequential.decide(between[:count].tolist(), MARGIN).outcome != UNDECIDED), 128)  # fmt: skip
+        near.append(1 / 3 <= (5 + early.missing) / taken <= 3)
+    assert np.mean(near) > 0.6
+
+
+def test_no_number_of_rounds_decides_what_is_at_the_margin() -> None:
+    # The difference is as far from none as from the margin, and rounds are 30 % apart.
+    at_margin = np.log1p(MARGIN) / 2 + np.array([0.3, -0.3, 0.3, -0.3])
+    assert sequential.decide(at_margin.tolist(), MARGIN).missing is None
+
+
+def test_a_mean_is_precise_once_its_interval_is_no_wider_than_the_margin() -> None:
+    assert sequential.is_precise([10.0, 10.001, 10.002], MARGIN)
+    assert not sequential.is_precise([10.0, 10.05, 10.1], MARGIN) and not sequential.is_precise([10.0], MARGIN)
+
+
+@pytest.mark.parametrize("kind", sequential_power.KINDS)
+def test_few_decisions_are_wrong(kind: str) -> None:
+    """At most 5 % over all looks; of 300 draws, two standard errors are 2.5 points."""
+    assert sequential_power.rates(kind, 0.0, 300, 24).wrong <= 0.075
+    assert sequential_power.rates(kind, MARGIN, 300, 24).wrong <= 0.075
+
+
+@pytest.mark.parametrize(
+    ("kind", "difference", "rounds"),
+    [("0.1 % apart", 0.0, 3), ("0.1 % apart", 0.03, 3), ("0.5 % apart", 0.03, 5), ("1 % apart", 0.10, 4),
+     ("3 % apart", 0.50, 4), ("disturbed", 3.0, 3)],
+)  # fmt: skip
+def test_differences_are_found_soon(kind: str, difference: float, rounds: int) -> None:
+    found = sequential_power.rates(kind, difference, 100, 24)
+    assert found.rounds <= rounds and found.decided > 0.9
