@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.verdicts import advice_gain, advice_scores
+from profzoo.verdicts import advice_gain, advice_scores, wait_costs
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.feasibility import EVERYTHING, Feasibility, add_wait_texts
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
@@ -34,19 +35,22 @@ class CellRules:
         peaks: Mapping[str, float] | None = None,
         replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
+        feasible: Feasibility = EVERYTHING,
     ) -> None:
         """Prepare the shares of the cell's step.
 
         Args:
             step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits.
             peaks: measured rates by name, in flop/s; replayed: the cell's what-if simulation, if there is a trace;
-            scored: scores of past advice.
+            scored: scores of past advice; feasible: what the cell cannot run with.
         """
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
-        self.floors = given["floors"]
+        self.floors, self.feasible = given["floors"], feasible
         self.doubt, self.disturbed = find_doubt(step, self.floors), disturbed_share(step, self.floors)
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
+        if replayed and not self.doubt:
+            table = pd.DataFrame([wait_costs.charge_waits(dict(table.iloc[0]), replayed, step)])
         self.shares = {
             **table.iloc[0],
             verdict_rules.LAUNCH_IDLE_SHARE: float(step_shares.launch_wait_share(table).iloc[0]),
@@ -184,7 +188,7 @@ class CellRules:
         It saves the part `cured` of the launches' time, or all of it where that is given per launch. most: the largest
         share of the step that the launches may take; traits: rows of all launches of the cell.
         """
-        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with).cured
+        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with, self.feasible).cured
         part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
         gone = RequestedChange(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
@@ -199,7 +203,7 @@ class CellRules:
 
     def row(self, rule: Rule, share: float, traits: pd.DataFrame | None, level: str, evidence: str) -> Verdict:
         """Return the verdict of a rule that applies; traits: rows of its launches, None for a rule about the step."""
-        advice = verdict_rules.choose_advice(rule, self.step, self.ran_with)
+        advice = verdict_rules.choose_advice(rule, self.step, self.ran_with, self.feasible)
         cured = _cured_share(rule, advice.cured, traits)
         row = Verdict(
             level=level,
@@ -214,7 +218,10 @@ class CellRules:
             next_step=advice.next_step,
             settings=advice.settings,
             source=rule["source"],
+            about=rule["share"],
+            refused=advice.refused[0] if advice.refused else "",
         )
+        row = add_wait_texts(row, self.feasible)
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
         asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)

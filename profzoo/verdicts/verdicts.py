@@ -1,12 +1,14 @@
 """Judge each cell, its top kernels and its layers by the rules of rules.yaml, with the evidence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
+from profzoo.verdicts.feasibility import judge_feasibility, put_obstacles_first
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
@@ -15,6 +17,9 @@ from profzoo.verdicts.rule_types import KnownSettings, Rules
 from profzoo.verdicts.table_columns import COLUMNS
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import BlockingLine
 
 NOTHING = "nothing stands out"
 CellKey = tuple[str, str]
@@ -31,6 +36,7 @@ def tabulate_verdicts(
     layers: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
+    lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -38,7 +44,8 @@ def tabulate_verdicts(
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
-        programs: traced steps of each cell, by process. scored: records of advice.
+        programs: traced steps of each cell, by process. scored: records of advice. lines: lines of the program at which
+            the step of a cell waits for the GPU, for the cells in which they were looked for.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -50,14 +57,15 @@ def tabulate_verdicts(
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
         replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
-        judged = CellRules(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
+        feasible = judge_feasibility(ran_with.get(cell, {}), program, (lines or {}).get(cell))
+        judged = CellRules(where, ran_with.get(cell, {}), given, peaks, replayed, scored, feasible)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         # An undecided verdict is sorted by the largest gain that it may have.
-        everything = sorted(found, key=lambda row: -(row.gain or row.potential))
+        everything = put_obstacles_first(sorted(found, key=lambda row: -(row.gain or row.potential)))
         everything = everything or [_nothing_row(where, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []

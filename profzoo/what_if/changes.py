@@ -140,9 +140,10 @@ def prefetch_input(program: Program) -> Program:
     return replace_tables(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
 
 
-def remove_waits(program: Program) -> Program:
-    """Remove all waits for the GPU except those for room in its queue."""
-    return replace_tables(program, host={"wait": np.full(len(program.host), blocking_calls.NOTHING)})
+def remove_waits(program: Program, chosen: np.ndarray | None = None) -> Program:
+    """Remove waits for the GPU except those for room in its queue; chosen: one flag per host row, by default all."""
+    going = np.full(len(program.host), True) if chosen is None else chosen
+    return replace_tables(program, host={"wait": np.where(going, blocking_calls.NOTHING, program.host["wait"])})
 
 
 def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
