@@ -52,7 +52,7 @@ def _remove_waiting(program: Program, step: Row) -> Program:
 
 
 def _remove_step_waits(program: Program) -> Program:
-    return changes.remove_waits(program, graph_obstacles.find_step_waits(program))
+    return changes.remove_blocking_calls(program, graph_obstacles.find_step_waits(program))
 
 
 # Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.

@@ -53,6 +53,17 @@ def find_step_waits(program: Program) -> np.ndarray:
     return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~other_copies
 
 
+def _first_of_each_wait(program: Program) -> np.ndarray:
+    """Return flags of step waits, without the synchronisation that directly follows a copy which was waited for.
+
+    Reading a value copies it and then waits for its stream: that is one wait of the program.
+    """
+    waits = find_step_waits(program)
+    copies = waits & program.host["launches"].to_numpy(dtype=bool)
+    follows = np.append(False, copies[:-1])
+    return waits & (copies | ~follows)
+
+
 def find_frees(program: Program) -> np.ndarray:
     """Return one flag per host row: within a step, the call gives memory back to the driver, for which it waits."""
     host = program.host
@@ -64,7 +75,7 @@ def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
     """Return what prevents a CUDA graph of the traced steps, but for the first one; none if nothing does."""
     found = []
     for kind, rows, what in (
-        (WAITS, find_step_waits(program), "waits for the GPU"),
+        (WAITS, _first_of_each_wait(program), "waits for the GPU"),
         (FREES, find_frees(program), "gives memory back to the driver"),
     ):
         each = _per_step(program, rows)
