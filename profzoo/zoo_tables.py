@@ -9,10 +9,12 @@ from profzoo.io import csv_tables as reading
 from profzoo.tables import schemas
 from profzoo.trials import trial_table as trials
 from profzoo.verdicts import table_columns as verdicts
+from profzoo.verdicts import wait_table
 
 TABLES = {
     **schemas.TABLES,
     "verdicts": verdicts.VERDICTS_TABLE,
+    "waits": wait_table.WAITS_TABLE,
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,

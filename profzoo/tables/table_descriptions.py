@@ -33,4 +33,5 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "What holds cells, kernels and layers back, and what to do.",
         "a verdict on a cell, a kernel or a layer",
     ),
+    "waits": ("Lines of programs at which a step waits for the GPU.", "a cell, line and operation"),
 }

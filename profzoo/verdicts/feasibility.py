@@ -161,8 +161,12 @@ def add_wait_texts(row: Verdict, feasible: Feasibility) -> Verdict:
     return replace(row, next_step=f"{named}{row.next_step}{also}")
 
 
-def put_obstacles_first(rows: Sequence[Verdict]) -> list[Verdict]:
-    """Move verdicts on what prevents a setting before the first verdict that would advise it."""
+def rank_verdicts(found: Sequence[Verdict]) -> list[Verdict]:
+    """Sort verdicts by their gain, and put those on what prevents a setting before the first that would advise it.
+
+    An undecided verdict is sorted by the largest gain that it may have.
+    """
+    rows = sorted(found, key=lambda row: -(row.gain or row.potential))
     refusing = next((index for index, row in enumerate(rows) if row.refused), len(rows))
     clearing = [row for row in rows[refusing:] if row.about in CLEARING and row.gain]
     rest = [row for row in rows[refusing:] if row not in clearing]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
-from profzoo.what_if import changes, graph_obstacles, predicted_gains, simulator
+from profzoo.what_if import blocking_changes, changes, graph_obstacles, predicted_gains, simulator
 from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
@@ -52,7 +52,7 @@ def _remove_waiting(program: Program, step: Row) -> Program:
 
 
 def _remove_step_waits(program: Program) -> Program:
-    return changes.remove_blocking_calls(program, graph_obstacles.find_step_waits(program))
+    return blocking_changes.remove_blocking_calls(program, graph_obstacles.find_step_waits(program))
 
 
 # Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.

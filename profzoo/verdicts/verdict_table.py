@@ -15,7 +15,7 @@ from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
-from profzoo.verdicts import cpu_verdicts, verdicts
+from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.what_if import storage
@@ -33,8 +33,9 @@ def main(
     programs: Sequence[str],
     on_cpus: tuple[str, str, Sequence[str]],
     csv: str,
+    waits: str,
 ) -> None:
-    """Read the tables, write the verdicts.
+    """Read the tables, write the verdicts (csv) and the lines that wait (waits).
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
     order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
@@ -56,6 +57,7 @@ def main(
     }
     rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
     known = {_cell_of_path(path): storage.read(path) for path in programs}
+    write_csv(wait_table.tabulate_waits(lines, known), waits)
     found = [
         verdicts.tabulate_verdicts(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines)
     ]

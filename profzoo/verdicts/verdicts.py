@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
-from profzoo.verdicts.feasibility import judge_feasibility, put_obstacles_first
+from profzoo.verdicts.feasibility import Feasibility, judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
@@ -44,8 +44,7 @@ def tabulate_verdicts(
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
-        programs: traced steps of each cell, by process. scored: records of advice. lines: lines of the program at which
-            the step of a cell waits for the GPU, for the cells in which they were looked for.
+        programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -56,17 +55,14 @@ def tabulate_verdicts(
         # Of several processes, the one with the busiest GPU represents the cell.
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
-        replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
         feasible = judge_feasibility(ran_with.get(cell, {}), program, (lines or {}).get(cell))
-        judged = CellRules(where, ran_with.get(cell, {}), given, peaks, replayed, scored, feasible)
+        judged = _prepare_judge(where, ran_with.get(cell, {}), given, peaks, program, scored, feasible)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        # An undecided verdict is sorted by the largest gain that it may have.
-        everything = put_obstacles_first(sorted(found, key=lambda row: -(row.gain or row.potential)))
-        everything = everything or [_nothing_row(where, roofline is not None)]
+        everything = rank_verdicts(found) or [_nothing_row(where, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -78,6 +74,20 @@ def tabulate_verdicts(
                 for rank, row in enumerate(group, 1)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _prepare_judge(
+    where: pd.Series,
+    ran_with: KnownSettings,
+    given: Rules,
+    peaks: Mapping[str, float],
+    program: Program | None,
+    scored: advice_scores.Scores | None,
+    feasible: Feasibility,
+) -> CellRules:
+    """Return the judge of a cell, with the simulation of its traced steps if there are any."""
+    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
+    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

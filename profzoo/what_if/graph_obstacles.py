@@ -53,7 +53,7 @@ def find_step_waits(program: Program) -> np.ndarray:
     return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~other_copies
 
 
-def _first_of_each_wait(program: Program) -> np.ndarray:
+def first_of_each_wait(program: Program) -> np.ndarray:
     """Return flags of step waits, without the synchronisation that directly follows a copy which was waited for.
 
     Reading a value copies it and then waits for its stream: that is one wait of the program.
@@ -75,7 +75,7 @@ def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
     """Return what prevents a CUDA graph of the traced steps, but for the first one; none if nothing does."""
     found = []
     for kind, rows, what in (
-        (WAITS, _first_of_each_wait(program), "waits for the GPU"),
+        (WAITS, first_of_each_wait(program), "waits for the GPU"),
         (FREES, find_frees(program), "gives memory back to the driver"),
     ):
         each = _per_step(program, rows)
