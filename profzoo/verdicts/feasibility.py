@@ -56,6 +56,12 @@ class Feasibility:
         return any(one.kind in kinds for one in self.obstacles)
 
 
+# What advice says of graphs besides its settings, and what it says where none is possible.
+GRAPH_TEXTS = {
+    "use CUDA graphs, which shorten the gaps between kernels; ": "",
+    "(a larger batch, CUDA graphs)": "(a larger batch)",
+}
+
 # Nothing is known against any setting.
 EVERYTHING = Feasibility()
 
@@ -159,6 +165,14 @@ def add_wait_texts(row: Verdict, feasible: Feasibility) -> Verdict:
     named = f"{describe_lines(lines)}: " if lines else ""
     also = AND_THEN if [one.kind for one in feasible.obstacles] == [kind] and not feasible.is_script else ""
     return replace(row, next_step=f"{named}{row.next_step}{also}")
+
+
+def drop_graph_texts(text: str, feasible: Feasibility) -> str:
+    """Return the text of advice without its hints to use CUDA graphs, where none is possible."""
+    if feasible.refusal(GRAPH_WORDS):
+        for hint, instead in GRAPH_TEXTS.items():
+            text = text.replace(hint, instead)
+    return text
 
 
 def rank_verdicts(found: Sequence[Verdict]) -> list[Verdict]:

@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.tables import step_shares
 from profzoo.verdicts import advice_gain, advice_scores, wait_costs
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.feasibility import EVERYTHING, Feasibility, add_wait_texts
+from profzoo.verdicts.feasibility import EVERYTHING, Feasibility, add_wait_texts, drop_graph_texts
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
@@ -49,8 +49,11 @@ class CellRules:
         self.floors, self.feasible = given["floors"], feasible
         self.doubt, self.disturbed = find_doubt(step, self.floors), disturbed_share(step, self.floors)
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
+        before = dict(table.iloc[0])
         if replayed and not self.doubt:
-            table = pd.DataFrame([wait_costs.charge_waits(dict(table.iloc[0]), replayed, step)])
+            table = pd.DataFrame([wait_costs.charge_waits(before, replayed, step)])
+        # Shares of idle time that are no longer those of the table of steps.
+        self.charged = dict(table.iloc[0]) != before
         self.shares = {
             **table.iloc[0],
             verdict_rules.LAUNCH_IDLE_SHARE: float(step_shares.launch_wait_share(table).iloc[0]),
@@ -64,7 +67,8 @@ class CellRules:
         for rule in here:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
-                row = self.row(rule, share, None, CELL_LEVEL, evidence)
+                simulated = self.charged and rule["share"] in wait_costs.CHARGED
+                row = self.row(rule, share, None, CELL_LEVEL, f"{evidence}, run again" if simulated else evidence)
                 yield row if sure else replace(row, metric=f"{row.metric}, at least")
                 untold -= share
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
@@ -230,7 +234,8 @@ class CellRules:
 
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
-        return advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
+        told = advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
+        return replace(told, next_step=drop_graph_texts(told.next_step, self.feasible))
 
     def _limited(self, rule: Rule, row: Verdict, share: float, traits: pd.DataFrame) -> Verdict:
         """Return a verdict whose gain is limited by the CPU, which needs time for the launches that remain."""

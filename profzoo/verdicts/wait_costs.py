@@ -12,6 +12,8 @@ from profzoo.tables.step_shares import LAUNCHING
 from profzoo.verdicts.gain_models import WITHOUT_PAUSES, WITHOUT_WAITS, CellSimulation, RequestedChange
 
 SYNCHRONISATION = "idle_synchronisation"
+# Shares that rules are about and that charging the waits changes.
+CHARGED = (SYNCHRONISATION, "idle_launching")
 
 
 def saved_share(replayed: CellSimulation, change: str, step: Row) -> float:

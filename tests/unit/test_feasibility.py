@@ -9,10 +9,10 @@ import pytest
 
 from profzoo import zoo_tables
 from profzoo.io.scripts import write_csv
-from profzoo.verdicts import feasibility, wait_table
+from profzoo.verdicts import advice_gain, feasibility, wait_table
 from profzoo.verdicts.feasibility import infeasible_settings, judge_feasibility
 from profzoo.what_if import storage
-from tests import simulated_waits
+from tests import known_rules, simulated_waits
 from tests.known_rules import a_verdict
 from tests.simulated_waits import item, operator
 from tests.unit.test_wait_costs import line
@@ -62,6 +62,18 @@ def test_three_lines_are_named_and_the_rest_counted() -> None:
     assert said.count("train.py:") == 3 and said.endswith("; 2 more lines")
     assert feasibility.describe_lines([line(line=number) for number in range(4)]).endswith("; 1 more line")
     assert feasibility.describe_lines([line(operation="")]) == "a wait at train.py:84, 60 times per step"
+
+
+def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
+    """Each is still in the texts that it is about."""
+    texts = [one["next"] for rule in known_rules.load()["rules"] for one in rule["advice"]] + [advice_gain.LAUNCH_LESS]
+    assert all(any(hint in text for text in texts) for hint in feasibility.GRAPH_TEXTS)
+    cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
+    hinting = [text for text in texts if any(hint in text for hint in feasibility.GRAPH_TEXTS)]
+    assert len(hinting) == 3
+    for text in hinting:
+        assert "CUDA graph" not in feasibility.drop_graph_texts(text, cannot)
+        assert feasibility.drop_graph_texts(text, can) == text
 
 
 def test_what_prevents_a_setting_comes_before_what_would_advise_it() -> None:
