@@ -9,6 +9,7 @@ from profzoo.tables.step_shares import PARTS, step_shares
 from profzoo.verdicts import wait_costs
 from profzoo.verdicts.gain_models import CellSimulation
 from tests import simulated_waits
+from tests.simulated import Act
 from tests.simulated_waits import item, operator
 
 SYNCHRONISATION, LAUNCH = "synchronisation-bound", "launch-bound"
@@ -78,6 +79,22 @@ def test_shares_still_add_up_to_the_step(tmp_path: Path) -> None:
     assert sum(charged[name] for name in PARTS) == pytest.approx(1)
     assert charged["idle_synchronisation"] > shares["idle_synchronisation"] + 0.1
     assert min(charged.values()) >= 0
+
+
+def test_memory_given_back_is_the_allocators_and_comes_before_the_launches(tmp_path: Path) -> None:
+    """Between blocks the cache is emptied: two frees, and later two allocations of 80 us each."""
+    stalls = [Act("free", 0, "forward", 2e3, 6e4)] * 2 + [Act("allocate", 0, "forward", 2e3, 8e4)] * 2
+    small = [operator(2e3) for _ in range(120)]
+    waiting = [one for place in range(4) for one in (*small[:30], *stalls)]
+    told = simulated_waits.told(waiting, tmp_path)
+    first, second = told.of_cell.iloc[0], told.of_cell.iloc[1]
+    measured = simulated_waits.step_ns(waiting) / simulated_waits.step_ns(small)
+    assert (first["verdict"], second["verdict"]) == ("allocator stalls", LAUNCH)
+    assert first["gain"] == pytest.approx(measured, rel=0.15)
+    assert second["next_step"].startswith(
+        "graph=true is not possible, as the step gives memory back to the driver 8 times per step: mend that first"
+    )
+    assert SYNCHRONISATION not in set(told.of_cell["verdict"]) and "graph=true" not in told.settings
 
 
 def test_launches_that_differ_forbid_the_graph_alone(tmp_path: Path) -> None:
