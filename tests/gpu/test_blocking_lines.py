@@ -54,6 +54,7 @@ def test_each_wait_of_a_model_is_named_by_its_line(tmp_path: Path) -> None:
         (".synchronize()", "forward"): 1,
         ("torch.tensor()", "forward"): 1,
         (".item()", "backward"): 1,
+        (".update()", "backward"): 1,
         (".item()", ""): 8,
         (".cpu()", ""): 1,
         (".tolist()", ""): 1,
@@ -65,6 +66,7 @@ def test_each_wait_of_a_script_is_named_by_its_line(tmp_path: Path) -> None:
     assert by_line(found, str(SCRIPT.relative_to(PROJECT))) == waits.marked(SCRIPT)
     assert {(one["operation"], one["calls"]) for one in found} >= {
         (".item()", 4),
+        (".backward()", 1),
         ("bool()", 1),
         ("scores[kept]", 1),
         ("nn.utils.clip_grad_norm_()", 1),

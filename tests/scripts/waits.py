@@ -19,7 +19,7 @@ for _ in range(30):
     scores = network(inputs)
     kept = scores.sum(1) < 1e9
     loss = nn.functional.cross_entropy(scores[kept], labels[kept])  # wait: 2
-    loss.backward()
+    loss.backward()  # wait: 1
     nn.utils.clip_grad_norm_(network.parameters(), 1.0, error_if_nonfinite=True)  # wait: 1
     log_norms()
     if torch.cuda.is_available():
