@@ -24,6 +24,8 @@ NAMED = 3
 ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.cuda.graph)"
 # Shares of rules whose advice clears an obstacle, by which kind.
 CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES}
+# Shares of rules that are about too many launches, which a graph cures.
+CURED_BY_GRAPHS = ("idle_launching", "short")
 AND_THEN = "; then a CUDA graph of the step (graph: true) becomes possible"
 
 
@@ -175,13 +177,14 @@ def drop_graph_texts(text: str, feasible: Feasibility) -> str:
     return text
 
 
-def rank_verdicts(found: Sequence[Verdict]) -> list[Verdict]:
-    """Sort verdicts by their gain, and put those on what prevents a setting before the first that would advise it.
+def rank_verdicts(found: Sequence[Verdict], feasible: Feasibility = EVERYTHING) -> list[Verdict]:
+    """Sort verdicts by their gain, and put those on what prevents a CUDA graph before the first that one would cure.
 
     An undecided verdict is sorted by the largest gain that it may have.
     """
     rows = sorted(found, key=lambda row: -(row.gain or row.potential))
-    refusing = next((index for index, row in enumerate(rows) if row.refused), len(rows))
+    cured = CURED_BY_GRAPHS if feasible.refusal(GRAPH_WORDS) else ()
+    refusing = next((index for index, row in enumerate(rows) if row.refused or row.about in cured), len(rows))
     clearing = [row for row in rows[refusing:] if row.about in CLEARING and row.gain]
     rest = [row for row in rows[refusing:] if row not in clearing]
     return [*rows[:refusing], *clearing, *rest]

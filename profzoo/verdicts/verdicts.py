@@ -62,7 +62,7 @@ def tabulate_verdicts(
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        everything = rank_verdicts(found) or [_nothing_row(where, roofline is not None)]
+        everything = rank_verdicts(found, feasible) or [_nothing_row(where, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )

@@ -82,6 +82,10 @@ def test_what_prevents_a_setting_comes_before_what_would_advise_it() -> None:
     other, lower = a_verdict("memory-bound", gain=3.0), a_verdict("copy-bound", gain=1.1)
     names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, launch, other])]
     assert names == ["memory-bound", "synchronisation-bound", "launch-bound", "copy-bound"]
+    short = a_verdict("latency-bound (short kernels)", gain=2.5, about="short")
+    cannot = judge_feasibility(MODEL, None, [line()])
+    names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, launch, short, other], cannot)]
+    assert names == ["memory-bound", "synchronisation-bound", short.verdict, "launch-bound", "copy-bound"]
     free = a_verdict("launch-bound", gain=2.0, settings="graph=true")
     names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, free, other])]
     assert names == ["memory-bound", "launch-bound", "synchronisation-bound", "copy-bound"]
