@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
-from profzoo.verdicts.feasibility import Feasibility, judge_feasibility, rank_verdicts
+from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
@@ -52,17 +52,15 @@ def tabulate_verdicts(
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):
-        # Of several processes, the one with the busiest GPU represents the cell.
-        where = step.loc[step["busy_ns"].idxmax()]
-        program = (programs or {}).get(cell, {}).get(int(where["process"]))
-        feasible = judge_feasibility(ran_with.get(cell, {}), program, (lines or {}).get(cell))
-        judged = _prepare_judge(where, ran_with.get(cell, {}), given, peaks, program, scored, feasible)
+        judged = judge_cell(
+            step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
+        )
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        everything = rank_verdicts(found, feasible) or [_nothing_row(where, roofline is not None)]
+        everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -76,17 +74,25 @@ def tabulate_verdicts(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _prepare_judge(
-    where: pd.Series,
+def judge_cell(
+    step: pd.DataFrame,
     ran_with: KnownSettings,
     given: Rules,
     peaks: Mapping[str, float],
-    program: Program | None,
-    scored: advice_scores.Scores | None,
-    feasible: Feasibility,
+    programs: Mapping[int, Program],
+    scored: advice_scores.Scores | None = None,
+    lines: "Sequence[BlockingLine] | None" = None,
 ) -> CellRules:
-    """Return the judge of a cell, with the simulation of its traced steps if there are any."""
+    """Return the judge of a cell, by the process with the busiest GPU.
+
+    Args:
+        step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
+        ran_with, given, peaks, scored: as for CellRules. lines: lines at which its step waits; None if unknown.
+    """
+    where = step.loc[step["busy_ns"].idxmax()]
+    program = programs.get(int(where["process"]))
     replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
+    feasible = judge_feasibility(ran_with, program, lines)
     return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
 
 
