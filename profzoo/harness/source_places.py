@@ -19,6 +19,12 @@ LONGEST_TEXT, LONGEST_OPERATION = 160, 40
 # Bytes per entry of Python's bytecode.
 ENTRY = 2
 BOOLEAN, FORMATTED = "bool()", "format()"
+# Modules of profzoo whose work within a step is no part of the program: other ones call functions of torch or of the
+# program in its place.
+INSPECTING = (
+    "first_steps.py", "double_precision.py", "output_samples.py", "peak_memory.py", "memory_blocks.py", "recorders.py",
+    "timers.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,9 @@ class PlaceFinder:
         self._stdlib = tuple(f"{path}{os.sep}" for path in _spellings(folders))
         self._packages = tuple(f"{path}{os.sep}" for path in _spellings(packages))
         self._torch = tuple(f"{path}{os.sep}" for path in _spellings({str(Path(torch.__file__).parent)}))
+        self._profzoo = tuple(f"{path}{os.sep}" for path in _spellings({str(Path(__file__).parents[1])}))
         # Those of torch first.
-        self._others = (*self._torch, *(f"{path}{os.sep}" for path in _spellings({str(Path(__file__).parents[1])})))
+        self._others = (*self._torch, *self._profzoo)
         self._outermost = outermost
         self._here = f"{Path.cwd()}{os.sep}"
 
@@ -68,7 +75,7 @@ class PlaceFinder:
         """The innermost place of the program on a stack, and the global names of its module.
 
         Where the program is not on the stack, such as in a thread of torch's, it is the innermost place of torch, else
-        of profzoo; None if there is no such place either.
+        of profzoo; None if there is no such place either, or if profzoo itself inspects the step.
         """
         inner: FrameType | None = None
         found: list[tuple[Place, Mapping[str, Any]] | None] = [None] * len(self._others)
@@ -76,6 +83,8 @@ class PlaceFinder:
             file = frame.f_code.co_filename
             if self._is_own(file):
                 return self._place(frame, inner), frame.f_globals
+            if file.startswith(self._profzoo) and Path(file).name in INSPECTING:
+                return None
             for number, folder in enumerate(self._others):
                 if file.startswith(folder):
                     found[number] = found[number] or (self._place(frame, inner), frame.f_globals)

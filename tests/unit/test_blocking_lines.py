@@ -251,6 +251,22 @@ def test_frames_beyond_the_loop_are_not_the_programs(program: Any) -> None:
     assert [one["file"] for one in found] == ["torch/waits_of_torch.py"]
 
 
+def test_what_profzoo_itself_inspects_is_no_wait_of_the_program(program: Any) -> None:
+    """Code of a module that looks at a step, and of one that calls the program's functions in its place."""
+    code = "def call(function):\n    return function()\n"
+    own = {}
+    for name in ("output_samples", "training_step"):
+        exec(
+            compile(code, str(Path(blocking_lines.__file__).with_name(f"{name}.py")), "exec"), own.setdefault(name, {})
+        )
+    lines, waiting = watching(), program.waiting()
+    lines.start()
+    own["output_samples"]["call"](waiting.item)
+    own["training_step"]["call"](waiting.item)
+    found = lines.stop()
+    assert (found is not None and [(one["calls"], one["operation"]) for one in found] == [(1, "call()")]) or found
+
+
 def test_paths_leave_out_the_folders_of_this_machine(program: Any) -> None:
     finder = watching()._finder
     assert finder.shorten(str(Path(torch.__file__))) == "torch/__init__.py"
