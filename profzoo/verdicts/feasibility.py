@@ -8,7 +8,7 @@ from profzoo.cell import script_settings
 from profzoo.tools.nsys.steps import INPUT
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.verdicts.verdict import Verdict
-from profzoo.what_if.graph_obstacles import FREES, WAITS, GraphObstacle, find_trace_obstacles
+from profzoo.what_if.graph_obstacles import WAITS, GraphObstacle, find_trace_obstacles
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 GRAPH_WORDS = "graph=true"
 # Setting of a script: the command that starts it.
 COMMAND = "command"
-# What a line that waits runs to give memory back to the driver.
-EMPTIES = "empty_cache()"
+# What a line runs to give memory back to the driver, for which the host waits, though it prevents no graph.
+EMPTIES, FREES = "empty_cache()", "frees"
 # Most lines that a sentence names.
 NAMED = 3
 ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.cuda.graph)"
-# Shares of rules whose advice clears an obstacle, by which kind.
+# Shares of rules that are about pauses of the host, by the kind of their lines.
 CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES}
 # Shares of rules that are about too many launches, which a graph cures.
 CURED_BY_GRAPHS = ("idle_launching", "short")
@@ -52,10 +52,6 @@ class Feasibility:
         'it waits'
         """
         return next((why for word in (words or "").split() if (why := (self.refused or {}).get(word))), None)
-
-    def prevents_graph(self, *kinds: str) -> bool:
-        """Whether one of these kinds of obstacles prevents a CUDA graph."""
-        return any(one.kind in kinds for one in self.obstacles)
 
 
 # What advice says of graphs besides its settings, and what it says where none is possible.
@@ -104,16 +100,15 @@ def find_graph_obstacles(program: Program | None, lines: "Sequence[BlockingLine]
     program: traced steps, None without a trace. lines: those of `step_lines`, None if none was looked for.
     """
     found = find_trace_obstacles(program) if program else []
-    for kind, what in ((FREES, "gives memory back to the driver"), (WAITS, "waits for the GPU")):
-        mine = lines_of_kind(lines or (), kind)
-        if mine and not any(one.kind == kind for one in found):
-            calls = sum(one["calls"] for one in mine)
-            found.insert(0, GraphObstacle(kind, calls, 1, f"the step {what} {_times(calls)}"))
+    mine = lines_of_kind(lines or (), WAITS)
+    if mine and not any(one.kind == WAITS for one in found):
+        calls = sum(one["calls"] for one in mine)
+        found.insert(0, GraphObstacle(WAITS, calls, 1, f"the step waits for the GPU {_times(calls)}"))
     return found
 
 
 def lines_of_kind(lines: "Sequence[BlockingLine]", kind: str) -> "list[BlockingLine]":
-    """Return the lines that are behind an obstacle of a kind; none for launches that differ."""
+    """Return the lines that wait (WAITS) or give memory back (FREES); none for launches that differ."""
     frees = {WAITS: False, FREES: True}.get(kind)
     return [one for one in lines if one["operation"].endswith(EMPTIES) is frees]
 
@@ -178,13 +173,15 @@ def drop_graph_texts(text: str, feasible: Feasibility) -> str:
 
 
 def rank_verdicts(found: Sequence[Verdict], feasible: Feasibility = EVERYTHING) -> list[Verdict]:
-    """Sort verdicts by their gain, and put those on what prevents a CUDA graph before the first that one would cure.
+    """Sort verdicts by their gain, and put those on pauses of the host before the first on too many launches.
 
-    An undecided verdict is sorted by the largest gain that it may have.
+    Too many launches are what remains without the pauses. A wait comes first only where it prevents the CUDA graph that
+    would cure them; memory that is given back always does, as nothing needs it. An undecided verdict is sorted by the
+    largest gain that it may have.
     """
     rows = sorted(found, key=lambda row: -(row.gain or row.potential))
-    cured = CURED_BY_GRAPHS if feasible.refusal(GRAPH_WORDS) else ()
-    refusing = next((index for index, row in enumerate(rows) if row.refused or row.about in cured), len(rows))
-    clearing = [row for row in rows[refusing:] if row.about in CLEARING and row.gain]
-    rest = [row for row in rows[refusing:] if row not in clearing]
-    return [*rows[:refusing], *clearing, *rest]
+    launches = next((index for index, row in enumerate(rows) if row.about in CURED_BY_GRAPHS), len(rows))
+    kinds = [FREES, *([WAITS] if feasible.refusal(GRAPH_WORDS) else [])]
+    pauses = [row for row in rows[launches:] if CLEARING.get(row.about) in kinds and row.gain]
+    rest = [row for row in rows[launches:] if row not in pauses]
+    return [*rows[:launches], *pauses, *rest]

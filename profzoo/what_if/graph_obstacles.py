@@ -1,7 +1,8 @@
-"""Finds in traced steps what prevents a CUDA graph: waits, memory given back, and launches that differ between steps.
+"""Finds in traced steps what prevents a CUDA graph: waits, and launches that differ between steps.
 
-A CUDA graph replays the launches of one step. While a step is captured, the host can neither wait for the GPU nor free
-memory, and no later step can launch anything else (CUDA C++ programming guide, CUDA graphs; PyTorch, CUDA semantics).
+A CUDA graph replays the launches of one step. While a step is captured, the host cannot wait for the GPU, and no later
+step can launch anything else (CUDA C++ programming guide, CUDA graphs; PyTorch, CUDA semantics). A step that gives
+memory back can be captured: torch keeps the memory of a graph that is being captured.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from profzoo.what_if.program import BEGIN, CALL, END, Program
 from profzoo.what_if.trace_events import KERNEL
 
 # Kinds of obstacles.
-WAITS, FREES, DIFFERS, STEERED = "waits", "frees", "differs", "steered"
+WAITS, DIFFERS, STEERED = "waits", "differs", "steered"
 # What fewer than this number of steps in two do, such as writing a log now and then, is not the step's own. With fewer
 # steps than FEW nothing is known about how they differ.
 OFTEN, FEW = 0.5, 3
@@ -28,8 +29,8 @@ class GraphObstacle:
     """What prevents a CUDA graph of the step.
 
     Attributes:
-        kind: WAITS, FREES, DIFFERS, or STEERED for launches that differ after a wait.
-        per_step: waits, or calls that free memory, per step; of other kinds, the share of steps that differ.
+        kind: WAITS, DIFFERS, or STEERED for launches that differ after a wait.
+        per_step: waits per step; of other kinds, the share of steps that differ.
         steps: number of steps that this is seen in.
         evidence: what the trace shows, as a sentence without its full stop.
     """
@@ -64,26 +65,14 @@ def first_of_each_wait(program: Program) -> np.ndarray:
     return waits & (copies | ~follows)
 
 
-def find_frees(program: Program) -> np.ndarray:
-    """Return one flag per host row: within a step, the call gives memory back to the driver, for which it waits."""
-    host = program.host
-    waits = (host["wait"] != blocking_calls.NOTHING).to_numpy()
-    return waits & _inside(program) & host["allocates"].to_numpy(dtype=bool)
-
-
 def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
     """Return what prevents a CUDA graph of the traced steps, but for the first one; none if nothing does."""
-    found = []
-    for kind, rows, what in (
-        (WAITS, first_of_each_wait(program), "waits for the GPU"),
-        (FREES, find_frees(program), "gives memory back to the driver"),
-    ):
-        each = _per_step(program, rows)
-        steps = int((each > 0).sum())
-        if steps > OFTEN * len(each):
-            times = f"{each.mean():.0f} times per step" if each.mean() >= 1.5 else "once per step"
-            found.append(GraphObstacle(kind, float(each.mean()), steps, f"the step {what} {times}"))
-    return [*found, *_differences(program, any(one.kind == WAITS for one in found))]
+    each = _per_step(program, first_of_each_wait(program))
+    steps, mean = int((each > 0).sum()), float(each.mean())
+    waits = steps > OFTEN * len(each)
+    times = f"{mean:.0f} times per step" if mean >= 1.5 else "once per step"
+    found = [GraphObstacle(WAITS, mean, steps, f"the step waits for the GPU {times}")] if waits else []
+    return [*found, *_differences(program, waits)]
 
 
 def _differences(program: Program, waits: bool) -> list[GraphObstacle]:

@@ -43,11 +43,14 @@ def test_nothing_is_forbidden_where_nothing_is_known_or_nothing_waits() -> None:
 def test_emptied_caches_are_told_apart_from_waits() -> None:
     empties = line(operation="torch.cuda.empty_cache()", calls=4, line=7)
     found = judge_feasibility(MODEL, None, [empties, line(calls=2)])
-    assert [(one.kind, one.per_step) for one in found.obstacles] == [("waits", 2), ("frees", 4)]
+    assert [(one.kind, one.per_step) for one in found.obstacles] == [("waits", 2)]
     assert found.refusal("graph=true") == (
-        "the step waits for the GPU 2 times per step (.item() at train.py:84, 2 times per step); the step gives memory "
-        "back to the driver 4 times per step (torch.cuda.empty_cache() at train.py:7, 4 times per step)"
+        "the step waits for the GPU 2 times per step (.item() at train.py:84, 2 times per step)"
     )
+    assert infeasible_settings(MODEL, None, [empties]) == {}
+    stalls = a_verdict("allocator stalls", about="allocations_removed", next_step="do")
+    said = feasibility.add_wait_texts(stalls, found).next_step
+    assert said == "torch.cuda.empty_cache() at train.py:7, 4 times per step: do"
 
 
 def test_a_script_takes_no_graph() -> None:
@@ -76,19 +79,30 @@ def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
         assert feasibility.drop_graph_texts(text, can) == text
 
 
-def test_what_prevents_a_setting_comes_before_what_would_advise_it() -> None:
-    waits = a_verdict("synchronisation-bound", gain=1.2, about="idle_synchronisation")
-    launch = a_verdict("launch-bound", gain=2.0, refused="graph=true")
-    other, lower = a_verdict("memory-bound", gain=3.0), a_verdict("copy-bound", gain=1.1)
-    names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, launch, other])]
-    assert names == ["memory-bound", "synchronisation-bound", "launch-bound", "copy-bound"]
-    short = a_verdict("latency-bound (short kernels)", gain=2.5, about="short")
-    cannot = judge_feasibility(MODEL, None, [line()])
-    names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, launch, short, other], cannot)]
-    assert names == ["memory-bound", "synchronisation-bound", short.verdict, "launch-bound", "copy-bound"]
-    free = a_verdict("launch-bound", gain=2.0, settings="graph=true")
-    names = [row.verdict for row in feasibility.rank_verdicts([lower, waits, free, other])]
-    assert names == ["memory-bound", "launch-bound", "synchronisation-bound", "copy-bound"]
+def names(*rows: Any, feasible: feasibility.Feasibility) -> list[str]:
+    return [row.verdict for row in feasibility.rank_verdicts(rows, feasible)]
+
+
+def test_what_prevents_a_graph_comes_before_what_one_would_cure() -> None:
+    waits = a_verdict("waits", gain=1.2, about="idle_synchronisation")
+    launch, short = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("short", gain=2.5, about="short")
+    other, lower = a_verdict("other", gain=3.0, about="memory"), a_verdict("lower", gain=1.1, about="copy")
+    cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
+    rows = [lower, waits, launch, short, other]
+    assert names(*rows, feasible=cannot) == ["other", "waits", "short", "launch", "lower"]
+    assert names(*rows, feasible=can) == ["other", "short", "launch", "waits", "lower"]
+    assert names(lower, waits, other, feasible=cannot) == ["other", "waits", "lower"]
+
+
+def test_memory_given_back_comes_before_launches_whatever_is_possible() -> None:
+    stalls = a_verdict("stalls", gain=1.2, about="allocations_removed")
+    launch, other = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("other", gain=3.0, about="memory")
+    for lines in ([], [line()]):
+        assert names(launch, stalls, other, feasible=judge_feasibility(MODEL, None, lines)) == [
+            "other",
+            "stalls",
+            "launch",
+        ]
 
 
 def programs(inside: Any, folder: Path) -> Any:
