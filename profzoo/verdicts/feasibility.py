@@ -14,7 +14,7 @@ from profzoo.what_if.program import Program
 if TYPE_CHECKING:
     from profzoo.cell.job_types import BlockingLine
 
-GRAPH_WORDS = "graph=true"
+GRAPH_WORDS, A_GRAPH = "graph=true", "a CUDA graph (graph: true)"
 # Setting of a script: the command that starts it.
 COMMAND = "command"
 # What a line runs to give memory back to the driver, for which the host waits, though it prevents no graph.
@@ -151,9 +151,10 @@ def _explain(obstacle: GraphObstacle, lines: "Sequence[BlockingLine]") -> str:
 def add_wait_texts(row: Verdict, feasible: Feasibility) -> Verdict:
     """Return a verdict that says which lines wait, and why settings are refused that it would rather advise."""
     if row.refused:
-        why = feasible.refusal(row.refused)
+        what = A_GRAPH if row.refused == GRAPH_WORDS else row.refused
+        until = ";" if feasible.is_script else ": mend that first; until then"
         return replace(
-            row, next_step=f"{row.refused} is not possible, as {why}: mend that first; until then {row.next_step}"
+            row, next_step=f"{what} is not possible, as {feasible.refusal(row.refused)}{until} {row.next_step}"
         )
     kind = CLEARING.get(row.about)
     if kind is None:

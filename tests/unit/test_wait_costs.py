@@ -56,7 +56,7 @@ def test_waits_of_a_step_that_launches_too_much_come_first_and_launches_after_th
     assert first["next_step"].startswith(".item() at train.py:84, 60 times per step: avoid waiting for the GPU")
     assert first["next_step"].endswith("; then a CUDA graph of the step (graph: true) becomes possible")
     assert second["next_step"].startswith(
-        "graph=true is not possible, as the step waits for the GPU 60 times per step (.item() at train.py:84, 60 times "
+        "a CUDA graph (graph: true) is not possible, as the step waits for the GPU 60 times per step (.item() at train.py:84, 60 times "
         "per step): mend that first; until then reduce launches"
     )
     assert "graph=true" not in told.settings
@@ -104,5 +104,7 @@ def test_launches_that_differ_forbid_the_graph_alone(tmp_path: Path) -> None:
 def test_a_script_is_not_told_to_use_a_setting_that_it_does_not_take(tmp_path: Path) -> None:
     told = simulated_waits.told([operator(2e3) for _ in range(120)], tmp_path, command="python train.py")
     launch = told.of_cell[told.of_cell["verdict"] == LAUNCH].iloc[0]
-    assert launch["next_step"].startswith("graph=true is not possible, as only a script itself can capture its step")
+    assert launch["next_step"].startswith(
+        "a CUDA graph (graph: true) is not possible, as only a script itself can capture its step"
+    )
     assert "graph=true" not in told.settings
