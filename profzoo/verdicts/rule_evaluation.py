@@ -1,6 +1,6 @@
 """Apply the rules of rules.yaml to one cell on a GPU: to its step, to its kernels together, and to each kernel."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, Requeste
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
 from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if.graph_obstacles import OFTEN, WAITS
 
-UNDECIDED = "undecided"
+UNDECIDED, PREVENTING = "undecided", "waits per step, which prevent a CUDA graph"
 KERNEL_KEYS = ["class", "function"]
 # Share of a kernel's time that must have a trait for the kernel to have it.
 KERNEL_TRAIT_SHARE = 0.5
@@ -64,13 +65,16 @@ class CellRules:
         evidence = f"steps.csv: process {self.step['process']:.0f}"
         untold = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
         here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
+        told: list[Verdict] = []
         for rule in here:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
                 simulated = self.charged and rule["share"] in wait_costs.CHARGED
                 row = self.row(rule, share, None, CELL_LEVEL, f"{evidence}, run again" if simulated else evidence)
-                yield row if sure else replace(row, metric=f"{row.metric}, at least")
+                told.append(row if sure else replace(row, metric=f"{row.metric}, at least"))
                 untold -= share
+        yield from told
+        yield from self._of_obstacle(here, told, evidence)
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
             why = f"the cause is unknown, as {self.doubt.why}: {self.doubt.advice}"
             yield Verdict(
@@ -83,6 +87,16 @@ class CellRules:
                 next_step=f"the GPU is idle for {untold:.0%} of the step; {why}",
                 potential=step_shares.amdahl(untold, 1),
             )
+
+    def _of_obstacle(self, rules: Sequence[Rule], told: Sequence[Verdict], evidence: str) -> Iterator[Verdict]:
+        """Yield the verdict on waits that cost little but prevent the CUDA graph that a verdict would advise."""
+        waits = next((one for one in self.feasible.obstacles if one.kind == WAITS), None)
+        if waits is None or not any(row.refused for row in told):
+            return
+        for rule in rules:
+            if rule["share"] == wait_costs.SYNCHRONISATION and not any(row.about == rule["share"] for row in told):
+                row = self.row(rule, self.shares[rule["share"]], None, CELL_LEVEL, evidence)
+                yield replace(row, metric=PREVENTING, value=waits.per_step, threshold=OFTEN)
 
     def of_trace(self) -> Iterator[Verdict]:
         """Yield verdicts by what-if simulation: the share of the step that each rule's change saves."""

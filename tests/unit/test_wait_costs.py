@@ -101,6 +101,17 @@ def test_launches_that_differ_forbid_the_graph_alone(tmp_path: Path) -> None:
     assert "its launches differ between steps" in launch["next_step"] and "graph=true" not in told.settings
 
 
+def test_waits_that_cost_little_but_prevent_the_graph_are_the_first_advice(tmp_path: Path) -> None:
+    """Two in a step of 240 small launches: as they are read and written on, the launches are the larger cost."""
+    waiting = [*[operator(2e3) for _ in range(120)], *item()] * 2
+    told = simulated_waits.told(waiting, tmp_path, lines=[line(calls=2)])
+    first, second = told.of_cell.iloc[0], told.of_cell.iloc[1]
+    assert (first["verdict"], second["verdict"]) == (SYNCHRONISATION, LAUNCH) and first["share"] < 0.1
+    assert (first["metric"], first["value"]) == ("waits per step, which prevent a CUDA graph", 2)
+    assert first["next_step"].startswith(".item() at train.py:84, 2 times per step: ") and first["gain"] < 1.1
+    assert "graph=true" not in told.settings
+
+
 def test_a_script_is_not_told_to_use_a_setting_that_it_does_not_take(tmp_path: Path) -> None:
     told = simulated_waits.told([operator(2e3) for _ in range(120)], tmp_path, command="python train.py")
     launch = told.of_cell[told.of_cell["verdict"] == LAUNCH].iloc[0]
