@@ -10,11 +10,13 @@ from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
 from profzoo.trials import trial_table as trials
 from profzoo.verdicts import table_columns as verdicts
+from profzoo.verdicts import wait_table
 
 TABLES = {
     **schemas.TABLES,
     "verdicts": verdicts.VERDICTS_TABLE,
     "plans": plans.PLANS_TABLE,
+    "waits": wait_table.WAITS_TABLE,
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,

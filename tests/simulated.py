@@ -24,7 +24,8 @@ NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "p
          "staged": "cudaMemcpyAsync_v3020", "fed": "cudaMemcpyAsync_v3020",
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
-         "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
+         "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020", "free": "cudaFree_v3020",
+         "allocate": "cudaMalloc_v3020"}  # fmt: skip
 # Share of its time in which an operation fills a crowded device.
 FULL = 0.85
 # A graph on this device: time of its launch, additional time per node, and time between two nodes. The values are those
@@ -207,7 +208,7 @@ class Machine:
             if act.kind == "pageable":
                 yield lambda: work.done is not None
                 yield 1500
-        elif act.kind == "sync":
+        elif act.kind in ("sync", "free"):
             everything = self.made.work[::-1]
             yield lambda: all(work.done is not None for work in everything)
             yield 2000

@@ -122,7 +122,7 @@ def _replayed(advice: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Plans of what verdicts advise, a combination with each graph that may gain half as much again, and what is not possible."""
     table = plan_table.tabulate_plans(
-        {name: given[name] for name in plan_table.TABLES}, PEAKS, {}, known_rules.load(), {}, {}
+        {name: given[name] for name in plan_table.TABLES}, PEAKS, {}, known_rules.load(), {}
     )
     graphs = table[table["settings"] == "graph=true"]
     words = "graph=true precision=bf16"

@@ -106,6 +106,22 @@ class ScriptFacts(TypedDict):
     observed: ScriptArithmetic
 
 
+class BlockingLine(TypedDict):
+    """A line of the program at which the host waits for the GPU, as one warm-up step showed it."""
+
+    # Relative to its installed package or to the working folder, where it lies inside.
+    file: str
+    line: int
+    function: str
+    # The line as it is written, and what waits there, such as `.item()` or `x[mask]`.
+    text: str
+    operation: str
+    # The range in which it waits, such as `forward`; empty outside of all parts of the step.
+    range: str
+    # Number of waits in the step.
+    calls: int
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
@@ -134,6 +150,8 @@ class Sidecar(ProcessFacts, total=False):
     waited_s: float
     warnings: Sequence[str]
     parameters: int
+    # Lines at which a step waits for the GPU; missing where no step was observed.
+    blocking_lines: Sequence[BlockingLine]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

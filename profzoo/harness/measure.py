@@ -83,6 +83,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "items": recorder.steps * cell["batch"] * process_count(cell),
         "loss": outcome.loss,
         **({"outputs": outcome.outputs} if outcome.outputs else {}),
+        **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
         **_window(recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,

@@ -70,6 +70,12 @@ class Ranges:
         if self.closed:
             self.closed(name)
 
+    @property
+    def current(self) -> str:
+        """Name of the range that was begun last and is open; empty if there is none, or only the step's."""
+        name = self._begun[-1][0] if self._begun else STEP
+        return "" if name == STEP else name
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Open a range of that name around the body, on the calling thread."""

@@ -2,11 +2,12 @@
 
 import math
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import (
     activation_checkpointing,
     batch_structure,
+    blocking_lines,
     cuda_graph,
     devices,
     distributed,
@@ -34,6 +36,7 @@ from profzoo.range_names import STEP, WINDOW
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
+    from profzoo.cell.job_types import BlockingLine
 
 
 class NotFiniteError(ArithmeticError):
@@ -60,7 +63,8 @@ class RunOutcome:
     """Results of a run: parameter count, last loss (None in inference), and last loss before the window.
 
     outputs: some values of the last output; only in inference. repeated: the parts of the step, with which more steps
-    can be run as long as the process group exists.
+    can be run as long as the process group exists. blocking_lines: where a step waits for the GPU; None if no step was
+    observed.
     """
 
     parameters: int
@@ -68,6 +72,7 @@ class RunOutcome:
     baseline_loss: float | None
     outputs: Sequence[float]
     repeated: StepParts | None
+    blocking_lines: "list[BlockingLine] | None" = None
 
 
 def choose_cell_device(cell: "CellSettings") -> torch.device:
@@ -119,11 +124,7 @@ def prepare_network(network: nn.Module) -> None:
 
 
 def run_steps(
-    cell: "CellSettings",
-    network: nn.Module,
-    device: torch.device,
-    recorder: Recorder,
-    timer: Recorder | None = None,
+    cell: "CellSettings", network: nn.Module, device: torch.device, recorder: Recorder, timer: Recorder | None = None
 ) -> RunOutcome:
     """Run all steps; the recorder observes the window, and a timer the baseline's steps before it.
 
@@ -142,6 +143,7 @@ def run_steps(
     repeated = make_step(cell, model, network, device, ranges)
     # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
+    observed = _observe(cell, device, ranges, sys._getframe().f_code)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
             if watching:
@@ -152,7 +154,7 @@ def run_steps(
             distributed.wait_for_all(cell)
             watching.start()
             ranges.open(WINDOW)
-        with ranges(STEP):
+        with observed.during(index), ranges(STEP):
             with ranges("data"):
                 batch = next(source, None)
             if batch is None:
@@ -164,10 +166,15 @@ def run_steps(
             watching.step(cell["batch"] * process_count(cell))
     recorder.stop()
     ranges.close()
-    parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
     losses = _finite(results, cell)
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
-    return RunOutcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
+    counted = count_parameters(network)
+    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, repeated, observed.found)
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Number of a network's weights; those whose shapes are not known yet do not count."""
+    return sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
 
 
 def rehearse(cell: "CellSettings", model: interface.ModelFunctions, device: torch.device) -> None:
@@ -202,6 +209,15 @@ def make_step(
     # The first replay is part of the warm-up.
     whole = cuda_graph.CapturedStep(plain, cell, network, device, ranges, cell["warmup"] - 1)
     return StepParts(whole.placing(transfer), whole, plain, trainer, ranges)
+
+
+def _observe(cell: "CellSettings", device: torch.device, ranges: Ranges, loop: CodeType) -> blocking_lines.ObservedStep:
+    """Observer of the lines at which a warm-up step waits for the GPU; loop: the code that runs the steps.
+
+    A step that is captured in a CUDA graph cannot wait.
+    """
+    waits = device.type == "cuda" and not cell.get("graph")
+    return blocking_lines.ObservedStep(blocking_lines.BlockingLines(ranges, loop) if waits else None, cell["warmup"])
 
 
 def _training(model: interface.ModelFunctions, trainer: training_step.Trainer) -> Callable[[Any], Any]:

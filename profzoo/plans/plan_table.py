@@ -1,11 +1,14 @@
 """Make tables/plans.csv: for each cell, the settings that are possible, alone and together, the best first."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import write_csv
 from profzoo.plans.cell_plans import list_plans
 from profzoo.plans.infeasible_settings import find_infeasible
 from profzoo.plans.table_columns import COLUMNS
@@ -24,6 +27,9 @@ from profzoo.verdicts.verdicts import CellKey, judge_cell
 from profzoo.what_if import storage
 from profzoo.what_if.program import Program
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import BlockingLine
+
 # Tables that plans are made of; that of the roofline is there only with counters.
 TABLES = ("cells", "steps", "kernels", "verdicts", "roofline")
 
@@ -34,7 +40,7 @@ def tabulate_plans(
     ran_with: Mapping[CellKey, KnownSettings],
     given: Rules,
     programs: Mapping[CellKey, Mapping[int, Program]],
-    infeasible_settings: Mapping[CellKey, Mapping[str, str]],
+    lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     scored: Scores | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
@@ -43,7 +49,7 @@ def tabulate_plans(
         tables: what there is of TABLES, by name.
         peaks: measured rates by name, in flop/s. ran_with: settings of each cell. given: rules. programs: traced steps
             of each cell, by process. scored: records of advice.
-        infeasible_settings: by cell, the reasons by setting word, besides those that follow from the cell's settings.
+        lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -54,8 +60,11 @@ def tabulate_plans(
         own = {name: schemas.rows_of_cell(table, *cell) for name, table in tables.items()}
         settings, on_gpu = ran_with.get(cell, {}), len(own["steps"]) > 0
         infeasible = find_infeasible(settings, _advisable_words(given, on_gpu))
-        infeasible |= infeasible_settings.get(cell, {})
-        judged = judge_cell(own["steps"], settings, given, peaks, programs.get(cell, {}), scored) if on_gpu else None
+        judged = None
+        if on_gpu:
+            traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
+            infeasible |= judged.feasible.refused or {}
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
         arguments = words if isinstance(words, str) and words else " ".join(cell)
@@ -79,9 +88,11 @@ def main(
         for name, path in tables.items()
     }
     known = {_cell_of_path(path): storage.read(path) for path in programs}
-    ran_with = {_cell_of_path(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    about = {_cell_of_path(path): read_facts(path, {"cell": {}, "blocking_lines?": fact.LIST}) for path in sidecars}
+    ran_with = {cell: one["cell"] for cell, one in about.items()}
+    lines = {cell: one["blocking_lines"] for cell, one in about.items() if "blocking_lines" in one}
     rates = read_peaks(peaks) if peaks else {}
-    write_csv(tabulate_plans(read, rates, ran_with, verdict_rules.load_rules(), known, {}), csv)
+    write_csv(tabulate_plans(read, rates, ran_with, verdict_rules.load_rules(), known, lines), csv)
 
 
 def _cell_of_path(path: str) -> CellKey:

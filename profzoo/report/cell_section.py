@@ -57,6 +57,7 @@ def describe_cell(
         "strip": step_bars.step_parts(tables, *cell),
         **_format_plans(tables.get("plans"), cell),
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
+        "waits": _format_waits(schemas.rows_of_cell(tables["waits"], *cell)) if "waits" in tables else [],
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
         "block": cell_data.cell_block(drawn, timelines.get(cell), is_cpu_device(row["device"])),
@@ -126,6 +127,21 @@ def _name_subject(row: Any) -> str:
     """Name what a verdict is about: a kernel, a layer or the step."""
     names = {"kernel": format_value(row.function, str), "layer": f"{row.module} {row.direction}"}
     return names.get(row.level, "the step")
+
+
+def _format_waits(waits: pd.DataFrame) -> list[TemplateVariables]:
+    """Return the lines at which a cell's step waits for the GPU, those with the most waits first."""
+    return [
+        {
+            "operation": row["operation"],
+            "place": f"{row['file']}:{row['line']}",
+            "text": row["text"],
+            "range": row["range"],
+            "calls": f"{row['calls']:,}",
+            "waited": format_value(row["wait_ns"], duration),
+        }
+        for row in waits.to_dict("records")
+    ]
 
 
 def _format_processes(ranks: pd.DataFrame) -> list[list[str]]:

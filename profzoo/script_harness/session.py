@@ -21,6 +21,7 @@ from profzoo.script_harness.sample_count import SampleCount
 from profzoo.script_harness.stages import Stages
 from profzoo.script_harness.step_finder import StepFinder
 from profzoo.script_harness.step_memory import StepMemory
+from profzoo.script_harness.step_waits import StepWaits
 from profzoo.script_harness.task import Task, write_note
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Session:
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
         self._samples = SampleCount()
+        self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int] = []
         self._loss: Tensor | None = None
         if not task.times_first:
@@ -176,6 +178,7 @@ class Session:
             self._due = True
             return
         self._close_step()
+        self._waits.end_step()
         if self.ended:
             # Somebody has caught what ended the script.
             step_facts.end_at_once()
@@ -191,6 +194,8 @@ class Session:
         elif self._stages is None:
             if self._steps >= max(self.task.cell["warmup"], 1):
                 self._open_window()
+            else:
+                self._waits.begin_step(self._steps, self.networks.device)
         else:
             self._kinds[tuple(sorted(counts.items()))] += 1
             self._window_items.append(items)
@@ -262,6 +267,7 @@ class Session:
             "loss": loss if loss is not None and math.isfinite(loss) else None,
             "imported": step_facts.imported_files(),
             "script": script,
+            **self._waits.facts(),
         }
 
     def describe_progress(self) -> dict[str, Any]:

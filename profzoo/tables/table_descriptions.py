@@ -37,4 +37,5 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "The settings that are possible for each cell, alone and together, with their expected gains, the best first.",
         "a cell and settings",
     ),
+    "waits": ("Lines of programs at which a step waits for the GPU.", "a cell, line and operation"),
 }

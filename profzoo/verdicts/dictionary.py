@@ -2,8 +2,23 @@
 
 from collections.abc import Mapping
 
-from profzoo.io.columns import COUNT, FRACTION, GPU, RATIO, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, RATIO, Column
 
+WAITS: Mapping[str, Column] = {
+    "file": Column("File of the line, relative to its package or to the working folder where it lies inside."),
+    "line": Column("Number of the line.", COUNT),
+    "function": Column("Function that the line is in."),
+    "text": Column("The line as it is written."),
+    "operation": Column("What waits there, such as `.item()`, `x[mask]`, `bool()` for a tensor in a condition."),
+    "range": Column("Part of the step in which it waits; empty outside all parts."),
+    "calls": Column("Waits per step, in the step of the warm-up that was observed.", COUNT, "time"),
+    "wait_ns": Column(
+        "Time per step under nsys that the host waits there; empty where the trace does not tell lines apart.",
+        "ns",
+        "nsys",
+        CPU,
+    ),
+}
 VERDICTS: Mapping[str, Column] = {
     "level": Column("What the verdict is about: `cell`, `kernel`, `layer`, or other settings of the cell."),
     "rank": Column("Place among the verdicts of its kind on the cell, from 1 on.", COUNT),

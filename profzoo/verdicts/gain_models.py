@@ -8,12 +8,14 @@ import pandas as pd
 
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
-from profzoo.what_if import changes, predicted_gains, simulator
+from profzoo.what_if import blocking_changes, changes, graph_obstacles, predicted_gains, simulator
 from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
 
 GRAPH = "graph"
+# Without the waits of the step itself, and without these and the calls that allocate and free memory.
+WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -49,10 +51,16 @@ def _remove_waiting(program: Program, step: Row) -> Program:
     return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 
 
+def _remove_step_waits(program: Program) -> Program:
+    return blocking_changes.remove_blocking_calls(program, graph_obstacles.find_step_waits(program))
+
+
 # Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.
 STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
+    WITHOUT_WAITS: lambda program, _: _remove_step_waits(program),
+    WITHOUT_PAUSES: lambda program, _: _remove_step_waits(changes.remove_allocations(program)),
     GRAPH: lambda program, _: changes.capture_as_graph(program),
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
     "transfers_removed": lambda program, _: _remove_copies(program, crossing=True),

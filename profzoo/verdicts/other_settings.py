@@ -82,7 +82,7 @@ def list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[Advisable
         of_kernels = rule["of"] == "kernels"
         if not of_kernels and rule["of"] != "step":
             continue
-        advice = verdict_rules.choose_advice(rule, judged.step, judged.ran_with)
+        advice = verdict_rules.choose_advice(rule, judged.step, judged.ran_with, judged.feasible)
         words, launches = advice.settings, traits if of_kernels else None
         if not words or words in seen:
             continue

@@ -1,20 +1,22 @@
 """Apply the rules of rules.yaml to one cell on a GPU: to its step, to its kernels together, and to each kernel."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.verdicts import advice_gain, advice_scores
+from profzoo.verdicts import advice_gain, advice_scores, wait_costs
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.feasibility import EVERYTHING, Feasibility, add_wait_texts, drop_graph_texts
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
 from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if.graph_obstacles import OFTEN, WAITS
 
-UNDECIDED = "undecided"
+UNDECIDED, PREVENTING = "undecided", "waits per step, which prevent a CUDA graph"
 KERNEL_KEYS = ["class", "function"]
 # Share of a kernel's time that must have a trait for the kernel to have it.
 KERNEL_TRAIT_SHARE = 0.5
@@ -34,19 +36,25 @@ class CellRules:
         peaks: Mapping[str, float] | None = None,
         replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
+        feasible: Feasibility = EVERYTHING,
     ) -> None:
         """Prepare the shares of the cell's step.
 
         Args:
             step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits.
             peaks: measured rates by name, in flop/s; replayed: the cell's what-if simulation, if there is a trace;
-            scored: scores of past advice.
+            scored: scores of past advice; feasible: what the cell cannot run with.
         """
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
-        self.floors = given["floors"]
+        self.floors, self.feasible = given["floors"], feasible
         self.doubt, self.disturbed = find_doubt(step, self.floors), disturbed_share(step, self.floors)
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
+        before = dict(table.iloc[0])
+        if replayed and not self.doubt:
+            table = pd.DataFrame([wait_costs.charge_waits(before, replayed, step)])
+        # Shares of idle time that are no longer those of the table of steps.
+        self.charged = dict(table.iloc[0]) != before
         self.shares = {
             **table.iloc[0],
             verdict_rules.LAUNCH_IDLE_SHARE: float(step_shares.launch_wait_share(table).iloc[0]),
@@ -57,12 +65,16 @@ class CellRules:
         evidence = f"steps.csv: process {self.step['process']:.0f}"
         untold = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
         here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
+        told: list[Verdict] = []
         for rule in here:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
-                row = self.row(rule, share, None, CELL_LEVEL, evidence)
-                yield row if sure else replace(row, metric=f"{row.metric}, at least")
+                simulated = self.charged and rule["share"] in wait_costs.CHARGED
+                row = self.row(rule, share, None, CELL_LEVEL, f"{evidence}, run again" if simulated else evidence)
+                told.append(row if sure else replace(row, metric=f"{row.metric}, at least"))
                 untold -= share
+        yield from told
+        yield from self._of_obstacle(here, told, evidence)
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
             why = f"the cause is unknown, as {self.doubt.why}: {self.doubt.advice}"
             yield Verdict(
@@ -75,6 +87,16 @@ class CellRules:
                 next_step=f"the GPU is idle for {untold:.0%} of the step; {why}",
                 potential=step_shares.amdahl(untold, 1),
             )
+
+    def _of_obstacle(self, rules: Sequence[Rule], told: Sequence[Verdict], evidence: str) -> Iterator[Verdict]:
+        """Yield the verdict on waits that cost little but prevent the CUDA graph that a verdict would advise."""
+        waits = next((one for one in self.feasible.obstacles if one.kind == WAITS), None)
+        if waits is None or not any(row.refused for row in told):
+            return
+        for rule in rules:
+            if rule["share"] == wait_costs.SYNCHRONISATION and not any(row.about == rule["share"] for row in told):
+                row = self.row(rule, self.shares[rule["share"]], None, CELL_LEVEL, evidence)
+                yield replace(row, metric=PREVENTING, value=waits.per_step, threshold=OFTEN)
 
     def of_trace(self) -> Iterator[Verdict]:
         """Yield verdicts by what-if simulation: the share of the step that each rule's change saves."""
@@ -184,7 +206,7 @@ class CellRules:
         It saves the part `cured` of the launches' time, or all of it where that is given per launch. most: the largest
         share of the step that the launches may take; traits: rows of all launches of the cell.
         """
-        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with).cured
+        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with, self.feasible).cured
         part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
         gone = RequestedChange(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
@@ -199,7 +221,7 @@ class CellRules:
 
     def row(self, rule: Rule, share: float, traits: pd.DataFrame | None, level: str, evidence: str) -> Verdict:
         """Return the verdict of a rule that applies; traits: rows of its launches, None for a rule about the step."""
-        advice = verdict_rules.choose_advice(rule, self.step, self.ran_with)
+        advice = verdict_rules.choose_advice(rule, self.step, self.ran_with, self.feasible)
         cured = _cured_share(rule, advice.cured, traits)
         row = Verdict(
             level=level,
@@ -214,7 +236,10 @@ class CellRules:
             next_step=advice.next_step,
             settings=advice.settings,
             source=rule["source"],
+            about=rule["share"],
+            refused=advice.refused[0] if advice.refused else "",
         )
+        row = add_wait_texts(row, self.feasible)
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
         asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
@@ -223,7 +248,8 @@ class CellRules:
 
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
-        return advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
+        told = advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
+        return replace(told, next_step=drop_graph_texts(told.next_step, self.feasible))
 
     def _limited(self, rule: Rule, row: Verdict, share: float, traits: pd.DataFrame) -> Verdict:
         """Return a verdict whose gain is limited by the CPU, which needs time for the launches that remain."""

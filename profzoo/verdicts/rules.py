@@ -16,6 +16,7 @@ from profzoo.kernels import kernel_classes
 from profzoo.tables.step_shares import PARTS
 from profzoo.tools.nsys.steps import COLUMNS
 from profzoo.verdicts import launch_causes
+from profzoo.verdicts.feasibility import EVERYTHING, Feasibility
 from profzoo.verdicts.rule_types import Advice, Bounds, Cause, ExtensionRules, KnownSettings, Rule, Rules
 
 FILES = ("rules.yaml", "rules.schema.yaml")
@@ -36,8 +37,8 @@ CURES = ("small_grid", "to_tensor_cores", "underused", "share")
 # Changes by which steps are run again, of profzoo/verdicts/gain_models.py.
 SIMULATED_CHANGES = {
     "step": (
-        "input_ready", "waits_removed", "graph", "half_the_operators", "transfers_removed", "copies_removed",
-        "communication_overlapped", "waiting_removed",
+        "input_ready", "waits_removed", "step_waits_removed", "step_pauses_removed", "graph", "half_the_operators",
+        "transfers_removed", "copies_removed", "communication_overlapped", "waiting_removed",
     ),
     "kernels": ("faster", "fused", "tf32", "bf16"),
     "layers": ("faster",),
@@ -59,12 +60,16 @@ def load_rules() -> Rules:
 
 @dataclass(frozen=True)
 class ChosenAdvice:
-    """The advice of a rule for a cell; cured and replay as in `Rule`; settings: words of `python -m models.run`."""
+    """The advice of a rule for a cell; cured and replay as in `Rule`; settings: words of `python -m models.run`.
+
+    refused: words of settings that the rule would rather advise but that the cell cannot run with, and the reason why.
+    """
 
     next_step: str
     settings: str | None
     cured: float | str
     replay: str | None
+    refused: tuple[str, str] | None = None
 
 
 @functools.cache
@@ -105,20 +110,26 @@ def _verdicts(rules: Sequence[Rule], where: str) -> Iterator[str]:
         yield rule["verdict"]
 
 
-def choose_advice(rule: Rule, step: Mapping[str, float], cell: KnownSettings) -> ChosenAdvice:
+def choose_advice(
+    rule: Rule, step: Mapping[str, float], cell: KnownSettings, feasible: Feasibility = EVERYTHING
+) -> ChosenAdvice:
     """Return a rule's first advice that fits the cell.
 
     Args:
         step: columns of the table of steps; cell: the settings that the cell ran with. Advice whose settings the cell
             has already does not fit.
+        feasible: what the cell cannot run with. Advice of such settings does not fit either.
     """
-    cured, replay = rule["cured"], rule.get("replay")
+    cured, replay, refused = rule["cured"], rule.get("replay"), None
     for one in rule["advice"]:
         if _fits(one.get("when", {}), step, cell) and not _is_followed(one.get("settings"), cell):
             name = one.get("doubled", "")
             words = f"{name}={2 * cell[name]}" if isinstance(cell.get(name), int) else one.get("settings")
-            return ChosenAdvice(one["next"], words, one.get("cured", cured), one.get("replay", replay))
-    return ChosenAdvice(rule["advice"][-1]["next"], None, cured, replay)
+            if words and (why := feasible.refusal(words)):
+                refused = refused or (words, why)
+                continue
+            return ChosenAdvice(one["next"], words, one.get("cured", cured), one.get("replay", replay), refused)
+    return ChosenAdvice(rule["advice"][-1]["next"], None, cured, replay, refused)
 
 
 def _fits(when: Mapping[str, Sequence[Any] | Bounds], step: Mapping[str, float], cell: KnownSettings) -> bool:

@@ -19,6 +19,8 @@ class Verdict:
         potential: the largest gain that an undecided verdict may have, by which it is sorted.
         change: the change by whose simulation the gain is still to be predicted.
         lead: the beginning of the next step, which is still to be put before it.
+        about: the share that its rule is about.
+        refused: words of settings that the rule would rather advise but that the cell cannot run with.
     """
 
     level: str
@@ -52,6 +54,8 @@ class Verdict:
     potential: float = 1.0
     change: "RequestedChange | None" = None
     lead: str = ""
+    about: str = ""
+    refused: str = ""
 
     @property
     def sorting_gain(self) -> float:
@@ -64,4 +68,4 @@ class Verdict:
         return {"class" if name == KERNEL_CLASS else name: getattr(self, name) for name in names}
 
 
-NO_COLUMNS = ("potential", "change", "lead")
+NO_COLUMNS = ("potential", "change", "lead", "about", "refused")

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import write_csv
 from profzoo.tables import layer_kernels, schemas
 from profzoo.tables import layers as layer_tables
 from profzoo.tables.cell_tables import cell_of
@@ -13,7 +15,7 @@ from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
-from profzoo.verdicts import cpu_verdicts, verdicts
+from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.what_if import storage
@@ -31,8 +33,9 @@ def main(
     programs: Sequence[str],
     on_cpus: tuple[str, str, Sequence[str]],
     csv: str,
+    waits: str,
 ) -> None:
-    """Read the tables, write the verdicts.
+    """Read the tables, write the verdicts (csv) and the lines that wait (waits).
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
     order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
@@ -44,7 +47,9 @@ def main(
         _cell_of_path(page): (ncu_details.read_details(page), reading.read(rows, export_schema.TABLE))
         for page, rows in zip(details, launches, strict=True)
     }
-    ran_with = {_cell_of_path(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    about = {_cell_of_path(path): read_facts(path, {"cell": {}, "blocking_lines?": fact.LIST}) for path in sidecars}
+    ran_with: Mapping[verdicts.CellKey, KnownSettings] = {cell: one["cell"] for cell, one in about.items()}
+    lines = {cell: one["blocking_lines"] for cell, one in about.items() if "blocking_lines" in one}
     kernel_table = schemas.read_table("kernels", kernels)
     trees = {
         _cell_of_path(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
@@ -52,7 +57,10 @@ def main(
     }
     rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
     known = {_cell_of_path(path): storage.read(path) for path in programs}
-    found = [verdicts.tabulate_verdicts(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known)]
+    write_csv(wait_table.tabulate_waits(lines, known), waits)
+    found = [
+        verdicts.tabulate_verdicts(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines)
+    ]
     found.append(_judge_cpu_cells(*on_cpus, ran_with))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
 

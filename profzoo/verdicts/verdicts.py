@@ -1,12 +1,14 @@
 """Judge each cell, its top kernels and its layers by the rules of rules.yaml, with the evidence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
+from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
@@ -15,6 +17,9 @@ from profzoo.verdicts.rule_types import KnownSettings, Rules
 from profzoo.verdicts.table_columns import COLUMNS
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import BlockingLine
 
 NOTHING = "nothing stands out"
 CellKey = tuple[str, str]
@@ -31,6 +36,7 @@ def tabulate_verdicts(
     layers: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
+    lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -38,7 +44,7 @@ def tabulate_verdicts(
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
-        programs: traced steps of each cell, by process. scored: records of advice.
+        programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -46,15 +52,15 @@ def tabulate_verdicts(
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), scored)
+        judged = judge_cell(
+            step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
+        )
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        # An undecided verdict is sorted by the largest gain that it may have.
-        everything = sorted(found, key=lambda row: -(row.gain or row.potential))
-        everything = everything or [_nothing_row(judged.step, roofline is not None)]
+        everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -75,17 +81,19 @@ def judge_cell(
     peaks: Mapping[str, float],
     programs: Mapping[int, Program],
     scored: advice_scores.Scores | None = None,
+    lines: "Sequence[BlockingLine] | None" = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
-        ran_with, given, peaks, scored: as for CellRules.
+        ran_with, given, peaks, scored: as for CellRules. lines: lines at which its step waits; None if unknown.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
     replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
-    return CellRules(where, ran_with, given, peaks, replayed, scored)
+    feasible = judge_feasibility(ran_with, program, lines)
+    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

@@ -9,6 +9,8 @@ program: durations, and which of them waits for which. A change is made to the p
   dependencies     finds what each GPU operation waited for
   simulator        runs a program
   changes          changes a program, as functions from one program to another
+  blocking_changes removes waits of single calls, as a change
+  graph_obstacles  finds what prevents a CUDA graph of the step
   predicted_gains  predicts what a change gains, with its interval
   host_time        splits the CPU's time by cause
   tables           makes the two tables of a cell

@@ -17,6 +17,8 @@ from profzoo.what_if.program import END, Program
 KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
+# Of which a file of an earlier version has none.
+MEASURED = ("waited",)
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"
@@ -37,7 +39,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
     arrays: dict[str, np.ndarray] = {}
     facts = []
     for place, one in enumerate(map(shorten, programs)):
-        arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in HOST}
+        arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in (*HOST, *MEASURED) if name in one.host}
         arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
         kernels = {str(number): name for number, name in one.kernels.items()}
         facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
@@ -72,9 +74,10 @@ def process_number(process: int) -> int:
 
 
 def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Program:
+    more = [name for name in MEASURED if f"{place}.host.{name}" in archive]
     host, gpu = (
         pd.DataFrame({name: archive[f"{place}.{table}.{name}"] for name in names})
-        for table, names in (("host", HOST), ("gpu", GPU))
+        for table, names in (("host", (*HOST, *more)), ("gpu", GPU))
     )
     kernels = {int(number): name for number, name in facts["kernels"].items()}
     return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])

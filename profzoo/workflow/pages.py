@@ -62,8 +62,9 @@ class Pages:
         return trees | {name: path for name, path in known.items() if name in ("roofline", "peaks")}
 
     def verdict_table(self) -> dict[str, str]:
-        """Table of verdicts for the page, if it can be made."""
-        return {"verdicts": "<results>/tables/verdicts.csv"} if self.selection.can_make_tables("verdicts") else {}
+        """Tables of verdicts and of lines that wait for the page, if they can be made."""
+        names = ("verdicts", "waits") if self.selection.can_make_tables("verdicts") else ()
+        return {name: f"<results>/tables/{name}.csv" for name in names}
 
     def plan_table(self) -> dict[str, str]:
         """Table of plans for the page, if it can be made."""

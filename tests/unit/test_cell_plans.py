@@ -28,6 +28,7 @@ from tests.recorded_results import _declared
 from tests.unit.test_gain_models import CELL, LAUNCH, RULES, kernels, simulation, steps
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
+from tests.unit.test_wait_costs import line
 
 STEP_CELLS = pd.DataFrame([{"model": CELL[0], "phase": CELL[1], "step_ns": 1e6, "arguments": "m train batch=4"}])
 
@@ -59,10 +60,10 @@ def given(program: Program) -> tuple[dict[str, pd.DataFrame], Mapping[Any, Mappi
     return {**tables, "verdicts": judged}, programs
 
 
-def planned(program: Program, ran_with: Mapping[str, Any], **infeasible: str) -> pd.DataFrame:
+def planned(program: Program, ran_with: Mapping[str, Any], lines: Any = None) -> pd.DataFrame:
     tables, programs = given(program)
-    reasons = {CELL: {word.replace("__", "="): why for word, why in infeasible.items()}}
-    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, RULES, programs, reasons, UNTRIED)
+    waits = None if lines is None else {CELL: lines}
+    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, RULES, programs, waits, UNTRIED)
 
 
 def test_the_best_plan_is_the_combination_that_gains_most(limited: tuple[Program, float]) -> None:
@@ -92,8 +93,8 @@ def test_the_best_plan_is_the_combination_that_gains_most(limited: tuple[Program
 
 
 def test_what_is_not_possible_is_in_no_plan_and_has_its_reason(limited: tuple[Program, float]) -> None:
-    why = ".item() at train.py:84, 62 times per step"
-    found = planned(limited[0], {}, graph__true=why).set_index("settings")
+    why = "the step waits for the GPU 62 times per step (.item() at train.py:84, 62 times per step)"
+    found = planned(limited[0], {}, [line(calls=62)]).set_index("settings")
     assert [words for words in found.index if "graph" in words] == ["graph=true"]
     row = found.loc["graph=true"]
     assert (row["not_possible"], row["outlook"], row["command"]) == (why, plan.NOT_POSSIBLE, "") and pd.isna(
@@ -205,7 +206,7 @@ def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
         "workers=2", 1.3, 1.0, 1.3]  # fmt: skip
     chosen = {name: tables[name] for name in ("cells", "steps")} | {
         "verdicts": advised, "kernels": pd.DataFrame(columns=list(schemas.TABLES["kernels"].columns))}  # fmt: skip
-    found = plan_table.tabulate_plans(chosen, {}, {("m", "train"): {"workers": 0}}, known_rules.load(), {}, {})
+    found = plan_table.tabulate_plans(chosen, {}, {("m", "train"): {"workers": 0}}, known_rules.load(), {})
     (row,) = found.to_dict("records")
     assert (row["settings"], row["gain"], row["method"]) == ("workers=2", 1.3, "Amdahl")
     # Its gain is a limit, so that it may not help at all.

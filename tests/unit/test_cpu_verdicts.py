@@ -315,16 +315,18 @@ def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
         "cells": zoo["cells"].assign(peak_memory_bytes=1),
         "ranges": parts,
     }
-    paths = {name: str(tmp_path / f"{name}.csv") for name in (*given, "written", "before")}
+    paths = {name: str(tmp_path / f"{name}.csv") for name in (*given, "written", "before", "waits")}
     for name, table in given.items():
         write_csv(table, paths[name])
     cpus = paths["cells"], paths["ranges"], []
-    verdict_table.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
+    outputs = paths["written"], paths["waits"]
+    verdict_table.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, *outputs)
     steps, kernels = (schemas.read_table(name, paths[name]) for name in ("steps", "kernels"))
     # By all rules there are, as the tables are.
     write_csv(verdicts.tabulate_verdicts(steps, kernels, None, {}, {}, {}, rules.load_rules()), paths["before"])
     assert Path(paths["written"]).read_bytes() == Path(paths["before"]).read_bytes()
     assert len(pd.read_csv(paths["written"])) > 42
+    assert pd.read_csv(paths["waits"]).empty
 
 
 def _whole(recorded: pd.DataFrame) -> pd.DataFrame:

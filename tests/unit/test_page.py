@@ -11,9 +11,10 @@ import pytest
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
 from profzoo.report import page, step_bars
-from profzoo.verdicts import verdicts
+from profzoo.verdicts import verdicts, wait_table
 from tests.faults import mutations as faults
 from tests.unit.compared import compared
+from tests.unit.test_wait_costs import line
 
 NAMES = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b &lt; c", "'; drop", "void f<int, &g>(T1*)",
@@ -76,6 +77,16 @@ def test_any_name_is_text(tmp_path: Path, name: str) -> None:
     plain, odd = Seen(rendered(tmp_path, ["f"])), Seen(rendered(tmp_path, [name]))
     assert odd.elements == plain.elements
     assert odd.text.count(name) >= 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_that_wait_are_shown_as_they_are_written(tmp_path: Path, name: str) -> None:
+    lines = [line(text=name, calls=1_062), line(line=90, operation=name, range="")]
+    table = wait_table.tabulate_waits({("unet", "train"): lines}, {})
+    seen, without = Seen(rendered(tmp_path, ["f"], waits=table)), Seen(rendered(tmp_path, ["f"], waits=table[:0]))
+    assert "train.py:84" in seen.text and "1,062" in seen.text and seen.text.count(name) >= 2
+    assert "Lines that wait for the GPU" in seen.text and "Lines that wait for the GPU" not in without.text
+    assert seen.elements.count("script") == without.elements.count("script")
 
 
 @pytest.mark.parametrize("name", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"])

@@ -238,6 +238,7 @@ rule tabulate_verdicts:
         kernels="<results>/tables/kernels.csv",
     output:
         csv=table("verdicts"),
+        waits=table("waits"),
     log:
         "<logs>/tables/verdicts.log",
     group:

@@ -1,0 +1,36 @@
+"""Observes at which lines one warm-up step of a script waits for the GPU."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from profzoo.harness import blocking_lines
+from profzoo.harness.ranges import Ranges
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import BlockingLine
+
+
+class StepWaits:
+    """The step of a script that is observed, from its beginning to its end."""
+
+    def __init__(self, warmup: int, ranges: Ranges) -> None:
+        """warmup: steps before the window."""
+        self._index, self._ranges = blocking_lines.step_to_observe(warmup), ranges
+        self._lines: blocking_lines.BlockingLines | None = None
+        self._found: list[BlockingLine] | None = None
+
+    def begin_step(self, index: int, device: torch.device) -> None:
+        """Begin to observe if this step of the warm-up, which follows now, is the one to observe."""
+        if index == self._index and device.type == "cuda":
+            self._lines = blocking_lines.BlockingLines(self._ranges)
+            self._lines.start()
+
+    def end_step(self) -> None:
+        """Stop observing, if the step that ends now was observed."""
+        if self._lines:
+            self._found, self._lines = self._lines.stop(), None
+
+    def facts(self) -> dict[str, Any]:
+        """Lines at which the step waited; empty if none was observed."""
+        return {} if self._found is None else {"blocking_lines": self._found}

@@ -1,0 +1,117 @@
+"""Finds in traced steps what prevents a CUDA graph: waits, and launches that differ between steps.
+
+A CUDA graph replays the launches of one step. While a step is captured, the host cannot wait for the GPU, and no later
+step can launch anything else (CUDA C++ programming guide, CUDA graphs; PyTorch, CUDA semantics). A step that gives
+memory back can be captured: torch keeps the memory of a graph that is being captured.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.nsys.launches import PACKS
+from profzoo.what_if import blocking_calls
+from profzoo.what_if.changes import IN_INPUT
+from profzoo.what_if.program import BEGIN, CALL, END, Program
+from profzoo.what_if.trace_events import KERNEL
+
+# Kinds of obstacles.
+WAITS, DIFFERS, STEERED = "waits", "differs", "steered"
+# What fewer than this number of steps in two do, such as writing a log now and then, is not the step's own. With fewer
+# steps than FEW nothing is known about how they differ.
+OFTEN, FEW = 0.5, 3
+
+
+@dataclass(frozen=True)
+class GraphObstacle:
+    """What prevents a CUDA graph of the step.
+
+    Attributes:
+        kind: WAITS, DIFFERS, or STEERED for launches that differ after a wait.
+        per_step: waits per step; of other kinds, the share of steps that differ.
+        steps: number of steps that this is seen in.
+        evidence: what the trace shows, as a sentence without its full stop.
+    """
+
+    kind: str
+    per_step: float
+    steps: int
+    evidence: str
+
+
+def find_step_waits(program: Program) -> np.ndarray:
+    """Return one flag per host row: within a step, the call waits for the GPU, and not for its input.
+
+    Calls that allocate or free memory are not flagged. Of copies only those between host and device are: the host waits
+    for no other.
+    """
+    host = program.host
+    crossing = np.bincount(program.gpu["host"], weights=program.gpu["crossing"], minlength=len(host)) > 0
+    waits = (host["wait"] != blocking_calls.NOTHING).to_numpy()
+    other_copies = host["launches"].to_numpy(dtype=bool) & ~crossing
+    return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~other_copies
+
+
+def first_of_each_wait(program: Program) -> np.ndarray:
+    """Return flags of step waits, without the synchronisation that directly follows a copy which was waited for.
+
+    Reading a value copies it and then waits for its stream: that is one wait of the program.
+    """
+    waits = find_step_waits(program)
+    copies = waits & program.host["launches"].to_numpy(dtype=bool)
+    follows = np.append(False, copies[:-1])
+    return waits & (copies | ~follows)
+
+
+def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
+    """Return what prevents a CUDA graph of the traced steps, but for the first one; none if nothing does."""
+    each = _per_step(program, first_of_each_wait(program))
+    steps, mean = int((each > 0).sum()), float(each.mean())
+    waits = steps > OFTEN * len(each)
+    times = f"{mean:.0f} times per step" if mean >= 1.5 else "once per step"
+    found = [GraphObstacle(WAITS, mean, steps, f"the step waits for the GPU {times}")] if waits else []
+    return [*found, *_differences(program, waits)]
+
+
+def _differences(program: Program, waits: bool) -> list[GraphObstacle]:
+    """Return the obstacle of launches that differ between steps; waits: whether the steps wait for the GPU."""
+    launched = [_launches(program, step) for step in range(min(1, program.steps - 1), program.steps)]
+    if len(launched) < FEW:
+        return []
+    differing = len(launched) - max(Counter(launched).values())
+    if differing <= OFTEN * len(launched):
+        return []
+    counts = [sum(count for _, count in one) for one in launched]
+    shown = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"as many ({counts[0]})"
+    kind = STEERED if waits else DIFFERS
+    evidence = f"its launches differ between steps ({shown} kernels in each of {len(launched)} steps)"
+    if waits:
+        evidence += ", as values that the host reads steer it"
+    return [GraphObstacle(kind, differing / len(launched), differing, evidence)]
+
+
+def _launches(program: Program, step: int) -> frozenset[tuple[tuple[int, ...], int]]:
+    """Return the launch configurations of a step's kernels with their counts, without those of its input."""
+    gpu, host = program.gpu, program.host
+    calls = gpu["host"].to_numpy()
+    mine = (host["step"].to_numpy()[calls] == step) & _inside(program)[calls] & (gpu["kind"] == KERNEL).to_numpy()
+    mine &= ~gpu["talking"].to_numpy(dtype=bool)
+    counted = gpu.loc[mine, PACKS].value_counts()
+    return frozenset(zip(map(tuple, counted.index), counted.to_list(), strict=True))
+
+
+def _inside(program: Program) -> np.ndarray:
+    """Return one flag per host row: it is a call within a step, and not of the step's input."""
+    host = program.host
+    kinds = host["kind"].to_numpy()
+    within = np.cumsum(kinds == BEGIN) > np.cumsum(kinds == END)
+    return within & (kinds == CALL) & ~host["part"].isin(IN_INPUT).to_numpy()
+
+
+def _per_step(program: Program, rows: np.ndarray) -> np.ndarray:
+    """Return how many of the flagged host rows each step has, without the first step if there are several."""
+    steps = program.host["step"].to_numpy()[rows]
+    each = np.bincount(steps, minlength=program.steps)
+    return pd.Series(each).to_numpy()[min(1, program.steps - 1) :]

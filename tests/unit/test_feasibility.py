@@ -1,0 +1,138 @@
+"""Which settings a cell cannot run with, by its lines that wait and by its settings alone; and the table of lines."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo import zoo_tables
+from profzoo.io.scripts import write_csv
+from profzoo.verdicts import advice_gain, feasibility, wait_table
+from profzoo.verdicts.feasibility import infeasible_settings, judge_feasibility
+from profzoo.what_if import storage
+from tests import known_rules, simulated_waits
+from tests.known_rules import a_verdict
+from tests.simulated_waits import item, operator
+from tests.unit.test_wait_costs import line
+
+MODEL = {"graph": False, "compile": False}
+
+
+def test_lines_of_the_step_forbid_a_graph_without_any_trace() -> None:
+    found = infeasible_settings(MODEL, None, [line(calls=62), line(line=90, operation="x[mask]", calls=1)])
+    assert found == {
+        "graph=true": "the step waits for the GPU 63 times per step (.item() at train.py:84, 62 times per step; "
+        "x[mask] at train.py:90, once per step)"
+    }
+
+
+@pytest.mark.parametrize("part", ["data", "transfer"])
+def test_lines_of_the_input_forbid_nothing(part: str) -> None:
+    assert infeasible_settings(MODEL, None, [line(range=part)]) == {}
+    assert judge_feasibility(MODEL, None, [line(range=part)]).lines == []
+
+
+def test_nothing_is_forbidden_where_nothing_is_known_or_nothing_waits() -> None:
+    assert infeasible_settings(MODEL) == infeasible_settings(MODEL, None, []) == {}
+    # It runs as a graph already.
+    assert infeasible_settings({"graph": True}, None, [line()]) == {}
+
+
+def test_emptied_caches_are_told_apart_from_waits() -> None:
+    empties = line(operation="torch.cuda.empty_cache()", calls=4, line=7)
+    found = judge_feasibility(MODEL, None, [empties, line(calls=2)])
+    assert [(one.kind, one.per_step) for one in found.obstacles] == [("waits", 2)]
+    assert found.refusal("graph=true") == (
+        "the step waits for the GPU 2 times per step (.item() at train.py:84, 2 times per step)"
+    )
+    assert infeasible_settings(MODEL, None, [empties]) == {}
+    stalls = a_verdict("allocator stalls", about="allocations_removed", next_step="do")
+    said = feasibility.add_wait_texts(stalls, found).next_step
+    assert said == "torch.cuda.empty_cache() at train.py:7, 4 times per step: do"
+
+
+def test_a_script_takes_no_graph() -> None:
+    found = judge_feasibility(MODEL | {"command": "python train.py"}, None, [line()])
+    why = found.refusal("graph=true precision=bf16")
+    assert why and why.startswith("only a script itself can capture") and ".item() at train.py:84" in why
+    assert found.refusal("precision=bf16") is None and found.refusal(None) is None
+
+
+def test_three_lines_are_named_and_the_rest_counted() -> None:
+    said = feasibility.describe_lines([line(line=number) for number in range(5)])
+    assert said.count("train.py:") == 3 and said.endswith("; 2 more lines")
+    assert feasibility.describe_lines([line(line=number) for number in range(4)]).endswith("; 1 more line")
+    assert feasibility.describe_lines([line(operation="")]) == "a wait at train.py:84, 60 times per step"
+
+
+def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
+    """Each is still in the texts that it is about."""
+    texts = [one["next"] for rule in known_rules.load()["rules"] for one in rule["advice"]] + [advice_gain.LAUNCH_LESS]
+    assert all(any(hint in text for text in texts) for hint in feasibility.GRAPH_TEXTS)
+    cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
+    hinting = [text for text in texts if any(hint in text for hint in feasibility.GRAPH_TEXTS)]
+    assert len(hinting) == 3
+    for text in hinting:
+        assert "CUDA graph" not in feasibility.drop_graph_texts(text, cannot)
+        assert feasibility.drop_graph_texts(text, can) == text
+
+
+def names(*rows: Any, feasible: feasibility.Feasibility) -> list[str]:
+    return [row.verdict for row in feasibility.rank_verdicts(rows, feasible)]
+
+
+def test_what_prevents_a_graph_comes_before_what_one_would_cure() -> None:
+    waits = a_verdict("waits", gain=1.2, about="idle_synchronisation")
+    launch, short = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("short", gain=2.5, about="short")
+    other, lower = a_verdict("other", gain=3.0, about="memory"), a_verdict("lower", gain=1.1, about="copy")
+    cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
+    rows = [lower, waits, launch, short, other]
+    assert names(*rows, feasible=cannot) == ["other", "waits", "short", "launch", "lower"]
+    assert names(*rows, feasible=can) == ["other", "short", "launch", "waits", "lower"]
+    assert names(lower, waits, other, feasible=cannot) == ["other", "waits", "lower"]
+
+
+def test_memory_given_back_comes_before_launches_whatever_is_possible() -> None:
+    stalls = a_verdict("stalls", gain=1.2, about="allocations_removed")
+    launch, other = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("other", gain=3.0, about="memory")
+    for lines in ([], [line()]):
+        assert names(launch, stalls, other, feasible=judge_feasibility(MODEL, None, lines)) == [
+            "other",
+            "stalls",
+            "launch",
+        ]
+
+
+def programs(inside: Any, folder: Path) -> Any:
+    """What is read of the file of a program with such steps, by cell."""
+    program, _ = simulated_waits.traced(inside, folder)
+    storage.write([program], folder / "p.npz")
+    return {simulated_waits.CELL: storage.read(folder / "p.npz")}
+
+
+def test_the_only_line_of_a_part_has_the_time_of_its_waits(tmp_path: Path) -> None:
+    """Each wait of the program's twelve lasts from the copy's call until its product of 100 us is done."""
+    inside = [one for _ in range(12) for one in (operator(1e5), *item())]
+    lines = {simulated_waits.CELL: [line(calls=12), line(calls=3, range="data")]}
+    known = programs(inside, tmp_path)
+    table = wait_table.tabulate_waits(lines, known)
+    first, second = table["wait_ns"]
+    assert first == pytest.approx(12 * 1e5, rel=0.1) and np.isnan(second)
+    two = {simulated_waits.CELL: [line(calls=6), line(calls=6, line=90)]}
+    assert wait_table.tabulate_waits(two, known)["wait_ns"].isna().all()
+    fewer = {simulated_waits.CELL: [line(calls=9)]}
+    assert wait_table.tabulate_waits(fewer, known)["wait_ns"].isna().all()
+
+
+def test_the_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    table = wait_table.tabulate_waits({simulated_waits.CELL: [line(), line(range="", line=2, calls=1)]}, {})
+    write_csv(table, tmp_path / "waits.csv")
+    found = zoo_tables.read_table("waits", tmp_path / "waits.csv")
+    assert found[["file", "line", "operation", "calls"]].to_numpy().tolist() == [
+        ["train.py", 84, ".item()", 60],
+        ["train.py", 2, ".item()", 1],
+    ]
+    write_csv(wait_table.tabulate_waits({}, {}), tmp_path / "none.csv")
+    assert isinstance(zoo_tables.read_table("waits", tmp_path / "none.csv"), pd.DataFrame)

@@ -1,0 +1,62 @@
+"""What prevents a CUDA graph of a step: on simulated steps of which that is known, and on a recorded one."""
+
+from pathlib import Path
+
+import pytest
+
+from profzoo.what_if import graph_obstacles, tables
+from tests import simulated_waits
+from tests.simulated import Act
+from tests.simulated_waits import item, operator
+
+NETWORK = [operator(1e4) for _ in range(20)]
+
+
+def found(inside: simulated_waits.Inside, folder: Path) -> list[tuple[str, float, int]]:
+    program, _ = simulated_waits.traced(inside, folder)
+    return [(one.kind, one.per_step, one.steps) for one in graph_obstacles.find_trace_obstacles(program)]
+
+
+def test_a_step_that_never_waits_has_no_obstacle(tmp_path: Path) -> None:
+    assert found(NETWORK, tmp_path) == []
+
+
+def test_a_recorded_step_of_a_model_that_runs_as_a_graph_has_no_obstacle(recording) -> None:
+    (program,) = tables.read_programs(recording("nsys/train.sqlite"))
+    assert graph_obstacles.find_trace_obstacles(program) == []
+    assert not graph_obstacles.find_step_waits(program).any()
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_each_value_that_is_read_is_one_wait(count: int, tmp_path: Path) -> None:
+    """Each is a copy and a synchronisation; the first of eight steps is not counted."""
+    assert found([*NETWORK, *item() * count], tmp_path) == [("waits", count, 7)]
+
+
+def test_waits_for_the_input_are_no_obstacle(tmp_path: Path) -> None:
+    assert found([*item(part="transfer"), *NETWORK], tmp_path) == []
+
+
+def test_what_few_steps_do_is_no_obstacle(tmp_path: Path) -> None:
+    """A log every third step, and another launch in one step of eight."""
+    assert found(lambda step: [*NETWORK, *(item() if step % 3 == 1 else [])], tmp_path) == []
+    assert found(lambda step: [*NETWORK, operator(1e4, group=step // 7)], tmp_path) == []
+
+
+def test_launches_that_differ_are_an_obstacle(tmp_path: Path) -> None:
+    """Of another shape in each step: of seven steps that count six differ from any one."""
+    assert found(lambda step: [*NETWORK, operator(1e4, group=step)], tmp_path) == [("differs", 6 / 7, 6)]
+    reading = found(lambda step: [*NETWORK, *item(), operator(1e4, group=step)], tmp_path)
+    assert reading == [("waits", 1, 7), ("steered", 6 / 7, 6)]
+
+
+def test_the_order_of_the_same_launches_is_none(tmp_path: Path) -> None:
+    """Threads of backward passes may launch in another order."""
+    assert (
+        found(lambda step: [*NETWORK, *[operator(1e4, group=1 + (step + one) % 3) for one in range(3)]], tmp_path) == []
+    )
+
+
+def test_memory_given_back_is_no_obstacle(tmp_path: Path) -> None:
+    stalls = [Act("free", 0, "forward", 2e3, 6e4), Act("allocate", 0, "forward", 2e3, 8e4)]
+    assert found([*NETWORK, *stalls * 3], tmp_path) == []
