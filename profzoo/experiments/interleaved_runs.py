@@ -176,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
+    parser.add_argument("--numerics", action="store_true", help="what the first process of each side is told")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     parser.add_argument("--baseline", help="side whose first process the facts of all are of, not the first of all")
@@ -189,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             [*words, *more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
             for (_, words), (_, own) in zip(options.rounds, steps, strict=True)
         ]
+        for side in dict.fromkeys(sides) if options.numerics else ():
+            commands[sides.index(side)].append("--numerics")
         if options.memory:
             commands[0] += ["--memory", str(options.memory)]
         with closing(run_in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
