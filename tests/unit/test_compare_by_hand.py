@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import cli, comparison_table, contribution_table, contributions, differences, energy, sides
+from profzoo.compare import (
+    cli,
+    comparison_table,
+    contribution_table,
+    contributions,
+    differences,
+    energy,
+    numeric_columns,
+    sides,
+)
 from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, TracedCell
 from profzoo.config import configuration
 from profzoo.range_names import REST
@@ -293,7 +302,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     known = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e8,
              "candidate_ns": 8e7, "ratio": 0.8, "ratio_low": 0.79, "ratio_high": 0.81, "verdict": FASTER,
              "processes": 5, "steps": 100, "alternating": True, "per": "step", "baseline_items": 4.0,
-             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02}  # fmt: skip
+             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02, **numeric_columns.UNKNOWN}  # fmt: skip
     return pd.DataFrame([known | row for row in rows]).reindex(columns=list(comparison_table.COLUMNS))
 
 

@@ -1,0 +1,68 @@
+"""Tests whether the rounding errors of one computation are as small as those of another one.
+
+Rounding errors behave like random numbers around 0 whose scale depends on the computation (Higham and Mary 2019). The
+errors of a computation that is known to be right tell their scale. The errors of another one are compared with them by
+the ratio of their mean squares (Fisher's F).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# Significant bits of the formats in which a cell may compute.
+BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8}
+# Probability that one check is failed by rounding alone.
+FALSE_ALARMS = 1e-4
+# Errors of one kind depend on each other: more of them count as no more than so many.
+MOST_INDEPENDENT = 8
+# Relative errors of so many units of rounding are allowed in any case, as the errors of the other side may be small by
+# chance, or because a result happens to be exact.
+ALWAYS_ALLOWED = 8
+
+
+def unit_of_rounding(precision: str) -> float:
+    """Return the largest relative error of rounding to a format.
+
+    >>> unit_of_rounding("bf16"), unit_of_rounding("fp32") == 2**-24
+    (0.00390625, True)
+    """
+    return float(2.0 ** -BITS[precision])
+
+
+def root_mean_square(errors: Sequence[float]) -> float:
+    """Return the root of the mean of squares."""
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def error_tolerance(
+    known: Sequence[float], count: int, precision: str, reference: str, rate: float = FALSE_ALARMS
+) -> float:
+    """Return the largest root mean square of `count` errors that rounding explains.
+
+    Args:
+        known: relative errors of a computation that is right, at least one.
+        count: number of the errors that are compared with them.
+        precision: format of the compared computation.
+        reference: format of the computation that is right. Of a wider one, errors are scaled by the units of rounding.
+        rate: probability that rounding alone exceeds the tolerance.
+    """
+    from scipy import special  # type: ignore[import-untyped]
+
+    freedom = [min(number, MOST_INDEPENDENT) for number in (count, len(known))]
+    quantile = float(np.sqrt(special.fdtri(*freedom, 1 - rate)))
+    unit = unit_of_rounding(precision)
+    scale = max(unit / unit_of_rounding(reference), 1.0)
+    return max(root_mean_square(known) * scale * quantile, ALWAYS_ALLOWED * unit)
+
+
+def student_quantile(freedom: float, rate: float = FALSE_ALARMS) -> float:
+    """Return the absolute value of Student's t that chance exceeds at this rate."""
+    from scipy import special
+
+    return float(special.stdtrit(freedom, 1 - rate / 2))
+
+
+def spread_tolerance(values: Sequence[float], rate: float = FALSE_ALARMS) -> float:
+    """Return how far one more value may be from the mean of at least two others, if it is drawn as they are."""
+    spread = float(np.std(values, ddof=1) * np.sqrt(1 + 1 / len(values)))
+    return student_quantile(len(values) - 1, rate) * spread
