@@ -1,14 +1,25 @@
 """The networks of tests/planted_numerics.py, trained by gradients that are accumulated over two halves of a batch."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tests.planted_numerics import SHAPE, WORKLOADS, build, sample
+from tests import planted_numerics
 
-__all__ = ["SHAPE", "WORKLOADS", "build", "sample", "training_step"]
+SHAPE, WORKLOADS = planted_numerics.SHAPE, planted_numerics.WORKLOADS
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The same network."""
+    return planted_numerics.build(shape)
+
+
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> Mapping[str, Tensor]:
+    """The same samples."""
+    return planted_numerics.sample(shape, generator)
 
 
 def training_step(trainer: Any, batch: Mapping[str, Tensor]) -> Tensor:
