@@ -44,8 +44,21 @@ HELD_OUT = (
     ("convolutional", "inference", "skipped_layers_measured"),
     ("convolutional", "train", "loss_scale_measured"),
 )
-# Ways to compute the same in another order.
+# Errors written after two checks had been added because of the second half.
+FRESH = (
+    ("transformer", "train", "relu"),
+    ("transformer", "train", "more_dropout"),
+    ("transformer", "train", "half_of_the_words"),
+    ("transformer", "inference", "cached_result"),
+    ("recurrent", "train", "scaled_words"),
+    ("generating", "inference", "wrong_place"),
+    ("convolutional", "train", "scaled_head_measured"),
+    ("recurrent", "train", "scaled_words_measured"),
+)
+# Ways to compute the same in another order, or with other random numbers.
 HARMLESS = (
+    ("transformer", "train", "own_dropout"),
+    ("convolutional", "train", "own_dropout"),
     ("transformer", "train", "written_out"),
     ("transformer", "inference", "written_out"),
     ("transformer", "train", "split_products"),
@@ -79,6 +92,25 @@ class Changed(nn.Module):
         return result * 0 + self.kept
 
 
+class OwnDropout(nn.Module):
+    """Dropout by random numbers that torch's own one does not draw."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, flow: Tensor) -> Tensor:
+        """The numbers that are kept, scaled."""
+        return flow * (torch.rand_like(flow) >= self.share) / (1 - self.share) if self.training else flow
+
+
+def make_dropout(changed: str, share: float) -> nn.Module:
+    """The dropout of a network with this change."""
+    if changed == "own_dropout":
+        return OwnDropout(share)
+    return nn.Dropout({"no_dropout": 0.0, "more_dropout": 2 * share}.get(changed, share))
+
+
 class Block(Changed):
     """Causal self-attention and two linear layers."""
 
@@ -87,7 +119,7 @@ class Block(Changed):
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.project, self.merge = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.widen, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-        self.dropout = nn.Dropout(0.0 if changed == "no_dropout" else dropout)
+        self.dropout = make_dropout(changed, dropout)
 
     def linear(self, layer: nn.Linear, flow: Tensor) -> Tensor:
         """The layer's product, in two parts that are added if products are split."""
@@ -106,7 +138,8 @@ class Block(Changed):
         scale = (WIDTH // HEADS) ** -0.5 * (1.1 if self.has("attention_scale", flow) else 1.0)
         mixed = self.attend(query, key, value, scale, past is None)
         flow = flow + self.dropout(self.linear(self.merge, mixed.transpose(1, 2).flatten(2)))
-        wide = functional.gelu(self.linear(self.widen, self.norms[1](flow)))
+        activation = functional.relu if self.changed == "relu" else functional.gelu
+        wide = activation(self.linear(self.widen, self.norms[1](flow)))
         return flow + self.dropout(self.linear(self.narrow, wide)), (key, value)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Tensor:
@@ -138,13 +171,15 @@ class Transformer(Changed):
         scores = self.head(flow)
         if not self.training:
             return {"scores": self.cached(scores)}
+        if self.changed == "half_of_the_words":
+            scores, target = scores[:, : LENGTH // 2], target[:, : LENGTH // 2]
         loss = functional.cross_entropy(scores.flatten(0, 1), target.flatten())
         loss = loss * (0.9 if self.has("loss_scale", scores) else 1.0)
         return {"loss": self.cached(loss)}
 
     def read(self, text: Tensor, past: Any) -> tuple[Tensor, Any]:
         """Hidden states of words behind those that are cached, and the cache with them."""
-        start = past[0][0].shape[2] if past else 0
+        start = past[0][0].shape[2] + (self.changed == "wrong_place") if past else 0
         flow = self.words(text) + self.places(torch.arange(start, start + text.shape[1], device=text.device))
         cache = []
         for number, block in enumerate(self.blocks):
@@ -206,7 +241,7 @@ class Convolutional(Changed):
         super().__init__(changed)
         self.first = nn.Conv2d(3, 16, 3, padding=1)
         self.blocks = nn.ModuleList(Residual(changed) for _ in range(4))
-        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(16, CLASSES)
+        self.dropout, self.head = make_dropout(changed, dropout), nn.Linear(16, CLASSES)
 
     def forward(self, image: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Scores of classes, and the loss in training."""
@@ -214,7 +249,8 @@ class Convolutional(Changed):
         for number, block in enumerate(self.blocks):
             if number < 2 or not self.has("skipped_layers", maps):
                 maps = block(maps)
-        scores = self.head(self.dropout(maps.mean((2, 3))))
+        pooled = self.dropout(maps.mean((2, 3)))
+        scores = self.head(pooled * 1.01 if self.has("scaled_head", pooled) else pooled)
         if not self.training:
             return {"scores": self.cached(scores)}
         smoothing = 0.0 if self.changed == "no_label_smoothing" else 0.1
@@ -234,6 +270,7 @@ class Recurrent(Changed):
     def forward(self, text: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Scores of classes, and the loss in training."""
         flow = self.words(text[:, :-2] if self.changed == "shortened" else text)
+        flow = flow * 0.99 if self.has("scaled_words", flow) else flow
         scores = self.head(self.by_cells(flow) if self.changed == "cell_by_cell" else self.lstm(flow)[0][:, -1])
         if not self.training:
             return {"scores": scores}

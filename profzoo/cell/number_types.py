@@ -48,4 +48,8 @@ class DoubleNumbers(TypedDict):
     operators: NotRequired[int | None]
     # Losses of the same steps in single precision with other seeds, of weights and data; a list for each seed.
     seed_losses: NotRequired[Sequence[Sequence[float]]]
+    # Of steps that draw random numbers: step 0 without dropout, whether it still draws some, and the dropout's shares.
+    undropped: NotRequired[StepNumbers]
+    undropped_random: NotRequired[bool]
+    dropouts: NotRequired[Sequence[float]]
     wall_s: NotRequired[float]

@@ -21,6 +21,8 @@ LEAST_DOUBLE, MOST_DOUBLE = 1e-7, 1e-5
 GROSS = 2**13
 # Fewer losses do not tell how far random numbers move them.
 FEWEST_DRAWN = 3
+# First steps in which the offset of a loss tells whether random numbers move it.
+OFFSETS = 5
 DATA_TOLERANCE, WEIGHTS_TOLERANCE = 1e-6, 1e-9
 LOSS, REPEATED = "loss of the first step", "repeated losses"
 IN_DOUBLE = "in double precision"
@@ -102,9 +104,41 @@ def _check_double(reference: NumericSide, candidate: NumericSide) -> tuple[list[
         return [], "the sides begin with other weights"
     # With equal first losses, both drew the same random numbers.
     first = [one["losses"][:1] for one in (found, right)]
-    if reference.double.get("random") and max(numeric_sides.loss_errors(*first), default=1.0) > tolerance:
-        return _check_random(reference, candidate)
-    return checks, ""
+    if not reference.double.get("random") or max(numeric_sides.loss_errors(*first), default=1.0) <= tolerance:
+        return checks, ""
+    return _check_draws(reference, candidate, checks, tolerance)
+
+
+def _check_draws(
+    reference: NumericSide, candidate: NumericSide, checks: Sequence[Check], tolerance: float
+) -> tuple[list[Check], str]:
+    """Check sides that draw random numbers and differ in double precision; checks: those that differ."""
+    one, other = _drawn_losses(reference), _drawn_losses(candidate)
+    # Losses of the same draws rise and fall together, so that another reason than the draws makes them differ.
+    if rounding_errors.vary_together(one, other):
+        return list(checks), ""
+    means = _check_means(np.array(one), np.array(other), "mean losses over random numbers")
+    right, found = (side.double.get("undropped") for side in (reference, candidate))
+    still = any(side.double.get("undropped_random", True) for side in (reference, candidate))
+    if right is None or found is None or still:
+        return means, "the sides draw other random numbers, so that only their mean losses can be compared"
+    undropped = [
+        Check(f"{kind} without dropout", max(errors), tolerance, tolerance)
+        for kind, errors in numeric_sides.relative_errors(found, right).items()
+    ]
+    shares = [list(side.double.get("dropouts", [])) for side in (reference, candidate)]
+    if len(shares[0]) == len(shares[1]) and shares[0] != shares[1]:
+        why = "dropout has other shares: " + " -> ".join(
+            ", ".join(f"{one:g}" for one in sorted({*side})) for side in shares
+        )
+        undropped.append(Check("dropout", 1.0, 0.0, 0.0, why))
+    return [*undropped, *means], "" if shares[0] == shares[1] else "dropout is called at other places"
+
+
+def _drawn_losses(side: NumericSide) -> list[float]:
+    """Return losses of step 0 with several draws of random numbers, those of the measured run first."""
+    losses = side.exact["losses"][:1] if side.exact else []
+    return [float(loss) for loss in [*losses, *side.double.get("redrawn_losses", [])] if loss is not None]
 
 
 def _double_tolerance(reference: NumericSide) -> float:
@@ -117,17 +151,6 @@ def _double_tolerance(reference: NumericSide) -> float:
 def _begin_differently(right: "StepNumbers", found: "StepNumbers") -> bool:
     one, other = right["weight_norm"], found["weight_norm"]
     return one is not None and other is not None and abs(one - other) > WEIGHTS_TOLERANCE * abs(one)
-
-
-def _check_random(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
-    """Check the losses of step 0 of two sides that draw other random numbers."""
-    losses = [
-        [cast("StepNumbers", side.exact)["losses"][0], *side.double.get("redrawn_losses", [])]
-        for side in (reference, candidate)
-    ]
-    why = "the sides draw other random numbers, as for dropout, so that only their mean losses can be compared"
-    one, other = (np.array(some, dtype=float) for some in losses)
-    return _check_means(one, other, "mean losses over random numbers"), why
 
 
 def _check_rounding(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
@@ -165,11 +188,21 @@ def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | No
     unit = rounding_errors.unit_of_rounding(candidate.precision)
     if own is None or abs(own - exact) <= rounding_errors.ALWAYS_ALLOWED * unit * abs(exact):
         return None
-    drawn = [exact, *reference.double.get("redrawn_losses", [])]
+    drawn, off = _drawn_losses(reference), _relative_offsets(reference, candidate)
+    # A difference that is the same in all steps is not one of draws.
+    if rounding_errors.vary_less(off, [loss / abs(exact) for loss in drawn]):
+        return None
     if len(drawn) < FEWEST_DRAWN:
         return Check(LOSS, 0.0, np.inf, np.inf)
     tolerance = rounding_errors.spread_tolerance(drawn) / abs(exact)
     return Check(LOSS, abs(own - float(np.mean(drawn))) / abs(exact), tolerance, tolerance)
+
+
+def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[float]:
+    """Return by how much the candidate's losses exceed the exact ones in the first steps, relative to these."""
+    assert reference.exact and candidate.own
+    pairs = zip(candidate.own["losses"], reference.exact["losses"], strict=False)
+    return [(own - exact) / abs(exact) for own, exact in pairs if own is not None and exact][:OFFSETS]
 
 
 def _check_later_losses(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:

@@ -8,19 +8,19 @@ import gc
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from profzoo.cell.process_count import process_count
 from profzoo.errors import first_error_line
 from profzoo.harness import batch_structure, data_loading, interface, step_loop, tensor_trees
+from profzoo.harness.changed_functions import Changes, change_functions, stop_dropout
 from profzoo.harness.first_steps import LOSSES, STEPS, FirstSteps
 from profzoo.harness.ranges import Ranges
 
@@ -47,7 +47,6 @@ BUDGET_S = 2.0
 LONGEST_S = 1.0
 # How often step 0 is repeated with other random numbers, and how many other seeds are run.
 REDRAWN, SEEDS = 4, 2
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def repeat_steps(
@@ -86,6 +85,7 @@ def _repeat(
     operations, operators = run.count_work() if time.monotonic() < until else (None, None)
     run.clear()
     redrawn = _Run(cell, weights, device, double=False).redraw_losses() if random else []
+    undropped = _repeat_undropped(cell, weights, device) if random else {}
     seeds = []
     for number in range(1, SEEDS + 1):
         if cell["phase"] == "train" and time.monotonic() < until:
@@ -99,7 +99,15 @@ def _repeat(
         "operations": operations,
         "operators": operators,
         "seed_losses": seeds,
+        **undropped,
     }
+
+
+def _repeat_undropped(cell: "CellSettings", weights: Path | None, device: torch.device) -> "DoubleNumbers":
+    """Repeat the first step in double precision once more, without dropout."""
+    run = _Run(cell, weights, device, double=True, drops=False)
+    numbers = run.take_steps(1, 0.0)
+    return {"undropped": numbers, "undropped_random": run.random, "dropouts": sorted(run.changes.dropouts)}
 
 
 class _Run:
@@ -108,12 +116,18 @@ class _Run:
     random: whether a step was seen to draw random numbers.
     """
 
-    def __init__(self, cell: "CellSettings", weights: Path | None, device: torch.device, double: bool) -> None:
+    def __init__(
+        self, cell: "CellSettings", weights: Path | None, device: torch.device, double: bool, drops: bool = True
+    ) -> None:
+        """double: compute in double precision. drops: leave dropout as it is."""
         self._cell, self._device, self._double = cell, device, double
+        self.changes = Changes(double, drops)
         self._model = interface.load_functions(cell["module"])
         # Weights are drawn before they are widened: in double precision, other numbers would be drawn.
         self._network = step_loop.build_network(cell, self._model, weights)
         step_loop.set_up_network(self._widened(self._network), cell, device)
+        if not drops:
+            self.changes.dropouts += stop_dropout(self._network)
         self._source = iter(data_loading.iterate_batches(cell, self._model))
         self._first = FirstSteps(cell, self._network)
         self._parts = step_loop.make_step(cell, self._model, self._network, device, Ranges())
@@ -138,7 +152,7 @@ class _Run:
     def _computing(self) -> Iterator[None]:
         """Compute in the run's precision, and note whether random numbers are drawn."""
         before = _generator_states(self._device)
-        with in_double() if self._double else nullcontext():
+        with change_functions(self.changes):
             yield
         after = _generator_states(self._device)
         self.random |= not all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
@@ -198,37 +212,6 @@ class _OperatorCount(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.calls += 1
         return function(*args, **(kwargs or {}))
-
-
-class _WideTypes(TorchFunctionMode):
-    """Replaces narrower floating-point types that a network asks for by double precision."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in (Tensor.float, Tensor.half, Tensor.bfloat16):
-            function, args = Tensor.double, args[:1]
-        wide = tuple(_wide_type(one) for one in args)
-        return function(*wide, **{name: _wide_type(one) for name, one in (kwargs or {}).items()})
-
-
-def _wide_type(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
-
-
-@contextmanager
-def in_double() -> Iterator[None]:
-    """Let everything that the body computes be in double precision."""
-    with _default_type(torch.float64), _WideTypes():
-        yield
-
-
-@contextmanager
-def _default_type(kind: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _widen(leaf: Any) -> Any:

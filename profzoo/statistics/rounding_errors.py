@@ -66,3 +66,30 @@ def spread_tolerance(values: Sequence[float], rate: float = FALSE_ALARMS) -> flo
     """Return how far one more value may be from the mean of at least two others, if it is drawn as they are."""
     spread = float(np.std(values, ddof=1) * np.sqrt(1 + 1 / len(values)))
     return student_quantile(len(values) - 1, rate) * spread
+
+
+def vary_together(one: Sequence[float], other: Sequence[float], rate: float = FALSE_ALARMS) -> bool:
+    """Return whether pairs of values are correlated, which independent ones are at this rate at most (Pearson's r).
+
+    >>> vary_together([1, 3, 2, 5, 4], [1.1, 3.1, 2.1, 5.1, 4.1]), vary_together([1, 3, 2, 5, 4], [3, 1, 2, 4, 5])
+    (True, False)
+    """
+    if min(len(one), len(other)) < 4 or not np.ptp(one) or not np.ptp(other):
+        return False
+    correlation, freedom = float(np.corrcoef(one, other)[0, 1]), len(one) - 2
+    unexplained = max(1 - correlation**2, 1e-300)
+    return correlation > 0 and correlation * np.sqrt(freedom / unexplained) > student_quantile(freedom, 2 * rate)
+
+
+def vary_less(values: Sequence[float], others: Sequence[float], rate: float = FALSE_ALARMS) -> bool:
+    """Return whether values vary less than others do, which values of one spread do at this rate at most (Fisher's F).
+
+    >>> vary_less([1, 1.001, 1, 0.999], [1, 3, 2, 5, 4]), vary_less([1, 2, 3, 1.5], [1, 3, 2, 5, 4])
+    (True, False)
+    """
+    from scipy import special
+
+    if min(len(values), len(others)) < 3:
+        return False
+    quantile = float(special.fdtri(len(values) - 1, len(others) - 1, rate))
+    return bool(np.var(values, ddof=1) < quantile * np.var(others, ddof=1))
