@@ -22,7 +22,7 @@ GROSS = 2**13
 # Fewer losses do not tell how far random numbers move them.
 FEWEST_DRAWN = 3
 # First steps in which the offset of a loss tells whether random numbers move it.
-OFFSETS = 5
+OFFSETS = 32
 DATA_TOLERANCE, WEIGHTS_TOLERANCE = 1e-6, 1e-9
 LOSS, REPEATED = "loss of the first step", "repeated losses"
 IN_DOUBLE = "in double precision"
@@ -213,10 +213,10 @@ def _check_later_losses(reference: NumericSide, candidate: NumericSide) -> Itera
     steps = range(len(reference.own["data_sums"]), min(len(known), len(found)))
     checks = []
     for step in steps:
-        # The largest error so far, as a single one may be small by chance.
-        grown = [max(known[: step + 1])] * min(step + 1, rounding_errors.MOST_INDEPENDENT)
         same, tolerance = (
-            rounding_errors.error_tolerance(grown, 1, precision, reference.precision, FALSE_ALARMS / len(steps))
+            rounding_errors.grown_tolerance(
+                known[: step + 1], precision, reference.precision, FALSE_ALARMS / len(steps)
+            )
             for precision in (reference.precision, candidate.precision)
         )
         checks.append(Check(f"loss of step {step}", found[step], same, tolerance))

@@ -13,8 +13,9 @@ import numpy as np
 BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8}
 # Probability that one check is failed by rounding alone.
 FALSE_ALARMS = 1e-4
-# Errors of one kind depend on each other: more of them count as no more than so many.
-MOST_INDEPENDENT = 8
+# Errors of one kind depend on each other, and have heavier tails than the normal distribution: so many fewer count, and
+# no more than that.
+DEPENDENT, MOST_INDEPENDENT = 1, 7
 # Relative errors of so many units of rounding are allowed in any case, as the errors of the other side may be small by
 # chance, or because a result happens to be exact.
 ALWAYS_ALLOWED = 8
@@ -46,13 +47,30 @@ def error_tolerance(
         reference: format of the computation that is right. Of a wider one, errors are scaled by the units of rounding.
         rate: probability that rounding alone exceeds the tolerance.
     """
+    freedom = [float(np.clip(number - DEPENDENT, 1, MOST_INDEPENDENT)) for number in (count, len(known))]
+    return _tolerance(root_mean_square(known), (freedom[0], freedom[1]), precision, reference, rate)
+
+
+def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate: float = FALSE_ALARMS) -> float:
+    """Return the largest error of a step that rounding explains, where errors grow from step to step.
+
+    known: relative errors of a computation that is right, until this step. As many of them count as have most of the
+    sum of squares (the participation ratio), because earlier ones may be too small to tell anything.
+    """
+    squares = np.square(known)
+    total = float(squares.sum())
+    counting = total**2 / float(np.square(squares).sum()) if total else 1.0
+    scale = float(np.sqrt(total / counting))
+    freedom = (1.0, float(np.clip(counting - DEPENDENT, 1, MOST_INDEPENDENT)))
+    return _tolerance(scale, freedom, precision, reference, rate)
+
+
+def _tolerance(scale: float, freedom: tuple[float, float], precision: str, reference: str, rate: float) -> float:
     from scipy import special  # type: ignore[import-untyped]
 
-    freedom = [min(number, MOST_INDEPENDENT) for number in (count, len(known))]
-    quantile = float(np.sqrt(special.fdtri(*freedom, 1 - rate)))
     unit = unit_of_rounding(precision)
-    scale = max(unit / unit_of_rounding(reference), 1.0)
-    return max(root_mean_square(known) * scale * quantile, ALWAYS_ALLOWED * unit)
+    wider = max(unit / unit_of_rounding(reference), 1.0)
+    return max(scale * wider * float(np.sqrt(special.fdtri(*freedom, 1 - rate))), ALWAYS_ALLOWED * unit)
 
 
 def student_quantile(freedom: float, rate: float = FALSE_ALARMS) -> float:
@@ -78,7 +96,7 @@ def vary_together(one: Sequence[float], other: Sequence[float], rate: float = FA
         return False
     correlation, freedom = float(np.corrcoef(one, other)[0, 1]), len(one) - 2
     unexplained = max(1 - correlation**2, 1e-300)
-    return correlation > 0 and correlation * np.sqrt(freedom / unexplained) > student_quantile(freedom, 2 * rate)
+    return bool(correlation * np.sqrt(freedom / unexplained) > student_quantile(freedom, 2 * rate))
 
 
 def vary_less(values: Sequence[float], others: Sequence[float], rate: float = FALSE_ALARMS) -> bool:
