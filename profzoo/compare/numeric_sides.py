@@ -57,33 +57,42 @@ def read_side(facts: "Sidecar", cell: "CellSettings", processes: "Sequence[Proce
     )
 
 
-def relative_errors(found: "StepNumbers", right: "StepNumbers") -> dict[str, list[float]]:
-    """Return relative errors of the steps that were looked into, by kind of quantity that has any."""
-    scalars = [_relative(*pair) for pair in _scalar_pairs(found, right)]
+def relative_errors(found: "StepNumbers", right: "StepNumbers", steps: int) -> dict[str, list[float]]:
+    """Return relative errors of the first steps, by kind of quantity that has any; steps: at most so many.
+
+    Outputs count of all steps that were looked into, as no update of weights lies between them.
+    """
+    count = min(len(found["data_sums"]), len(right["data_sums"]), steps)
+    scalars, buffers = [], []
+    for name, pairs in paired_series(found, right).items():
+        errors = [_relative(*pair) for pair in _known(pairs[:count])]
+        if name == BUFFERS:
+            buffers += errors
+        else:
+            scalars += errors
     outputs, words = [], []
     for mine, exact in zip(found["outputs"], right["outputs"], strict=False):
         floats, whole = output_errors(mine, exact)
         outputs += floats
         words += whole
-    buffers = [_relative(*pair) for pair in _buffer_pairs(found, right)]
     kinds = {SCALARS: scalars, BUFFERS: buffers, OUTPUTS: outputs, WORDS: words}
     return {kind: errors for kind, errors in kinds.items() if errors}
 
 
-def _scalar_pairs(found: "StepNumbers", right: "StepNumbers") -> list[tuple[float, float]]:
-    """Return pairs of losses and norms of gradients, of the steps that were looked into in both."""
+Pairs = list[tuple[float | None, float | None]]
+
+
+def paired_series(found: "StepNumbers", right: "StepNumbers") -> dict[str, Pairs]:
+    """Return pairs of numbers of equal steps by quantity: losses, gradient norms of each update, norms of buffers."""
     count = min(len(found["data_sums"]), len(right["data_sums"]))
-    pairs = list(zip(found["losses"][:count], right["losses"][:count], strict=False))
+    series: dict[str, Pairs] = {"loss": list(zip(found["losses"], right["losses"], strict=False))}
     for mine, exact in zip(found["gradient_norms"], right["gradient_norms"], strict=False):
-        pairs += list(zip(mine, exact, strict=False))
-    return _known(pairs)
-
-
-def _buffer_pairs(found: "StepNumbers", right: "StepNumbers") -> list[tuple[float, float]]:
-    """Return pairs of norms of buffers after the same steps; a norm of 0 stands for no buffers."""
-    count = min(len(found["data_sums"]), len(right["data_sums"]))
-    pairs = _known(zip(found["buffer_norms"][:count], right["buffer_norms"][:count], strict=False))
-    return [pair for pair in pairs if any(pair)]
+        for number, pair in enumerate(zip(mine, exact, strict=False)):
+            series.setdefault("gradient norm" + (f" of update {number + 1}" if number else ""), []).append(pair)
+    buffers: Pairs = list(zip(found["buffer_norms"][:count], right["buffer_norms"][:count], strict=False))
+    # A norm of 0 stands for no buffers.
+    series[BUFFERS] = [pair for pair in buffers if any(pair)]
+    return series
 
 
 def _known(pairs: Iterable[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
@@ -91,7 +100,7 @@ def _known(pairs: Iterable[tuple[float | None, float | None]]) -> list[tuple[flo
 
 
 def output_errors(found: "Sequence[OutputSample]", right: "Sequence[OutputSample]") -> tuple[list[float], list[float]]:
-    """Return errors of outputs relative to their root mean square, and 0 or 1 for each whole number.
+    """Return sizes of errors of outputs relative to their root mean square, and 0 or 1 for each whole number.
 
     Outputs of another number or size count as wrong.
     """
@@ -104,7 +113,7 @@ def output_errors(found: "Sequence[OutputSample]", right: "Sequence[OutputSample
         if exact["rms"] is None:
             whole += (difference != 0).astype(float).tolist()
         elif exact["rms"] > 0:
-            floats += (difference / exact["rms"]).tolist()
+            floats += (np.abs(difference) / exact["rms"]).tolist()
             floats.append(_relative(mine["rms"] or 0.0, exact["rms"]))
     return floats, whole
 
@@ -113,6 +122,11 @@ def loss_errors(losses: Sequence[float | None], exact: Sequence[float | None]) -
     """Return relative errors of the losses of steps that both have."""
     pairs = zip(losses, exact, strict=False)
     return [_relative(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def sizes_of_errors(pairs: "Pairs") -> list[float]:
+    """Return the relative error of each pair of a number and the exact one; NaN where one is not known."""
+    return [float("nan") if one is None or other is None else _relative(one, other) for one, other in pairs]
 
 
 def _relative(found: float, right: float) -> float:

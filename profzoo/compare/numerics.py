@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from profzoo.compare import numeric_checks
-from profzoo.compare.numeric_checks import Check
+from profzoo.compare.numeric_check import Check
 from profzoo.compare.numeric_sides import NumericSide
 
 SAME, WITHIN, DIFFERENT, UNDECIDED = "same", "within precision", "different", "undecided"
@@ -47,7 +47,11 @@ def compare_numbers(reference: NumericSide, candidate: NumericSide) -> Numerics:
     if fewer := _find_fewer_parameters(reference, candidate):
         return Numerics(DIFFERENT, quantity="parameters", why=fewer, work=work)
     if why or not checks:
-        return Numerics(UNDECIDED, why=why or "no number of both sides can be compared", work=work)
+        return Numerics(
+            UNDECIDED,
+            why=why or "no number of both sides can be compared, or whole numbers differ, which rounding may choose",
+            work=work,
+        )
     nearest = max(checks, key=lambda check: check.excess)
     same = all(check.difference <= check.same for check in checks)
     return _result(SAME if same else WITHIN, nearest, "", work)
