@@ -19,7 +19,8 @@ class Check:
     """A relative difference of one quantity.
 
     same: largest difference by which the candidate is as right as the reference side. tolerance: largest difference
-    that is explained. why: what it is compared with.
+    that is explained. why: words for a difference beyond the tolerance, if numbers do not say it. note: what limits the
+    check even where it is passed.
     """
 
     quantity: str
@@ -27,6 +28,7 @@ class Check:
     same: float
     tolerance: float
     why: str = ""
+    note: str = ""
 
     @property
     def excess(self) -> float:

@@ -32,7 +32,7 @@ ABOUT: Mapping[str, Column] = {
     "numerics_by": Column("Quantity that decided `numerics`: the one that is farthest off for its tolerance."),
     "numerics_difference": Column("Difference of this quantity, relative to the exact one.", RATIO, "time"),
     "numerics_tolerance": Column("Largest such difference that rounding explains.", RATIO, "time"),
-    "numerics_why": Column("Why `numerics` is `different` or `undecided`."),
+    "numerics_why": Column("Why `numerics` is `different` or `undecided`, or what limits another result."),
     "seed_spread": Column(
         "Standard deviation of the unchanged side's loss between seeds after as many steps, relative to the loss.",
         RATIO,

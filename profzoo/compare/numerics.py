@@ -21,8 +21,8 @@ class Numerics:
     """Whether two sides compute the same.
 
     result: SAME, WITHIN, DIFFERENT or UNDECIDED. quantity: what decided it, with its relative difference and the
-    tolerance; NaN where no number decided. why: the reason in words where the result is DIFFERENT or UNDECIDED. work:
-    what differs in work, in words; empty if nothing is known to.
+    tolerance; NaN where no number decided. why: the reason in words where the result is DIFFERENT or UNDECIDED, or what
+    limits another result. work: what differs in work, in words; empty if nothing is known to.
     """
 
     result: str
@@ -54,7 +54,8 @@ def compare_numbers(reference: NumericSide, candidate: NumericSide) -> Numerics:
         )
     nearest = max(checks, key=lambda check: check.excess)
     same = all(check.difference <= check.same for check in checks)
-    return _result(SAME if same else WITHIN, nearest, "", work)
+    notes = "; ".join(dict.fromkeys(check.note for check in checks if check.note))
+    return _result(SAME if same else WITHIN, nearest, notes, work)
 
 
 def _result(result: str, check: Check, why: str, work: str) -> Numerics:
@@ -63,7 +64,7 @@ def _result(result: str, check: Check, why: str, work: str) -> Numerics:
 
 def _find_fewer_parameters(reference: NumericSide, candidate: NumericSide) -> str:
     """Say that the candidate has or uses another number of parameters; empty if it does not, or if that is unknown."""
-    if reference.parameters != candidate.parameters:
+    if reference.parameters and candidate.parameters and reference.parameters != candidate.parameters:
         return f"{reference.parameters:,} parameters became {candidate.parameters:,}"
     used = [side.own["used_parameters"] if side.own else None for side in (reference, candidate)]
     # In fp16 small gradients become 0.

@@ -13,6 +13,7 @@ from profzoo.statistics.rounding_errors import FALSE_ALARMS
 
 # First steps in which the offset of a loss tells whether random numbers move it.
 OFFSETS = 32
+DRAWN = "measured losses were compared by the spread of random numbers alone, as the candidate draws other ones"
 # Of how far a quantity moves, rounding may change so much in each step through the updates of weights.
 UPDATE_SHARE = 0.01
 
@@ -53,23 +54,25 @@ def _check_words(reference: NumericSide, candidate: NumericSide) -> Iterator[Che
 def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | None:
     """Check the loss of step 0 against losses with other random numbers, if the candidate drew other ones.
 
-    None if it drew those of double precision.
+    None if it drew those of double precision, or of the reference side: a GPU may draw other ones for other types.
     """
     assert reference.own and candidate.own and reference.exact
     if not reference.double.get("random") or not reference.exact["losses"] or not candidate.own["losses"]:
         return None
     exact, own = cast(float, reference.exact["losses"][0]), candidate.own["losses"][0]
-    unit = rounding_errors.unit_of_rounding(candidate.precision)
-    if own is None or abs(own - exact) <= rounding_errors.ALWAYS_ALLOWED * unit * abs(exact):
+    near = rounding_errors.ALWAYS_ALLOWED * rounding_errors.unit_of_rounding(candidate.precision) * abs(exact)
+    known = [one for one in (exact, reference.own["losses"][0]) if one is not None]
+    if own is None or any(abs(own - one) <= near for one in known):
         return None
     drawn, off = drawn_losses(reference), _relative_offsets(reference, candidate)
     # A difference that is the same in all steps is not one of draws.
     if rounding_errors.vary_less(off, [loss / abs(exact) for loss in drawn]):
         return None
     if len(drawn) < FEWEST_DRAWN:
-        return Check("loss of the first step", 0.0, np.inf, np.inf)
+        return Check("loss of the first step", 0.0, np.inf, np.inf, note=DRAWN)
     tolerance = rounding_errors.spread_tolerance(drawn) / abs(exact)
-    return Check("loss of the first step", abs(own - float(np.mean(drawn))) / abs(exact), tolerance, tolerance)
+    difference = abs(own - float(np.mean(drawn))) / abs(exact)
+    return Check("loss of the first step", difference, tolerance, tolerance, note=DRAWN)
 
 
 def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[float]:
