@@ -1,42 +1,23 @@
 """Whether two sides compute the same: planted errors in real networks are found, and rewritten ones raise no alarm."""
 
-import argparse
-import functools
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.compare import numeric_columns, numeric_sides, numerics
 from profzoo.compare.numeric_sides import NumericSide
-from profzoo.config import configuration
-from profzoo.harness import double_precision, measure
+from profzoo.harness import double_precision
 from profzoo.statistics import rounding_errors
 from tests import planted_numerics as planted
 from tests.benchmarks import numeric_alarms
+from tests.numeric_runs import side
 
 PLANTED = (*planted.DEVELOPMENT, *planted.HELD_OUT, *planted.FRESH, *planted.LAST)
 # Networks and phases of which every setting is tried.
 TRIED = (("transformer", "train"), ("convolutional", "train"), ("recurrent", "inference"), ("generating", "inference"))
-
-
-@functools.cache
-def side(
-    network: str, phase: str, changed: str = "none", module: str = "tests.planted_numerics", **more: Any
-) -> NumericSide:
-    """What a side computes, by a run of its cell in this process."""
-    given = {"module": module, "network": network, "changed": changed, "warmup": 3, "window": 4, "threads": 1, **more}
-    checked = configuration.normalise_config({"settings": {"planted": given}, "device": "cpu"})
-    cell = settings.resolve_cell("planted", phase, "time", checked)
-    options = argparse.Namespace(**dict.fromkeys(("load", "save", "memory", "trace", "operators", "steps")),
-                                 at_least_s=0.0, numerics=True)  # fmt: skip
-    threads = torch.get_num_threads()
-    facts: Any = measure.run_cell(cell, options)
-    torch.set_num_threads(threads)
-    return numeric_sides.read_side(facts, cast(CellSettings, cell), [facts])
 
 
 @pytest.mark.parametrize(("network", "phase", "changed"), PLANTED)
