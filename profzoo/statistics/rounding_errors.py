@@ -13,12 +13,13 @@ import numpy as np
 BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8}
 # Probability that one check is failed by rounding alone.
 FALSE_ALARMS = 1e-4
-# Errors of one kind depend on each other, and have heavier tails than the normal distribution: so many fewer count, and
-# no more than that.
-DEPENDENT, MOST_INDEPENDENT = 1, 7
+# Errors of one kind depend on each other: more of them count as no more than so many.
+MOST_INDEPENDENT = 7
 # Relative errors of so many units of rounding are allowed in any case, as the errors of the other side may be small by
 # chance, or because a result happens to be exact.
 ALWAYS_ALLOWED = 8
+# No error of the size of the result itself is allowed: no digit of it is right then.
+NEVER_ALLOWED = 1.0
 
 
 def unit_of_rounding(precision: str) -> float:
@@ -47,8 +48,8 @@ def error_tolerance(
         reference: format of the computation that is right. Of a wider one, errors are scaled by the units of rounding.
         rate: probability that rounding alone exceeds the tolerance.
     """
-    freedom = [float(np.clip(number - DEPENDENT, 1, MOST_INDEPENDENT)) for number in (count, len(known))]
-    return _tolerance(root_mean_square(known), (freedom[0], freedom[1]), precision, reference, rate)
+    freedom = float(min(count, MOST_INDEPENDENT)), float(min(len(known), MOST_INDEPENDENT))
+    return min(_tolerance(root_mean_square(known), freedom, precision, reference, rate), NEVER_ALLOWED)
 
 
 def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate: float = FALSE_ALARMS) -> float:
@@ -61,7 +62,8 @@ def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate
     total = float(squares.sum())
     counting = total**2 / float(np.square(squares).sum()) if total else 1.0
     scale = float(np.sqrt(total / counting))
-    freedom = (1.0, float(np.clip(counting - DEPENDENT, 1, MOST_INDEPENDENT)))
+    # One fewer, as that ratio was chosen by the errors themselves.
+    freedom = (1.0, float(np.clip(counting - 1, 1, MOST_INDEPENDENT)))
     return _tolerance(scale, freedom, precision, reference, rate)
 
 

@@ -142,8 +142,10 @@ def test_tolerances_follow_from_units_of_rounding() -> None:
     fp32 = rounding_errors.error_tolerance(known, 4, "fp32", "fp32")
     assert rounding_errors.error_tolerance(known, 4, "bf16", "fp32") == pytest.approx(2**16 * fp32)
     # A wider format is not held to fewer errors, and exact results are not held to none.
-    assert rounding_errors.error_tolerance([1e-3] * 4, 4, "fp32", "bf16") == pytest.approx(1e4 * fp32)
+    assert rounding_errors.error_tolerance([1e-5] * 4, 4, "fp32", "bf16") == pytest.approx(1e2 * fp32)
     assert rounding_errors.error_tolerance([0.0] * 4, 4, "fp32", "fp32") == 8 * 2**-24
+    # No digit is right of what is off by as much as it is large.
+    assert rounding_errors.error_tolerance([1e-3] * 4, 4, "bf16", "fp32") == 1.0
     # Of errors that double from step to step, one or two tell as much as all.
     doubling = (2.0 ** np.arange(12)).tolist()
     assert rounding_errors.grown_tolerance(doubling, "fp32", "fp32") > 100 * doubling[-1]
