@@ -107,17 +107,34 @@ def _format_cell(name: str, row: dict) -> str:
 
 
 def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:
-    """Return lines on the largest differences by part of the step, layer and kernel, as far as these were traced."""
-    if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER):
+    """Return lines on launches if the numbers differ, and on the largest differences of time, as far as traced.
+
+    These are by part of the step, layer and kernel.
+    """
+    if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER, numerics.DIFFERENT):
         return []
     mine = seen[
         (seen[[*CELL, *contributions.SIDES]] == [row[key] for key in (*CELL, *contributions.SIDES)]).all(axis=1)
     ]
-    said = []
+    said = _format_launches(mine) if row["numerics"] == numerics.DIFFERENT else []
     for level in (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL):
         if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
             said.append("      " + ", ".join(_format_part(one, part_names(mine)) for one in most))
     return said
+
+
+def _format_launches(mine: pd.DataFrame) -> list[str]:
+    """Return a line on launches by class of kernels, those first whose number differs most; empty without a trace."""
+    classes = mine[(mine["level"] == contributions.CLASS_LEVEL) & mine["baseline_launches"].notna()]
+    if classes.empty:
+        return []
+    order = (classes["candidate_launches"] - classes["baseline_launches"]).abs().sort_values(ascending=False).index
+    most = ", ".join(
+        f"{row['name']} {row['baseline_launches']:g} -> {row['candidate_launches']:g}"
+        for row in classes.loc[order].head(SHOWN).to_dict("records")
+    )
+    one, other = classes["baseline_launches"].sum(), classes["candidate_launches"].sum()
+    return [f"      launches {one:g} -> {other:g}: {most}"]
 
 
 def part_names(rows: pd.DataFrame) -> dict[str, str]:

@@ -130,7 +130,7 @@ def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[lis
     if seen is None:
         return []
     identity = [*CELL, *contributions.SIDES]
-    differing = table.loc[table["verdict"].isin([speedup.FASTER, speedup.SLOWER]), identity]
+    differing = table.loc[table["verdict"].isin([speedup.FASTER, speedup.SLOWER, numerics.DIFFERENT]), identity]
     most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST_SHOWN_SHARE)]
     most = most[most.groupby([*identity, "level"], sort=False).cumcount() < TOP]
     found = differing.merge(most, on=identity, how="inner")
