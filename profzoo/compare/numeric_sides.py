@@ -62,10 +62,9 @@ def relative_errors(found: "StepNumbers", right: "StepNumbers", steps: int) -> d
 
     Outputs count of all steps that were looked into, as no update of weights lies between them.
     """
-    count = min(len(found["data_sums"]), len(right["data_sums"]), steps)
     scalars, buffers = [], []
     for name, pairs in paired_series(found, right).items():
-        errors = [_relative(*pair) for pair in _known(pairs[:count])]
+        errors = [_relative(*pair) for pair in _known(pairs[:steps])]
         if name == BUFFERS:
             buffers += errors
         else:
