@@ -105,7 +105,7 @@ def test_a_waterfall_leads_from_one_time_to_the_other(tables: Tables) -> None:
 
 
 def test_slower_and_faster_cells_are_shown_and_nothing_covers_anything(tables: Tables) -> None:
-    figure = laid_out(waterfall.draw(*tables))
+    figure = laid_out(waterfall.draw(tables[0].replace({"verdict": {"different": "faster"}}), tables[1]))
     left, right = figure.axes[::2], figure.axes[1::2]
     titles = [axis.get_title(loc="left") for axis in left]
     assert len(left) == waterfall.MOST_CELLS
