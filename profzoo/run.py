@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=Path, metavar="FILE", help="time the steps, into this CSV")
     parser.add_argument("--at-least-s", type=float, default=0.0, metavar="S", help="let the window last so long")
     parser.add_argument("--memory", type=Path, metavar="FILE", help="what a step more holds in memory, into this CSV")
+    parser.add_argument("--numerics", action="store_true", help="repeat the first steps in double precision afterwards")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
     parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
     return parser

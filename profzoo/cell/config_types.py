@@ -94,8 +94,9 @@ class Config(TypedDict):
     # Folders, or packages that can be imported, with figures, rules and words of verdicts, section sets, tools and
     # models of your own (docs/extending.md).
     extensions: list[str]
-    # The outcome at which `compare` ends with an exit code other than 0, such as in continuous integration.
-    fail_on: Literal["slower", None]
+    # When `compare` ends with an exit code other than 0, such as in continuous integration: if a candidate is
+    # `slower`, if it is `different` because it computes something else, or in `either` case.
+    fail_on: Literal["slower", "different", "either", None]
     # Settings of figures.
     figures: FiguresSettings
     # Whether several processes that time a cell are forked from one process that has imported PyTorch and built the

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.number_types import DoubleNumbers, StepNumbers
 from profzoo.cell.plan_types import Plan, PlanOptions
 
 
@@ -70,6 +71,9 @@ class ProcessFacts(TypedDict, total=False):
     # Loss of the last step (None without a loss), and sampled values of the network's outputs in that step.
     loss: float | None
     outputs: Sequence[float]
+    # Numbers of the first steps; and, of the first process of a side, of the same steps in double precision.
+    first_steps: StepNumbers
+    double_precision: DoubleNumbers
     peak_memory_bytes: int | None
     peak_rss_bytes: int
     # For processes that ran in turn: the side or setting, and the number of the round.

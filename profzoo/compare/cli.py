@@ -1,6 +1,6 @@
 """Print a comparison: `python -m profzoo.compare.cli TABLE [--fail-on slower]`, one line per cell.
 
-The exit code is 3 if a candidate is slower and `--fail-on slower` is given.
+The exit code is 3 if a candidate is slower, or computes something else, and `--fail-on` names that.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.compare import comparison_table, contributions
+from profzoo.compare import comparison_table, contributions, numeric_columns, numerics
 from profzoo.errors import DataError
 from profzoo.formatting import duration, ratio
 from profzoo.io import csv_tables as reading
@@ -17,8 +17,11 @@ from profzoo.kernels import short_names
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
-# Exit code if a candidate is slower, for continuous integration.
-EXIT_SLOWER = 3
+# Exit code if a candidate is slower or computes something else, for continuous integration.
+EXIT_FAILING = 3
+# What a comparison may fail on: a candidate that is slower, one that computes something else, or either.
+EITHER = "either"
+FAILING = (speedup.SLOWER, numerics.DIFFERENT, EITHER)
 # How many parts, and kernels, are named.
 SHOWN = 3
 
@@ -103,21 +106,40 @@ def _format_cell(name: str, row: dict) -> str:
         )
     unsteady = f"; unsteady: {row['unsteady']}" if row["unsteady"] else ""
     interval = interval or "(one process, so no interval)"
-    return f"  {name}  {times}  {row['verdict']}, {gain} times as fast {interval}{missing}{energy}{unsteady}"
+    numbers = numeric_columns.describe_numerics(row)
+    said = f"{row['verdict']}, {gain} times as fast {interval}{missing}{energy}{unsteady}"
+    return "; ".join(filter(None, [f"  {name}  {times}  {said}", numbers]))
 
 
 def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:
-    """Return lines on the largest differences by part of the step, layer and kernel, as far as these were traced."""
-    if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER):
+    """Return lines on launches if the numbers differ, and on the largest differences of time, as far as traced.
+
+    These are by part of the step, layer and kernel.
+    """
+    if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER, numerics.DIFFERENT):
         return []
     mine = seen[
         (seen[[*CELL, *contributions.SIDES]] == [row[key] for key in (*CELL, *contributions.SIDES)]).all(axis=1)
     ]
-    said = []
+    said = _format_launches(mine) if row["numerics"] == numerics.DIFFERENT else []
     for level in (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL):
         if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
             said.append("      " + ", ".join(_format_part(one, part_names(mine)) for one in most))
     return said
+
+
+def _format_launches(mine: pd.DataFrame) -> list[str]:
+    """Return a line on launches by class of kernels, those first whose number differs most; empty without a trace."""
+    classes = mine[(mine["level"] == contributions.CLASS_LEVEL) & mine["baseline_launches"].notna()]
+    if classes.empty:
+        return []
+    order = (classes["candidate_launches"] - classes["baseline_launches"]).abs().sort_values(ascending=False).index
+    most = ", ".join(
+        f"{row['name']} {row['baseline_launches']:g} -> {row['candidate_launches']:g}"
+        for row in classes.loc[order].head(SHOWN).to_dict("records")
+    )
+    one, other = classes["baseline_launches"].sum(), classes["candidate_launches"].sum()
+    return [f"      launches {one:g} -> {other:g}: {most}"]
 
 
 def part_names(rows: pd.DataFrame) -> dict[str, str]:
@@ -133,13 +155,19 @@ def _format_part(row: dict, names: dict[str, str]) -> str:
     return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
 
 
+def find_failing(table: pd.DataFrame, fail_on: str) -> pd.Series:
+    """Return which rows fail; fail_on: one of FAILING."""
+    slower, different = table["verdict"] == speedup.SLOWER, table["numerics"] == numerics.DIFFERENT
+    return {speedup.SLOWER: slower, numerics.DIFFERENT: different}.get(fail_on, slower | different)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m profzoo.compare.cli", description=__doc__)
     parser.add_argument("table", metavar="CSV", help="the table of a comparison")
     parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
     parser.add_argument("--page", metavar="HTML", help="the page with more details, which the last line names")
-    parser.add_argument("--fail-on", choices=[speedup.SLOWER], help="exit with 3 where any cell has this outcome")
+    parser.add_argument("--fail-on", choices=FAILING, help="exit with 3 if that holds for any cell")
     options = parser.parse_args(arguments)
     try:
         table = reading.read(options.table, comparison_table.COMPARISON_TABLE)
@@ -148,8 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
     print("\n".join([*format_comparison(table, seen), *([f"more: {options.page}"] if options.page else [])]))
-    failing = table["verdict"] == options.fail_on
-    return EXIT_SLOWER if failing.any() else 0
+    return EXIT_FAILING if options.fail_on and find_failing(table, options.fail_on).any() else 0
 
 
 if __name__ == "__main__":

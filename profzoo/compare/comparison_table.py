@@ -11,7 +11,7 @@ import pandas as pd
 from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.compare import dictionary, differences, energy
+from profzoo.compare import dictionary, differences, energy, numeric_columns, numeric_sides
 from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
@@ -41,6 +41,7 @@ COLUMNS = {
     "per": column_types.TEXT,
     **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
     **dict.fromkeys(["unsteady", "differs"], column_types.TEXT),
+    **numeric_columns.COLUMNS,
     # Margin of equivalence, and where and when both sides were measured.
     "margin": NUMBER,
     # Joules per data sample, if NVML was sampled for both sides.
@@ -135,7 +136,10 @@ def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confide
             rows.append({**cell, "baseline": one, "candidate": other, **row})
             tested.append(ratio)
     verdicts = iter(speedup.decide_outcomes([ratio for ratio in tested if ratio]))
-    said = [next(verdicts) if ratio else speedup.UNDECIDED for ratio in tested]
+    outcomes = [next(verdicts) if ratio else speedup.UNDECIDED for ratio in tested]
+    said = [
+        numeric_columns.temper_outcome(outcome, row["numerics"]) for outcome, row in zip(outcomes, rows, strict=True)
+    ]
     frame = pd.DataFrame(rows, columns=[name for name in COLUMNS if name != "verdict"])
     return frame.assign(verdict=pd.Series(said, dtype="str"))[list(COLUMNS)]
 
@@ -183,11 +187,18 @@ def _compare_sides(
         "candidate_items": candidate.items,
         "unsteady": "; ".join(said),
         "differs": "; ".join(differences.describe_sidecar_differences(baseline.facts, candidate.facts)),
+        **numeric_columns.compare_sides(_numeric_side(baseline), _numeric_side(candidate)),
         "margin": margin,
         **energy.compare_energies(baseline.energies, candidate.energies),
         "device": _join_facts(baseline, candidate, "device"),
         "date": _join_facts(baseline, candidate, "started", 10),
     }, found
+
+
+def _numeric_side(side: MeasuredSide) -> numeric_sides.NumericSide:
+    """Return what a side computed; its sidecar may be of one process."""
+    processes = side.facts.get("processes") or [side.facts]
+    return numeric_sides.read_side(side.facts, cast(CellSettings, side.facts.get("cell", {})), processes)
 
 
 def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, length: int | None = None) -> str:

@@ -184,6 +184,7 @@ def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[
     )
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
+    parser.add_argument("--numerics", action="store_true", help="what the first process of each side is told")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     parser.add_argument("--baseline", help="side whose first process the facts of all are of, not the first of all")
@@ -213,6 +214,10 @@ class Interleaved:
             [*words, *self.more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
             for (_, words), (_, own) in zip(given, steps, strict=True)
         ]
+        sides, earlier = [side for side, _ in given], {side for side, _ in self.steps}
+        for side in dict.fromkeys(sides) if self.options.numerics else ():
+            if side not in earlier:
+                commands[sides.index(side)].append("--numerics")
         if self.options.memory and not first:
             commands[0] += ["--memory", str(self.options.memory)]
         forked = [{"forked": True} if self.starter.prepare(words) else {} for words in commands]

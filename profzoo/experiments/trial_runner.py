@@ -61,9 +61,23 @@ class TriedCell(TypedDict):
 class TrialRunner:
     """Runs rounds of trials and stores their results."""
 
-    def __init__(self, given: TriedCell, folder: Path, at_once: int = 1, starter: ProcessStarter | None = None) -> None:
-        """Begin without a round; at_once: processes that may start side by side; without starter, each by itself."""
-        self._given, self._folder, self._at_once = given, folder, at_once
+    def __init__(
+        self,
+        given: TriedCell,
+        folder: Path,
+        at_once: int = 1,
+        starter: ProcessStarter | None = None,
+        numerics: bool = False,
+    ) -> None:
+        """Begin without a round.
+
+        Args:
+            given: the cell. folder: where files of processes go. at_once: number of processes that may start at the
+                same time.
+            starter: starts the processes; without it, each starts by itself.
+            numerics: whether the first process of each setting repeats its first steps in double precision.
+        """
+        self._given, self._folder, self._at_once, self._numerics = given, folder, at_once, numerics
         self._starter = starter or ProcessStarter(fork=False)
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
@@ -117,7 +131,8 @@ class TrialRunner:
     def _command(self, names: Names, path: Path) -> list[str]:
         settings = change_words(self._given["words"], [self._given["candidates"][name] for name in names])
         files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
-        return [*self._given["program"], *settings, *self._given["load"], *files]
+        first = self._numerics and TOGETHER.join(names) not in self.sides
+        return [*self._given["program"], *settings, *self._given["load"], *files, *(["--numerics"] if first else [])]
 
     def _keep(self, number: int, names: Names, path: Path, said: str, code: int) -> float | None:
         side = TOGETHER.join(names)
@@ -188,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, required=True, help="seconds that all may take")
     parser.add_argument("--most", type=int, help="settings to try at most")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
+    parser.add_argument("--numerics", action="store_true", help="what the first process of each setting is told")
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     options = parser.parse_args(arguments)
@@ -198,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
     options.cell["candidates"] = candidates
     with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
-        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter)
+        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter, options.numerics)
         try:
             words = {name: options.cell["candidates"][name] for name in order}
             outcome = run_trials(runner, words, options.repeats, options.budget, options.margin)

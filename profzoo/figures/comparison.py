@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from profzoo.compare import numerics
 from profzoo.figures import palette, plots
 from profzoo.formatting import duration
 from profzoo.statistics import speedup
@@ -18,8 +19,8 @@ NEEDS = ("compare",)
 CAPTION = (
     "Each candidate's time per step over the reference side's (per sample where steps of the two sides have different "
     "numbers of samples), with its 95 % confidence interval over processes. Left of the band the candidate is faster; "
-    "within the band the two are equivalent. A hollow point is undecided; a point without a line was measured in one "
-    "process."
+    "within the band the two are equivalent. A cross is faster, but computes something else. A hollow point is "
+    "undecided; a point without a line was measured in one process."
 )
 
 # Colour and marker of each outcome, in the legend's order. Outcomes also differ in lightness and shape.
@@ -28,6 +29,7 @@ LOOKS = {
     speedup.EQUIVALENT: (palette.SAME, "s"),
     speedup.SLOWER: (palette.MORE, ">"),
     speedup.UNDECIDED: (palette.UNDECIDED, "o"),
+    numerics.DIFFERENT: (palette.MORE, "X"),
 }
 # Ratios that may be ticks of the axis, and the largest number of ticks.
 TICKS = (

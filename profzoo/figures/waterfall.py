@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from profzoo.compare import contributions
+from profzoo.compare import contributions, numerics
 from profzoo.figures import palette, plots
 from profzoo.formatting import duration
 from profzoo.kernels import short_names
@@ -41,7 +41,7 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     such a difference; columns used: level, name, range, change, delta_ns.
     """
     plots.set_style()
-    differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
+    differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER, numerics.DIFFERENT])]
     shown = [
         (row, sum_changes(seen), _choose_kernels(seen))
         for row in _choose_comparisons(differing)

@@ -18,6 +18,7 @@ from profzoo.harness import (
     data_loading,
     devices,
     distributed,
+    double_precision,
     interface,
     peak_memory,
     recorders,
@@ -74,6 +75,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         outcome, repeated = replace(outcome, repeated=None), None
     if rank:
         return {}
+    del network
     return {
         **devices.describe_machine(cell["device"], device),
         "parameters": outcome.parameters,
@@ -82,7 +84,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"] * process_count(cell),
         "loss": outcome.loss,
-        **({"outputs": outcome.outputs} if outcome.outputs else {}),
+        **_numbers(cell, options, outcome, device, recorder),
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
         **_window(recorder),
         "peak_memory_bytes": peak,
@@ -91,6 +93,21 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         **({"ranks": ranks} if len(ranks) > 1 else {}),
         **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
     }
+
+
+def _numbers(
+    cell: "CellSettings",
+    options: argparse.Namespace,
+    outcome: step_loop.RunOutcome,
+    device: torch.device,
+    recorder: recorders.Recorder,
+) -> dict[str, Any]:
+    """Numbers by which runs are compared: of outputs, of the first steps, and of these in double precision if asked."""
+    found = {**({"outputs": outcome.outputs} if outcome.outputs else {}), "first_steps": outcome.numbers}
+    if not options.numerics:
+        return found
+    repeated = double_precision.repeat_steps(cell, options.load, device, cell["steps"], recorder.step_ns / 1e9)
+    return {**found, "double_precision": repeated}
 
 
 def _stock(

@@ -23,6 +23,7 @@ from profzoo.harness import (
     cuda_graph,
     devices,
     distributed,
+    first_steps,
     interface,
     output_samples,
     timers,
@@ -37,6 +38,7 @@ from profzoo.range_names import STEP, WINDOW
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
     from profzoo.cell.job_types import BlockingLine
+    from profzoo.cell.number_types import StepNumbers
 
 
 class NotFiniteError(ArithmeticError):
@@ -62,15 +64,16 @@ class StepParts:
 class RunOutcome:
     """Results of a run: parameter count, last loss (None in inference), and last loss before the window.
 
-    outputs: some values of the last output; only in inference. repeated: the parts of the step, with which more steps
-    can be run as long as the process group exists. blocking_lines: where a step waits for the GPU; None if no step was
-    observed.
+    outputs: some values of the last output; only in inference. numbers: of the first steps. repeated: the parts of the
+    step, with which more steps can be run as long as the process group exists. blocking_lines: where a step waits for
+    the GPU; None if no step was observed.
     """
 
     parameters: int
     loss: float | None
     baseline_loss: float | None
     outputs: Sequence[float]
+    numbers: "StepNumbers"
     repeated: StepParts | None
     blocking_lines: "list[BlockingLine] | None" = None
 
@@ -133,27 +136,24 @@ def run_steps(
         ConfigError: the data had fewer batches than the cell has steps.
     """
     model = interface.load_functions(cell["module"])
-    ranges, watching = Ranges(), None
+    ranges = Ranges()
+    watching: Recorder | None = None
     before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
     begins = {cell["warmup"]: timer or recorder} | {before: recorder}
     if not timer:
         # torch ranges are on from the first step, except where a baseline is timed first.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(iterate_batches(window_length.extend_epochs(cell, recorder), model))
+    first = first_steps.FirstSteps(cell, network)
     repeated = make_step(cell, model, network, device, ranges)
+    if repeated.trainer:
+        repeated.trainer.first_steps = first
     # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     observed = _observe(cell, device, ranges, sys._getframe().f_code)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
-            if watching:
-                watching.stop()
-                ranges.close()
-            watching = begins[index]
-            ranges.watch(watching.torch_ranges, watching.torch_modules)
-            distributed.wait_for_all(cell)
-            watching.start()
-            ranges.open(WINDOW)
+            watching = _begin_window(begins[index], watching, ranges, cell)
         with observed.during(index), ranges(STEP):
             with ranges("data"):
                 batch = next(source, None)
@@ -164,17 +164,32 @@ def run_steps(
             results.append(repeated.step(batch))
         if watching:
             watching.step(cell["batch"] * process_count(cell))
+        else:
+            first.note(batch, results[-1])
     recorder.stop()
     ranges.close()
     losses = _finite(results, cell)
+    numbers = first.read(losses, results[-1])
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     counted = count_parameters(network)
-    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, repeated, observed.found)
+    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, numbers, repeated, observed.found)
 
 
 def count_parameters(network: nn.Module) -> int:
     """Number of a network's weights; those whose shapes are not known yet do not count."""
     return sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
+
+
+def _begin_window(recorder: Recorder, before: Recorder | None, ranges: Ranges, cell: "CellSettings") -> Recorder:
+    """End the window of the recorder before, if there is one, and begin that of the next one, which is returned."""
+    if before:
+        before.stop()
+        ranges.close()
+    ranges.watch(recorder.torch_ranges, recorder.torch_modules)
+    distributed.wait_for_all(cell)
+    recorder.start()
+    ranges.open(WINDOW)
+    return recorder
 
 
 def rehearse(cell: "CellSettings", model: interface.ModelFunctions, device: torch.device) -> None:

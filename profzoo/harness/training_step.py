@@ -16,6 +16,7 @@ from profzoo.range_names import OTHERS
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
+    from profzoo.harness.first_steps import FirstSteps
 
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,6 +45,8 @@ class Trainer:
         self.network = distributed.wrap_network(network, cell, model, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+        # Looks at the gradients of the first steps, if set.
+        self.first_steps: FirstSteps | None = None
         # Whether the model's own training step has used forward() and update() so far.
         self._forward = self._updated = False
 
@@ -65,6 +68,8 @@ class Trainer:
         self._updated = True
         with self._ranges("backward"):
             self._scaler.scale(loss).backward()
+        if self.first_steps and self.first_steps.is_noting():
+            self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
         with self._ranges("optimizer"):
             for optimizer in several:
                 self._scaler.step(optimizer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import cli, comparison_table, contributions
+from profzoo.compare import cli, comparison_table, contributions, numerics
 from profzoo.formatting import duration, ratio
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
@@ -17,7 +17,13 @@ from profzoo.tables.schemas import CELL
 LEAST_SHOWN_SHARE = 0.001
 TOP, LEVELS = 3, (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL)
 # As in the figure.
-MARKS = {speedup.FASTER: "◀", speedup.EQUIVALENT: "■", speedup.SLOWER: "▶", speedup.UNDECIDED: "○"}
+MARKS = {
+    speedup.FASTER: "◀",
+    speedup.EQUIVALENT: "■",
+    speedup.SLOWER: "▶",
+    speedup.UNDECIDED: "○",
+    numerics.DIFFERENT: "≠",
+}
 
 
 def _format_interval(row: Row, off: str, of: str) -> str:
@@ -32,6 +38,8 @@ COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "outcome": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
     "ratio": (lambda row: row["ratio"], "× {:.3f}".format),
     "95 % interval": (lambda row: _format_interval(row, "ratio", "ratio"), str),
+    "numbers": (lambda row: row["numerics"], str),
+    "why": (lambda row: "; ".join(filter(None, [row["numerics_why"], row["work"]])), str),
     "time, reference side": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "times": (lambda row: f"per {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
@@ -54,8 +62,20 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "launches": ("change", str),
 }
 # Columns that are aligned left, and columns that may take several lines.
-TEXT_COLUMNS = ("model", "phase", "candidate", "outcome", "unsteady", "level", "range", "name", "launches")
-LONG_TEXT_COLUMNS = ("unsteady", "name")
+TEXT_COLUMNS = (
+    "model",
+    "phase",
+    "candidate",
+    "outcome",
+    "numbers",
+    "why",
+    "unsteady",
+    "level",
+    "range",
+    "name",
+    "launches",
+)
+LONG_TEXT_COLUMNS = ("why", "unsteady", "name")
 
 
 def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
@@ -110,7 +130,7 @@ def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[lis
     if seen is None:
         return []
     identity = [*CELL, *contributions.SIDES]
-    differing = table.loc[table["verdict"].isin([speedup.FASTER, speedup.SLOWER]), identity]
+    differing = table.loc[table["verdict"].isin([speedup.FASTER, speedup.SLOWER, numerics.DIFFERENT]), identity]
     most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST_SHOWN_SHARE)]
     most = most[most.groupby([*identity, "level"], sort=False).cumcount() < TOP]
     found = differing.merge(most, on=identity, how="inner")

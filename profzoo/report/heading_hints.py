@@ -12,6 +12,8 @@ FILES = ("../tools/*/activity.py",)
 CELLS = {"step": "step_ns", "next step": "next_step", "bottleneck": "verdict"}
 COMPARED = {
     "outcome": "verdict",
+    "numbers": "numerics",
+    "why": "numerics_why",
     "95 % interval": "ratio_low",
     "time, reference side": "baseline_ns",
     "time, candidate": "candidate_ns",

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell import rerun_commands as command
+from profzoo.compare import numerics
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import IMPORTED
 from profzoo.report.best_plans import AT_MOST, MEASURED, REPLAYED, BestPlan, choose_best_plans
@@ -152,10 +153,10 @@ def _saved_ns(step_ns: float, gain: float) -> float:
 
 
 def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], Row]:
-    """Return trials that ran, by model, phase and setting words."""
+    """Return trials that ran and did not compute something else, by model, phase and setting words."""
     if table is None:
         return {}
-    ran = table[table["gain"].notna()]
+    ran = table[table["gain"].notna() & (table["numerics"] != numerics.DIFFERENT)]
     return {(row["model"], row["phase"], row["words"]): row for row in ran.to_dict("records")}
 
 

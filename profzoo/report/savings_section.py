@@ -105,5 +105,6 @@ def _format_trial(row: Row) -> dict[str, str]:
         "expected": format_value(row["expected"], "{:.2f} ×".format),
         "processes": f"{row['processes']:.0f}" if row["processes"] else "",
         "verdict": row["verdict"],
-        "why": format_value(row["why"], str) if row["why"] else "",
+        "numbers": row["numerics"],
+        "why": "; ".join(filter(None, [row["why"], row["numerics_why"], row["work"]])),
     }

@@ -46,6 +46,8 @@ class OptimizerWatcher:
             if torch.compiler.is_compiling() or within or not session.is_watching():
                 return step(optimizer, *given, **named)
             self._prepare(optimizer)
+            if session.first_steps.is_noting():
+                session.first_steps.note_gradients([optimizer], torch.ones(()))
             within.append(optimizer)
             opened = session.begin_part("optimizer")
             try:

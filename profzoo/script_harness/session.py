@@ -6,12 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from profzoo.harness import devices
+from profzoo.harness.first_steps import LOSSES, FirstSteps
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import STEP
 from profzoo.script_harness import networks, step_facts
@@ -25,6 +26,7 @@ from profzoo.script_harness.step_waits import StepWaits
 from profzoo.script_harness.task import Task, write_note
 
 if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
     from profzoo.cell.job_types import ScriptFacts
 
 # What happens in a step, counted to tell how regular steps are.
@@ -71,6 +73,9 @@ class Session:
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int] = []
         self._loss: Tensor | None = None
+        # Of the first steps of the script, whether they are of the loop that is found later or not.
+        self.first_steps = FirstSteps(cast("CellSettings", task.cell), nn.ModuleList())
+        self._losses: list[Tensor] = []
         if not task.times_first:
             self.ranges.watch(*task.kinds_of_ranges)
 
@@ -125,6 +130,8 @@ class Session:
         self._counts[FORWARDS] += 1
         evaluates = self.finder.made > 0 and self.task.cell["phase"] == "train" and not torch.is_grad_enabled()
         self._samples.note_call(id(network), inputs, output, evaluates)
+        if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
+            self.first_steps.note(inputs, output)
         self._names[id(network)] = f"a call of {type(network).__name__}"
         if self.finder.module_called(id(network), (type(network).__name__,), outermost=True):
             self._end_step()
@@ -186,6 +193,7 @@ class Session:
             self._end_memory_step()
             return
         self._steps += 1
+        self._note_first_step()
         items = self._samples.end_step()
         counts, self._counts = self._counts, Counter()
         self.networks.mark_new()
@@ -203,6 +211,12 @@ class Session:
                 self._close_window()
                 return
         self._open_step()
+
+    def _note_first_step(self) -> None:
+        if self._loss is not None and len(self._losses) < LOSSES:
+            self._losses.append(self._loss)
+        if self.task.cell["phase"] == "train" and self.first_steps.is_noting():
+            self.first_steps.note((), None)
 
     def _open_step(self) -> None:
         self.ranges.begin(STEP)
@@ -265,6 +279,7 @@ class Session:
             "batch": statistics.median_low(self._window_items),
             "input": {"from": "script", "pool": None},
             "loss": loss if loss is not None and math.isfinite(loss) else None,
+            "first_steps": self.first_steps.read([float(one) for one in self._losses], None),
             "imported": step_facts.imported_files(),
             "script": script,
             **self._waits.facts(),

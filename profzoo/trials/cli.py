@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from profzoo.compare import numeric_columns
 from profzoo.errors import DataError
 from profzoo.formatting import duration
 from profzoo.io import csv_tables as reading
@@ -45,7 +46,9 @@ def _format_trial(row: dict) -> str:
     interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
     expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
     later = f", {row['why']}" if row["why"] else ""
-    return f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
+    numbers = numeric_columns.describe_numerics(row)
+    said = f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
+    return "; ".join(filter(None, [said, numbers]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from profzoo.compare import numeric_columns
 from profzoo.io.columns import COUNT, GPU, NINETEEN_OF_TWENTY, RATIO, Column
 
 TRIALS: Mapping[str, Column] = {
@@ -24,13 +25,15 @@ TRIALS: Mapping[str, Column] = {
     ),
     "processes": Column("Processes that ran with the settings.", COUNT),
     "verdict": Column(
-        "`faster` (with the settings), `slower`, `equivalent` or `undecided`; `failed`, `refused` or `not tried`."
+        "`faster` (with the settings), `slower`, `equivalent` or `undecided`; `different` if it is faster and computes "
+        "something else; `failed`, `refused` or `not tried`."
     ),
     "outcome": Column(
         "`hit` or `miss` of what was expected, `slowed down` where advice did; empty where nothing was expected."
     ),
     "advised": Column("Whether a verdict advised the settings."),
     "chosen": Column("Whether the settings are the best ones that were found."),
+    **numeric_columns.ABOUT,
     "loss_difference": Column("Difference of the last loss, relative to that of the cell as it is.", RATIO, "time"),
     "output_difference": Column(
         "Largest difference of the last outputs, relative to the largest of the cell as it is.", RATIO, "time"

@@ -1,13 +1,16 @@
 """Make the table of trials, a row per cell and settings: expected gain, measured gain, hit or miss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
+from profzoo.compare import numeric_columns, numeric_sides, numerics
 from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import TOGETHER, change_words
 from profzoo.formatting import duration
@@ -33,6 +36,7 @@ COLUMNS = {
     **dict.fromkeys(["verdict", "outcome"], column_types.TEXT),
     **dict.fromkeys(["advised", "chosen"], column_types.FLAG),
     **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
+    **numeric_columns.COLUMNS,
     "why": column_types.TEXT,
 }
 TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
@@ -56,7 +60,8 @@ class _Trial:
     """Settings that were tried on a cell, or not; times in ns per data sample; what was not measured is NaN.
 
     verdict: FAILED, REFUSED or LEFT_OUT of settings that were not measured, or what rounds decided; ratio: the
-    comparison from two pairs on, if it is judged together with all others.
+    comparison from two pairs on, if it is judged together with all others; numbers: the columns that say whether the
+    settings leave what is computed as it is.
     """
 
     settings: str
@@ -73,6 +78,7 @@ class _Trial:
     output_difference: float = np.nan
     verdict: str = speedup.UNDECIDED
     ratio: speedup.Ratio | None = None
+    numbers: Mapping[str, Any] = field(default_factory=lambda: numeric_columns.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,15 @@ class _Row:
         return {
             **self.cell,
             **own,
+            **self.trial.numbers,
             "expected": self.expected["gain"],
             "expected_low": self.expected["low"],
             "expected_high": self.expected["high"],
             "advised": self.expected["advised"],
             "advised_by": self.expected["verdict"],
-            "verdict": next(outcomes) if self.trial.ratio else self.trial.verdict,
+            "verdict": numeric_columns.temper_outcome(
+                next(outcomes) if self.trial.ratio else self.trial.verdict, self.trial.numbers["numerics"]
+            ),
         }
 
 
@@ -133,6 +142,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
     batches = [own["batch"] for own in processes]
     base = {own["round"]: place
             for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
+    base_side = _numeric_side(processes, "", facts)
     (plain, *_) = [own for own in processes if not own["side"]]
     found = []
     for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
@@ -150,6 +160,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         else:
             ratio = speedup.estimate_ratio(before, after, places, margin=margin)
             said = {"ratio": ratio}
+        compared = numeric_columns.compare_sides(base_side, _numeric_side(processes, side, facts))
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
             _Trial(
@@ -161,9 +172,10 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
                 gain_low=1 / ratio.high if ratio else np.nan,
                 gain_high=1 / ratio.low if ratio else np.nan,
                 processes=len(mine),
-                chosen=side == facts["chosen"],
+                chosen=side == facts["chosen"] and compared["numerics"] != numerics.DIFFERENT,
                 loss_difference=_output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
                 output_difference=_output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
+                numbers=compared,
                 **said
                 | ({"why": f"failed in a later round: {facts['failed'][side]}"} if side in facts["failed"] else {}),
             )
@@ -186,6 +198,14 @@ def _decide(
     elif decision.outcome == speedup.UNDECIDED and decision.rounds >= sequential.FORECAST_FROM:
         lacks = f"{sequential.LOOKS[-1]} rounds would not decide: stop other programs, or time more steps"
     return decision.found, {"verdict": decision.outcome, "why": lacks}
+
+
+def _numeric_side(processes: "Sequence[ProcessFacts]", side: str, facts: "Sidecar") -> numeric_sides.NumericSide:
+    """Return what the processes with these settings computed; their sidecar has the unchanged cell."""
+    mine = [process for process in processes if process["side"] == side]
+    changed = settings.parse_words(_words(side, facts).split())
+    cell = cast(CellSettings, {**facts.get("cell", {}), **changed})
+    return numeric_sides.read_side(cast("Sidecar", {**facts, **mine[0]}), cell, mine)
 
 
 def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Trial]:
@@ -234,8 +254,11 @@ def _expected_of(row: _Trial, known: "Mapping[str, ExpectedGain]") -> "ExpectedG
 
 
 def _outcome(row: reading.Row) -> str:
-    """Return whether a gain was as expected, or advice slowed the cell down; empty without both gains."""
-    if not row["expected"] > 0 or not row["gain"] > 0:
+    """Return whether a gain was as expected, or advice slowed the cell down.
+
+    It is empty without both gains, and for settings with which the cell computes something else.
+    """
+    if not row["expected"] > 0 or not row["gain"] > 0 or row["numerics"] == numerics.DIFFERENT:
         return ""
     # Certain or not, because slower settings are not repeated often enough to be certain.
     if row["advised"] and row["gain"] < 1 - trial_search.WORTH:

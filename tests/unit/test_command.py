@@ -28,7 +28,7 @@ def made(**names: str) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("tool", "files", "profiler", "inside", "leaves"),
     [
-        ("time", {"steps": "t.csv"}, [], ["--steps", "results/lstm/t.csv"], ["t.csv"]),
+        ("time", {"steps": "t.csv"}, [], ["--steps", "results/lstm/t.csv", "--numerics"], ["t.csv"]),
         ("train", {"weights": "w.pt"}, [], ["--save", "results/lstm/w.pt"], ["w.pt"]),
         (
             "torch", {"operators": "o.csv", "trace": "t.gz"}, [],

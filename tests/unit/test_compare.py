@@ -296,7 +296,7 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
     ).reindex(columns=list(contributions.COLUMNS))
     write_csv(seen, tmp_path / "parts.csv")
     words = [str(tmp_path / "compare.csv"), "--parts", str(tmp_path / "parts.csv")]
-    assert cli.main([*words, "--fail-on", "slower"]) == cli.EXIT_SLOWER
+    assert cli.main([*words, "--fail-on", "slower"]) == cli.EXIT_FAILING
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
         f"bf16 against plain: {PROCESSES} processes each, times per step, alternating",

@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import cli, comparison_table, contribution_table, contributions, differences, energy, sides
+from profzoo.compare import (
+    cli,
+    comparison_table,
+    contribution_table,
+    contributions,
+    differences,
+    energy,
+    numeric_columns,
+    sides,
+)
 from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, TracedCell
 from profzoo.config import configuration
 from profzoo.range_names import REST
@@ -293,7 +302,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     known = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e8,
              "candidate_ns": 8e7, "ratio": 0.8, "ratio_low": 0.79, "ratio_high": 0.81, "verdict": FASTER,
              "processes": 5, "steps": 100, "alternating": True, "per": "step", "baseline_items": 4.0,
-             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02}  # fmt: skip
+             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02, **numeric_columns.UNKNOWN}  # fmt: skip
     return pd.DataFrame([known | row for row in rows]).reindex(columns=list(comparison_table.COLUMNS))
 
 
@@ -448,3 +457,19 @@ def test_a_run_is_a_side_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     config = configuration.normalise_config({"models": "lstm"})
     found = sides.sides_of({**config, "candidate": ["monday"]})
     assert found[1] == sides.Side("monday", Path("runs/monday")) and found[1].of("lstm") == "lstm"
+
+
+def test_launches_are_told_where_a_candidate_computes_something_else() -> None:
+    table = compared({"verdict": "different", "numerics": "different", "numerics_why": "outputs differ"})
+    parts = pd.DataFrame([
+        {"level": "class", "name": name, "baseline_launches": one, "candidate_launches": other, "range": "", "delta_ns": 0.0,
+         "change": ""}
+        for name, one, other in (("copy", 4.0, 4.0), ("product", 32.0, 8.0), ("softmax", 8.0, 2.0))
+    ]).assign(model="unet", phase="train", baseline="plain", candidate="bf16")  # fmt: skip
+    said = cli.format_comparison(table, parts)
+    assert "different, 1.25 times as fast [1.23, 1.27]; computes something else (outputs differ)" in said[2]
+    assert said[3] == "      launches 44 -> 14: product 32 -> 8, softmax 8 -> 2, copy 4 -> 4"
+    assert cli.format_comparison(compared({"numerics": "same"}), parts)[2].endswith("; numbers same")
+    failing = [cli.find_failing(table, one).tolist() for one in cli.FAILING]
+    assert failing == [[False], [True], [True]]
+    assert cli.find_failing(compared({"verdict": SLOWER}), cli.EITHER).tolist() == [True]

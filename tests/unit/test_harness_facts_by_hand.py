@@ -103,7 +103,7 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
 
 def test_facts_of_several_processes_name_each(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = SimpleNamespace(steps=4, peak_memory_bytes=5, peak_rss_bytes=6, step_ns=7, shifts=1)
-    outcome = step_loop.RunOutcome(1, 2.0, 3.0, [], None)
+    outcome = step_loop.RunOutcome(1, 2.0, 3.0, [], {}, None)  # type: ignore[typeddict-item]
     for ranks, told in (([{"rank": 0}], False), ([{"rank": 0}, {"rank": 1}], True)):
         found = measure._baseline(cell(gpus=2), timer, outcome, ranks)  # type: ignore[arg-type]
         # Batches of three of two processes.

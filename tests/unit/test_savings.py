@@ -30,7 +30,7 @@ def told(rows: list[dict[str, object]], **more: pd.DataFrame) -> list[savings.Sa
 
 def trial(**given: object) -> pd.DataFrame:
     row = {"model": "a", "phase": "train", "settings": "graph", "words": "graph=true", "verdict": "faster",
-           "gain": 5.0, "gain_low": 4.0, "gain_high": 6.0}  # fmt: skip
+           "gain": 5.0, "gain_low": 4.0, "gain_high": 6.0, "numerics": "same"}  # fmt: skip
     return pd.DataFrame([row | given])
 
 
@@ -45,6 +45,8 @@ def test_what_is_measured_comes_before_what_is_replayed_and_that_before_the_most
     assert measured.typed == "python -m models.run a train graph=true"
     # Of other settings nothing was measured.
     assert told([advice(settings="precision=tf32")], trials=trial(verdict="slower"))[0].how == savings.AT_MOST
+    # What was measured while the cell computed something else promises nothing.
+    assert told([advice()], trials=trial(verdict="different", numerics="different"))[0].how == savings.AT_MOST
 
 
 def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from profzoo import run
+from profzoo.compare import numeric_sides, numerics
 from profzoo.errors import CollectError
 from profzoo.import_graph import PROJECT
 from profzoo.script_harness import launcher, task
@@ -207,3 +208,25 @@ def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
     os.close(write)
     assert os.read(read, 10) == b"here"
     os.close(read)
+
+
+def test_first_steps_of_scripts_are_compared(found: Mapping[str, Any]) -> None:
+    """Without double precision: the same loop is the same, and nine tenths of its losses are something else."""
+    sides = {
+        name: numeric_sides.read_side(found[name], {}, [found[name]])  # type: ignore[typeddict-item]
+        for name in ("finished", "dataloader", "accumulation")
+    }
+    losses = found["finished"]["first_steps"]["losses"]
+    assert len(losses) >= 6 and len(set(losses)) == len(losses)
+    assert len(found["finished"]["first_steps"]["gradient_norms"]) == 2
+    assert found["finished"]["first_steps"]["used_parameters"] == found["finished"]["parameters"]
+    assert numerics.compare_numbers(sides["finished"], sides["dataloader"]).result == numerics.SAME
+    larger = numerics.compare_numbers(sides["finished"], sides["accumulation"])
+    assert larger.why == "batches of 8 and 24 samples hold other data"
+    changed = {**found["dataloader"], "first_steps": {**found["dataloader"]["first_steps"]}}
+    changed["first_steps"]["losses"] = [0.9 * loss for loss in changed["first_steps"]["losses"]]
+    wrong = numeric_sides.read_side(changed, {}, [changed])  # type: ignore[typeddict-item]
+    assert numerics.compare_numbers(sides["finished"], wrong).result == numerics.DIFFERENT
+    # A scaler's gradients are noted without its scale.
+    norms = [found[name]["first_steps"]["gradient_norms"] for name in ("scaler", "finished")]
+    assert norms[0][0] == pytest.approx(norms[1][0], rel=1e-5)

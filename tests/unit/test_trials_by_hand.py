@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.compare import numeric_columns
 from profzoo.config import configuration
 from profzoo.statistics.speedup import FASTER, UNDECIDED
 from profzoo.trials import advice_scoring, candidate_settings, cli, forecast_skill, trial_table
@@ -33,6 +34,7 @@ CELL = {"model": "lstm", "phase": "train"}
         ({"expected": 1.0, "gain": 0.979, "advised": True}, SLOWED),
         ({"expected": 1.0, "gain": 0.98, "advised": True}, HIT),
         ({"expected": 1.0, "gain": 0.979}, HIT),
+        ({"expected": 1.0, "gain": 1.0, "numerics": "different"}, ""),
         ({"expected": 0.0, "gain": 1.0}, ""),
         ({"expected": 1.0, "gain": 0.0}, ""),
         ({"expected": np.nan, "gain": 1.0}, ""),
@@ -40,7 +42,7 @@ CELL = {"model": "lstm", "phase": "train"}
     ],
 )
 def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
-    known = {"advised": False, "processes": 2, "gain_low": 0.5, "gain_high": 3.0}
+    known = {"advised": False, "processes": 2, "gain_low": 0.5, "gain_high": 3.0, "numerics": "same"}
     assert trial_table._outcome(known | row) == right
 
 
@@ -147,7 +149,8 @@ def test_expectations_are_found_by_name_or_words_in_any_order() -> None:
 def rows(*given: tuple[str, float, str, str, bool]) -> pd.DataFrame:
     table = pd.DataFrame(given, columns=["settings", "gain", "verdict", "why", "chosen"])
     return table.assign(**CELL, words=table["settings"], gain_low=table["gain"] - 0.1, gain_high=table["gain"] + 0.1,
-                        base_ns=2e6, ns=1e6, processes=3, expected=1.5, outcome="")  # fmt: skip
+                        base_ns=2e6, ns=1e6, processes=3, expected=1.5, outcome="",
+                        **numeric_columns.UNKNOWN)  # fmt: skip
 
 
 def test_the_best_is_what_was_chosen_then_what_is_fastest() -> None:

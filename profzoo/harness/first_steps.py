@@ -1,0 +1,121 @@
+"""Records numbers of a run's first steps, by which two runs are compared: losses, gradients, outputs, buffers.
+
+All are taken in warm-up steps that are not captured in a graph, between a step and the next one. They stay on the
+device until the run has ended, so that no step waits for them.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from profzoo.harness import output_samples, tensor_trees
+from profzoo.harness.safe_inspection import strided_tensors
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+    from profzoo.cell.number_types import OutputSample, StepNumbers
+
+# How many steps are looked into, and of how many the losses are kept.
+STEPS, LOSSES = 2, 32
+
+
+class FirstSteps:
+    """Numbers of the first steps of a run; call `note` after each step, and `read` after the last one."""
+
+    def __init__(self, cell: "CellSettings", network: nn.Module) -> None:
+        """network: on its device, before the first step."""
+        # The last warm-up step of a graph is captured: what is computed beside it would be captured too.
+        self._noted, self._left = 0, min(STEPS, cell["warmup"] - (1 if cell.get("graph") else 0))
+        self._network, self._training = network, cell["phase"] == "train"
+        self._gradients: list[list[Tensor]] = []
+        self._used: Tensor | None = None
+        self._data: list[Tensor] = []
+        self._buffers: list[Tensor] = []
+        self._outputs: list[list[output_samples.DeviceSample]] = []
+        self._weights = combine_norms(network.parameters()) if self.is_noting() else None
+
+    def is_noting(self) -> bool:
+        """Whether the next step is looked into."""
+        return self._left > 0 and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+    def note_gradients(self, optimizers: Iterable[torch.optim.Optimizer], scale: Tensor) -> None:
+        """Note the gradients before the optimizers step; scale: what they are multiplied by."""
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        made = [one for group in groups for one in group["params"] if one.grad is not None]
+        with suppress(Exception):
+            norms = measure_norms([one.grad for one in made])
+            if self._used is None:
+                counts = [torch.where(norm > 0, one.numel(), 0) for one, norm in zip(made, norms, strict=True)]
+                self._used = torch.stack(counts).sum() if counts else None
+            whole = torch.stack(norms).norm() if norms else torch.zeros(())
+            if len(self._gradients) == self._noted:
+                self._gradients.append([])
+            self._gradients[-1].append(whole / scale.to(whole.device))
+
+    def note(self, batch: Any, result: Any) -> None:
+        """Note a step that has ended; batch: on the device. result: the step's outputs, or its loss in training."""
+        if not self.is_noting():
+            return
+        self._noted, self._left = self._noted + 1, self._left - 1
+        with suppress(Exception):
+            tensors = [one for one in tensor_trees.find_tensors(batch) if not one.is_complex()]
+            parts = [part for one in tensors for part in strided_tensors(one)]
+            self._data.append(torch.stack([part.sum(dtype=torch.float64) for part in parts]).sum())
+        with suppress(Exception):
+            self._buffers.append(combine_norms(self._network.buffers()))
+        if not self._training:
+            with suppress(Exception):
+                self._outputs.append(output_samples.sample_on_device(result))
+
+    def read(self, losses: Sequence[float | None], last: Any) -> "StepNumbers":
+        """Read all numbers; losses: of all steps. last: outputs of the last step, None in training."""
+        outputs = [[one.read() for one in step] for step in self._outputs]
+        ended: list[Tensor] = []
+        final: list[OutputSample] = []
+        with suppress(Exception):
+            ended = [combine_norms(self._network.buffers())]
+        if not self._training:
+            with suppress(Exception):
+                final = [one.read() for one in output_samples.sample_on_device(last)]
+        return {
+            "losses": [finite_or_none(loss) for loss in losses[:LOSSES] if loss is not None],
+            "gradient_norms": [[finite_or_none(float(one)) for one in step] for step in self._gradients],
+            "used_parameters": None if self._used is None else int(self._used),
+            "weight_norm": None if self._weights is None else finite_or_none(float(self._weights)),
+            "data_sums": [finite_or_none(float(one)) for one in self._data],
+            "buffer_norms": [finite_or_none(float(one)) for one in [*self._buffers, *ended]],
+            "outputs": outputs,
+            "last_outputs": final,
+        }
+
+
+def combine_norms(tensors: Iterable[Any]) -> Tensor:
+    """Euclidean norm over all floating-point tensors together, as a tensor on their device; 0 if there are none."""
+    parts = [part for one in tensors if not is_lazy(one) for part in strided_tensors(_summed(one))]
+    numbers = [part for part in parts if part.is_floating_point() and part.numel()]
+    if not numbers:
+        return torch.zeros((), dtype=torch.float64)
+    # Those of one type are computed together.
+    return torch.stack([one.double() for one in torch._foreach_norm(numbers)]).norm()
+
+
+def measure_norms(tensors: Sequence[Any]) -> list[Tensor]:
+    """Euclidean norm of each tensor, as tensors on their device."""
+    if all(one.layout is torch.strided and one.is_floating_point() and one.numel() for one in tensors):
+        return [one.double() for one in torch._foreach_norm(list(tensors))] if tensors else []
+    return [combine_norms([one]) for one in tensors]
+
+
+def _summed(tensor: Tensor) -> Tensor:
+    """The tensor; of a sparse one that holds an index twice, with the values of each index added up."""
+    return tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """The value, or None for NaN and infinity, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,32 @@
+"""Runs cells of tests/planted_numerics.py in this process, and takes what they computed."""
+
+import argparse
+import functools
+from typing import Any, cast
+
+import torch
+
+from profzoo.cell import settings
+from profzoo.cell.cell_types import CellSettings
+from profzoo.compare import numeric_sides
+from profzoo.compare.numeric_sides import NumericSide
+from profzoo.config import configuration
+from profzoo.harness import measure
+
+MODULE = "tests.planted_numerics"
+FILES = ("load", "save", "memory", "trace", "operators", "steps")
+
+
+@functools.cache
+def side(
+    network: str, phase: str, changed: str = "none", module: str = MODULE, device: str = "cpu", **more: Any
+) -> NumericSide:
+    """What a side computes; more: settings of its cell, which has one CPU thread unless they say otherwise."""
+    given = {"module": module, "network": network, "changed": changed, "warmup": 3, "window": 4, "threads": 1, **more}
+    checked = configuration.normalise_config({"settings": {"planted": given}, "device": device})
+    cell = settings.resolve_cell("planted", phase, "time", checked)
+    options = argparse.Namespace(**dict.fromkeys(FILES), at_least_s=0.0, numerics=True)
+    threads = torch.get_num_threads()
+    facts: Any = measure.run_cell(cell, options)
+    torch.set_num_threads(threads)
+    return numeric_sides.read_side(facts, cast(CellSettings, cell), [facts])

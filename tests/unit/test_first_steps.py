@@ -1,0 +1,96 @@
+"""Numbers of first steps, and what double precision and a stop of dropout change in a network's functions."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from profzoo.harness import changed_functions, first_steps, output_samples
+from profzoo.harness.changed_functions import Changes, change_functions
+from profzoo.harness.first_steps import FirstSteps
+
+CELL: Any = {"warmup": 3, "phase": "train", "graph": False}
+
+
+def test_norms_are_of_all_tensors_together() -> None:
+    twice = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 3.0]), (3,))
+    # 3 and 4, and 1 + 3 at one index; whole numbers and weights without a shape count for nothing.
+    tensors = [torch.tensor([3.0]), torch.tensor([[4.0]]), twice, torch.arange(9), nn.LazyLinear(2).weight]
+    assert float(first_steps.combine_norms(tensors)) == pytest.approx(math.sqrt(9 + 16 + 16))
+    assert float(first_steps.combine_norms([])) == 0.0
+    each = first_steps.measure_norms([torch.tensor([3.0, 4.0]), torch.tensor([2.0])])
+    assert [float(one) for one in each] == pytest.approx([5, 2])
+
+
+def test_gradients_are_noted_without_their_scale_in_two_steps() -> None:
+    network = nn.Linear(2, 1, bias=False)
+    idle = nn.Parameter(torch.ones(7))
+    optimizer = torch.optim.SGD([*network.parameters(), idle], lr=0.1)
+    first = FirstSteps(CELL, network)
+    for step in range(4):
+        network.weight.grad, idle.grad = torch.tensor([[3.0, 4.0]]) * (step + 1), torch.zeros(7)
+        if first.is_noting():
+            first.note_gradients([optimizer], torch.tensor(2.0))
+        first.note([torch.ones(2, 2)], torch.tensor(1.0))
+    found = first.read([1.0, math.nan, None, 2.0], None)
+    assert found["gradient_norms"] == [[2.5], [5.0]] and found["data_sums"] == [4.0, 4.0]
+    # The gradient of seven parameters is zero.
+    assert found["used_parameters"] == 2 and found["losses"] == [1.0, None, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "steps"), [({}, 2), ({"warmup": 1}, 1), ({"warmup": 0}, 0), ({"warmup": 2, "graph": True}, 1)]
+)
+def test_only_uncaptured_steps_of_the_warm_up_are_looked_into(more: dict[str, Any], steps: int) -> None:
+    first = FirstSteps({**CELL, **more}, nn.Linear(1, 1))
+    for _ in range(3):
+        first.note([torch.ones(1)], None)
+    assert len(first.read([], None)["data_sums"]) == steps
+
+
+def test_buffers_and_outputs_are_noted() -> None:
+    network = nn.BatchNorm1d(2, affine=False)
+    first = FirstSteps({**CELL, "phase": "inference"}, network)
+    assert isinstance(network.running_mean, Tensor)
+    for step in range(2):
+        network.running_mean.fill_(3.0 * step)
+        first.note([torch.ones(1)], {"scores": torch.tensor([3.0, 4.0]), "words": torch.tensor([7, 8])})
+    found = first.read([], torch.tensor([5.0]))
+    # Variances of 1, and means of 0 or 3.
+    assert found["buffer_norms"] == pytest.approx([math.sqrt(2), math.sqrt(20), math.sqrt(20)])
+    (scores, words) = found["outputs"][0]
+    assert scores["values"] == [3.0, 4.0] and scores["rms"] == pytest.approx(math.sqrt(12.5))
+    assert words == {"values": [7.0, 8.0], "rms": None} and found["last_outputs"][0]["values"] == [5.0]
+
+
+def test_samples_of_no_number_are_zero() -> None:
+    (sample,) = output_samples.sample_on_device(torch.tensor([math.nan, 2.0]))
+    assert sample.read() == {"values": [0.0, 2.0], "rms": None}
+
+
+def test_functions_compute_in_double_precision() -> None:
+    numbers = torch.ones(2, dtype=torch.float64)
+    with change_functions(Changes(double=True, drops=True)):
+        kinds = [
+            one.dtype
+            for one in (numbers.float(), numbers.half(), numbers.to(torch.bfloat16), numbers.softmax(0, dtype=torch.float32),
+                        torch.zeros(2), torch.zeros(2, dtype=torch.float16), numbers.long())
+        ]  # fmt: skip
+    assert kinds == [torch.float64] * 6 + [torch.int64]
+    assert torch.zeros(1).dtype == torch.float32 and numbers.float().dtype == torch.float32
+
+
+def test_dropout_is_stopped_and_its_shares_are_noted() -> None:
+    changes = Changes(double=False, drops=False)
+    ones = torch.ones(1, 1, 4, 4)
+    with change_functions(changes):
+        assert torch.equal(nn.Dropout(0.25)(ones), ones) and torch.equal(functional.dropout2d(ones), ones)
+        functional.scaled_dot_product_attention(ones, ones, ones, dropout_p=0.125)
+        functional.scaled_dot_product_attention(ones, ones, ones, None, 0.0625)
+        assert torch.equal(functional.dropout(ones, 0.75, training=False), ones)
+    assert changes.dropouts == [0.25, 0.5, 0.125, 0.0625]
+    network = nn.ModuleList([nn.LSTM(2, 2, 2, dropout=0.3), nn.MultiheadAttention(2, 1, dropout=0.2), nn.GRU(2, 2)])
+    assert changed_functions.stop_dropout(network) == [0.3, 0.2] and not network[0].dropout
