@@ -31,6 +31,7 @@ _COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
     "replay": "snakemake results/tables/replay.csv --config tool=nsys",
     "host": "snakemake results/tables/host.csv --config tool=nsys",
+    "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
     "layers": "snakemake results/tables/layers.csv --config tool=torch",
     "owners": "snakemake results/tables/owners.csv --config tool=torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",

@@ -8,11 +8,13 @@ from profzoo.compare import comparison_table, contributions
 from profzoo.io import csv_tables as reading
 from profzoo.tables import schemas
 from profzoo.trials import trial_table as trials
+from profzoo.verdicts import fusion_table
 from profzoo.verdicts import table_columns as verdicts
 
 TABLES = {
     **schemas.TABLES,
     "verdicts": verdicts.VERDICTS_TABLE,
+    "fusion": fusion_table.FUSION_TABLE,
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,

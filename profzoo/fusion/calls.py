@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, OPAQUE, Effects, Tensor, call_effects, kind_of
+from profzoo.range_names import DOMAIN, original_name, parse_module_range
+from profzoo.tools.torch import nesting as nests
 from profzoo.tools.torch import owners
-from profzoo.tools.torch.nesting import MARK, NODE, SUM, Nesting, classify_operators, exclusive_ns, nest_operators
+from profzoo.tools.torch.nesting import Nesting
 from profzoo.tools.torch.trace import Trace
 
 # Longest list of operators around one, from the module or the node of autograd on.
@@ -86,19 +88,20 @@ class TracedStep:
     Attributes:
         calls: operators that do work, in order.
         launches: rows of the table of owners of this step's launches; empty on a CPU.
-        sources: lines of the `forward` of classes of modules, by name.
+        sources: lines of the `forward` of classes of modules, by name; types: classes of modules, by path.
         gpu: whether the step launched kernels.
     """
 
     calls: Sequence[Call]
     launches: pd.DataFrame
     sources: Mapping[str, Sequence[str]]
+    types: Mapping[str, str]
     gpu: bool
 
 
 def read_step(trace: Trace) -> TracedStep:
     """Return the first step of a trace that has the most frequent number of launches, or on a CPU of operators."""
-    nesting = nest_operators(trace)
+    nesting = nests.nest_operators(trace)
     kinds = np.array([_works(text) for text in trace.texts], dtype=bool)
     works = kinds[trace.operators["name"]] if len(kinds) else np.zeros(0, dtype=bool)
     outermost = _outermost(works, nesting.parent)
@@ -113,7 +116,13 @@ def read_step(trace: Trace) -> TracedStep:
         operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
         frame = owners.own_operators(trace, nesting, operators)
         groups = {int(one): [] for one in operators[np.flatnonzero(_typical(frame["step"]))]}
-    return TracedStep(_calls(trace, nesting, groups, launches), launches, trace.sources, gpu)
+    return TracedStep(_calls(trace, nesting, groups, launches), launches, trace.sources, _types(trace.texts), gpu)
+
+
+def _types(texts: Sequence[str]) -> dict[str, str]:
+    """Return the class of each module by its path, from the names of ranges."""
+    marks = (original_name(text).removeprefix(f"{DOMAIN}:") for text in texts if text.startswith(nests.OF_MODULE))
+    return dict(map(parse_module_range, marks))
 
 
 def _works(text: str) -> bool:
@@ -156,7 +165,7 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
     of = {int(one): row for row, one in enumerate(known)}
     ns = launches["ns"].to_numpy(dtype=float) if len(launches) else np.zeros(0)
     updating = _updating(trace, known)
-    own, kinds = exclusive_ns(trace, nesting.parent), classify_operators(trace)
+    own, kinds = nests.exclusive_ns(trace, nesting.parent), nests.classify_operators(trace)
     found = []
     for place, (operator, mine) in enumerate(groups.items()):
         if operator < 0:
@@ -208,7 +217,7 @@ def _around(
     """Return the names of the operators around one within its module or node, and the outermost one's input shapes."""
     names: list[str] = []
     outermost, above = operator, int(nesting.parent[operator])
-    while above >= 0 and kinds[above] not in (MARK, NODE, SUM) and len(names) < DEEPEST:
+    while above >= 0 and kinds[above] not in (nests.MARK, nests.NODE, nests.SUM) and len(names) < DEEPEST:
         names.append(trace.texts[trace.operators["name"][above]])
         outermost, above = above, int(nesting.parent[above])
     return tuple(reversed(names)), _shapes(trace.texts[trace.operators["shapes"][outermost]])

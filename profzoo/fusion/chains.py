@@ -75,14 +75,14 @@ def find_others(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
             again = sum(call.reads[0].bytes for call in calls if reads_twice(call))
             more = sum(reads_twice(call) for call in calls)
             chain = Chain(OTHER, calls, sum(external_bytes(flow, places)) + again, 1.0 + more)
-            if chain.fused_bytes < chain.bytes and chain.fused_launches < chain.launches:
+            if chain.fused_bytes < chain.bytes and chain.fused_launches <= chain.launches:
                 yield chain
 
 
 def reads_twice(call: Call) -> bool:
-    """Return whether a normalisation has to read its input again, as its statistics are over the batch."""
-    batch = call.kind == NORM and "batch_norm" in call.operator
-    return batch and (call.operator.endswith("backward") or call.values[5:6] == ("True",))
+    """Return whether a normalisation reads its input again: for statistics of the batch, or gradients of weights."""
+    batch = "batch_norm" in call.operator and call.values[5:6] == ("True",)
+    return call.kind == NORM and (batch or call.operator.endswith("backward"))
 
 
 def fusible_runs(

@@ -22,6 +22,8 @@ LOOPED, FOREACH, AVERAGE, NORMS = (
 LEAST = 16
 NORM = ("norm", "linalg_vector_norm")
 AVERAGING = ("mul_", "add_", "lerp_", "copy_", "mul", "add", "sub", "sub_")
+# Where programs look after their weights.
+OUTSIDE = ("optimizer", "step")
 # Tensors and elements that one kernel of a fused update takes (multi_tensor_apply.cuh: lists of up to 36 tensors of
 # four kinds; 320 blocks of 65,536 elements).
 TENSORS, ELEMENTS = 36, 320 * 65_536
@@ -35,7 +37,7 @@ def find_updates(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
     own = [call for call in free if call.updates or call.direction == "optimizer"]
     stepping = [call for call in own if call.updates]
     yield from _optimizer(stepping or own)
-    others = [call for call in free if not call.updates and call.module.startswith("(") and stepping]
+    others = [call for call in free if not call.updates and call.direction in OUTSIDE and stepping]
     averaging = [call for call in others if call.operator in AVERAGING and _is_large(call)]
     if len(averaging) >= LEAST:
         size = _bytes_of(averaging, _updating(averaging))

@@ -61,7 +61,7 @@ def find_one_hot_products(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
 
 def _one_hot(flow: Flow, call: Call) -> list[int]:
     """Return the calls that make a product's first input one-hot: zeros, ones put in, and a change of type."""
-    maker, found = flow.makers[call.place][len(call.reads) - 2 if len(call.reads) > 1 else 0], list[int]()
+    maker, found = (flow.makers[call.place][-2:] or (NONE,))[0], list[int]()
     while maker != NONE and len(found) < 4:
         one = flow.calls[maker]
         found.insert(0, maker)

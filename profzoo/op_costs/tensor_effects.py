@@ -124,7 +124,8 @@ def call_effects(
     reads = _tensors(dims, types, strides)
     given = [one for one in reads if one.shape] or list(reads)
     if not given:
-        return Effects(kind, reads, ())
+        # The trace does not tell what it works on.
+        return Effects(OPAQUE, reads, ())
     if kind == COPY and name == "copy_":
         # The first input is the one that is written.
         return Effects(kind, reads[1:2], reads[:1])
@@ -133,6 +134,10 @@ def call_effects(
         return Effects(kind, tuple(one for one in given[2:3] if name.startswith("nll")), (written,))
     if kind == GATHER:
         return _gathered(name, given)
+    if name.startswith("nll_loss") and len(given) > 1:
+        # One score per row is read.
+        given = [given[0]._replace(stored=given[1].elements), *given[1:]]
+        return Effects(kind, tuple(given), (_plain((1,), given[0].kind),))
     if kind == SCATTER:
         return Effects(kind, tuple(given), tuple(given[:1]))
     if kind == LISTS:

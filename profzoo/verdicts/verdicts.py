@@ -6,7 +6,7 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
+from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
@@ -31,6 +31,7 @@ def tabulate_verdicts(
     layers: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
+    chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -39,6 +40,7 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice.
+        chains: what could be fused, and the kernels of that, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -55,6 +57,7 @@ def tabulate_verdicts(
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
+        found += chain_verdicts.judge_chains(judged, *chains[cell]) if chains and cell in chains else []
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         # An undecided verdict is sorted by the largest gain that it may have.
         everything = sorted(found, key=lambda row: -(row.gain or row.potential))

@@ -10,5 +10,8 @@ with begin_script(snakemake) as job:
     held, peaks = given.get("roofline") or None, given.get("peaks") or None
     layers = as_list(given.get("owned", [])), as_list(given.get("trees", []))
     cpus = given.cells, given.ranges, as_list(given.get("operators", []))
+    chains = as_list(given.get("chains", [])), as_list(given.get("chain_kernels", []))
     csv = job.output.csv
-    verdict_table.main(given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv)
+    verdict_table.main(
+        given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv, chains=chains
+    )

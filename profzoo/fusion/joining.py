@@ -1,0 +1,42 @@
+"""Finds the launches of chains in a trace of nsys, whose steps can be simulated."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from profzoo.fusion.calls import TracedStep
+from profzoo.fusion.chains import Chain
+from profzoo.launches import joined_step
+from profzoo.launches.joined_step import OWNER
+from profzoo.tools.ncu.raw_page import CONFIGURATION
+
+# Which chain a launch is of, and whether it stays as the launch of the fused kernel.
+NUMBER, STAYS = "chain", "stays"
+KEYS = ["range", *CONFIGURATION]
+KERNELS = [NUMBER, *KEYS, "launches", "total_ns", STAYS]
+
+
+def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
+    """Return KERNELS: a row per chain, range and launch configuration, with launches and ns per step by nsys.
+
+    Columns: `stays`, how many of the launches remain as those of fused kernels.
+
+    Args:
+        numbered: chains of the step, each with a number, which several may share.
+        nsys: launches by step, from tools.nsys.launches_by_step.
+    """
+    number, stays = pd.Series("", step.launches.index), pd.Series("", step.launches.index)
+    for name, chain in numbered:
+        mine = [launch for call in chain.calls for launch in call.launches]
+        longest = sorted(mine, key=lambda launch: -float(step.launches["ns"].iloc[launch]))
+        number.iloc[mine] = str(name)
+        stays.iloc[longest[: round(chain.fused_launches)]] = STAYS
+    blank = pd.Series("", step.launches.index)
+    # Owners are what is carried over to matching launches.
+    own = step.launches.assign(**dict.fromkeys(OWNER, blank)).assign(operator=number, shapes=stays)
+    found = joined_step.join_nsys_launches(nsys, own).launches
+    rows = found[found["operator"] != ""]
+    columns = {NUMBER: rows["operator"].astype("int64"), "total_ns": rows["ns"], "launches": 1.0}
+    rows = rows.assign(**columns, **{STAYS: rows["shapes"].eq(STAYS).astype("float64")})
+    sums = rows.groupby([NUMBER, *KEYS], sort=False, dropna=False)[["launches", "total_ns", STAYS]].sum()
+    return sums.reset_index()[KERNELS]
