@@ -35,8 +35,7 @@ _COMMANDS = {
     "layers": "snakemake results/tables/layers.csv --config tool=torch",
     "owners": "snakemake results/tables/owners.csv --config tool=torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
-    "compare": "snakemake compare --config candidate=bf16",
-    "compare_parts": "snakemake compare --config candidate=bf16",
+    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",
 }
 

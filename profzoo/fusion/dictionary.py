@@ -7,7 +7,7 @@ from profzoo.io.columns import COUNT, GPU, NINE_OF_TEN, RATIO, Column
 _NOW = "by torch.profiler; on a CPU host time"
 _END = "end of the interval of `fused_ns`"
 CHAINS: Mapping[str, Column] = {
-    "chain": Column("Number of the row, to which the rows of `fusion-kernels.csv` refer."),
+    "chain": Column("Number of the row, to which the rows of `fusion-kernels.csv` refer.", COUNT),
     "pattern": Column("What the operators compute together; `elementwise chain` if that is not known.", tool="torch"),
     "module": Column(
         "Innermost module that all operators are in; `*` stands for several layers of a stack; an owner in "
@@ -33,7 +33,7 @@ CHAINS: Mapping[str, Column] = {
     ),
 }
 KERNELS: Mapping[str, Column] = {
-    "chain": Column("Row of `fusion.csv` that the launches are part of."),
+    "chain": Column("Row of `fusion.csv` that the launches are part of.", COUNT),
     "launches": Column("Launches per step.", COUNT, "nsys"),
     "total_ns": Column("GPU time per step of these launches together.", "ns", "nsys", GPU),
     "stays": Column("How many of the launches remain, as those of the fused kernels.", COUNT),

@@ -18,17 +18,17 @@ NAMED = 3
 FUSED_NS = "fused_ns"
 
 
-def judge_chains(judged: CellRules, chains: pd.DataFrame, kernels: pd.DataFrame) -> Iterator[Verdict]:
+def judge_chains(judged: CellRules, found: tuple[pd.DataFrame, pd.DataFrame] | None) -> Iterator[Verdict]:
     """Yield verdicts by rules about chains; none without traced steps that can be simulated.
 
-    Args:
-        chains: rows of the cell's fusion.csv; kernels: rows of its fusion-kernels.csv.
+    found: rows of the cell's fusion.csv and of its fusion-kernels.csv; None without them.
     """
+    chains, kernels = found or (pd.DataFrame({"pattern": []}), pd.DataFrame())
     for rule in judged.given["rules"]:
         if rule["of"] == "chains" and judged.replayed:
             rows = chains[chains["pattern"].isin(PATTERNS_OF_SHARE[rule["share"]])]
-            if len(rows) and (found := _judge(judged, rule, rows, kernels)):
-                yield found
+            if len(rows) and (row := _judge(judged, rule, rows, kernels)):
+                yield row
 
 
 def _judge(judged: CellRules, rule: Rule, rows: pd.DataFrame, kernels: pd.DataFrame) -> Verdict | None:

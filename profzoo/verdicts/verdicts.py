@@ -39,8 +39,7 @@ def tabulate_verdicts(
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
-        programs: traced steps of each cell, by process. scored: records of advice.
-        chains: what could be fused, and the kernels of that, by cell.
+        programs: traced steps of each cell, by process. scored: records of advice. chains: fusible work, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -57,21 +56,19 @@ def tabulate_verdicts(
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
-        found += chain_verdicts.judge_chains(judged, *chains[cell]) if chains and cell in chains else []
+        found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
+        found = found or [_nothing_row(where, roofline is not None)]
         # An undecided verdict is sorted by the largest gain that it may have.
         everything = sorted(found, key=lambda row: -(row.gain or row.potential))
-        everything = everything or [_nothing_row(where, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
         of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
         others = other_setting_rows(judged, traits, everything)
+        own = dict(zip(CELL, cell, strict=True))
         for group in (everything, judged.of_each(traits), of_layers, others, said):
-            rows += [
-                {**dict(zip(CELL, cell, strict=True)), **row.columns(), "rank": rank}
-                for rank, row in enumerate(group, 1)
-            ]
+            rows += [{**own, **row.columns(), "rank": rank} for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
