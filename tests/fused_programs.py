@@ -1,5 +1,6 @@
 """Small networks with work written out that torch has a fused operator for, each with a twin that uses this operator."""
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
 from profzoo.fusion.values import Flow
 from profzoo.harness import module_ranges
+from profzoo.op_costs import trace_calls
+from profzoo.op_costs.tensor_effects import call_effects, kind_of
 from profzoo.range_names import DOMAIN
 from profzoo.tools.torch.trace import make_trace
 from tests import owned
@@ -285,13 +288,47 @@ def averaged(foreach: bool) -> Optimize:
     return make
 
 
-def trace_chains(
+def with_kernels(events: list[dict[str, Any]], bytes_per_ns: float) -> list[dict[str, Any]]:
+    """Return events of a CPU with a launch and a kernel for each operator that does work, as a GPU has them.
+
+    A kernel takes as long as its bytes at this rate. Kernels follow one another, and begin behind their launches.
+    """
+    calls, free, made = trace_calls.list_calls(events), 0.0, []
+    known = {event["args"]["External id"]: event for event in events if event.get("cat") == "cpu_op"}
+    working: dict[int, bool] = {}
+    for place, call in enumerate(calls.itertuples()):
+        works, above = kind_of(call.operator) is not None, working.get(call.parent, False)
+        working[place] = works or above
+        if not works or above:
+            continue
+        inputs = (json.loads(text) for text in (call.dims, call.types, call.values))
+        ns = max(call_effects(call.operator, *inputs).bytes, 1) / bytes_per_ns
+        event = known[call.call]
+        launch = {name: event[name] for name in ("ph", "pid", "tid", "ts")}
+        made.append((launch | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 0.5}, call, ns))
+    made.sort(key=lambda one: one[0]["ts"])
+    found = []
+    for number, (launch, call, ns) in enumerate(made, 1_000_000):
+        linked = {"correlation": number, "External id": call.call}
+        free = max(free, launch["ts"] + 2.0)
+        sizes = {"device": 0, "context": 1, "stream": 7, "grid": [call.call % 7 + 1, 1, 1], "block": [128, 1, 1]}
+        kernel = {"ph": "X", "cat": "kernel", "name": f"kernel_of_{call.operator[6:]}", "ts": free, "dur": ns / 1e3}
+        found += [
+            launch | {"args": linked},
+            kernel | {"pid": 0, "tid": 7, "args": linked | sizes | {"shared memory": 0}},
+        ]
+        free += ns / 1e3
+    return [*events, *found]
+
+
+def traced_steps(
     network: nn.Module,
     loss: Callable[[Tensor], Tensor] = mean_square,
     optimize: Optimize | None = None,
     autocast: bool = False,
-) -> list[Chain]:
-    """Return the chains of one step of a network: training with a loss, under torch.profiler on the CPU."""
+    count: int = 1,
+) -> list[dict[str, Any]]:
+    """Return the events of training steps of a network with a loss, under torch.profiler on the CPU."""
     module_ranges.mark_modules(network, module_ranges.torch_range)
     update = optimize(list(network.parameters())) if optimize else None
 
@@ -308,4 +345,9 @@ def trace_chains(
                 with record_function(f"{DOMAIN}:optimizer"):
                     update()
 
-    return find_chains(Flow(read_step(make_trace(owned.of_steps([step, step]))).calls), FINDERS)
+    return owned.of_steps([step] * (count + 1))
+
+
+def trace_chains(*given: Any, **named: Any) -> list[Chain]:
+    """Return the chains of a step; arguments: of traced_steps."""
+    return find_chains(Flow(read_step(make_trace(traced_steps(*given, **named))).calls), FINDERS)

@@ -122,6 +122,8 @@ def call_effects(
     """
     name, kind = operator.removeprefix(ATEN), kind_of(operator) or OPAQUE
     reads = _tensors(dims, types, strides)
+    # A result that is still empty gets its size in the call.
+    reads = tuple(one for one in reads if one.elements)
     given = [one for one in reads if one.shape] or list(reads)
     if not given:
         # The trace does not tell what it works on.
@@ -142,6 +144,9 @@ def call_effects(
         return Effects(kind, tuple(given), tuple(given[:1]))
     if kind == LISTS:
         return Effects(kind, tuple(given), tuple(given[: _count(dims, types)]))
+    if name in elementwise.POINTWISE:
+        # A further tensor among the inputs is the one into which the result is written.
+        given = given[: 1 if operator in elementwise.ONE else 3 if operator in elementwise.THREE else 2]
     return Effects(kind, tuple(given), _written(name, kind, given, values))
 
 
@@ -234,9 +239,11 @@ def _product(name: str, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def _gathered(name: str, given: Sequence[Tensor]) -> Effects:
     """Return the effects of reading chosen elements: as many are read as are written, and the indices."""
-    table, indices = given[0], given[1:]
+    # Behind the indices may be the tensor into which the result is written.
+    table, indices = given[0], given[1:] if name == "index" else given[1:2]
     if not indices:
-        return Effects(GATHER, (table,), (table,))
+        # A trace does not tell the indices of `index`, so how much is read is unknown.
+        return Effects(GATHER, (table._replace(stored=0),), ())
     chosen = elementwise.broadcast([one.shape for one in indices])
     rest = {"gather": (), "embedding": table.shape[-1:], "index": table.shape[len(indices) :]}
     shape = (*chosen, *rest.get(name, table.shape[1:]))
