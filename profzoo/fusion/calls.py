@@ -16,6 +16,9 @@ from profzoo.tools.torch.trace import Trace
 
 # Longest list of operators around one, from the module or the node of autograd on.
 DEEPEST = 16
+# Work of which nothing is known, or that no kernel does: copies between host and GPU, by their names.
+NOTHING = Effects(OPAQUE, (), ())
+CROSSING = r"HtoD|DtoH|Host"
 # How torch calls the range of an optimizer's step.
 OPTIMIZER = "Optimizer.step#"
 
@@ -165,6 +168,7 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
     of = {int(one): row for row, one in enumerate(known)}
     ns = launches["ns"].to_numpy(dtype=float) if len(launches) else np.zeros(0)
     updating = _updating(trace, known)
+    crossing = launches["name"].astype(str).str.contains(CROSSING).to_numpy() if len(launches) else np.zeros(0, bool)
     own, kinds = nests.exclusive_ns(trace, nesting.parent), nests.classify_operators(trace)
     found = []
     for place, (operator, mine) in enumerate(groups.items()):
@@ -179,7 +183,7 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
             Call(
                 place=place,
                 operator=name.removeprefix(ATEN),
-                effects=call_effects(name, dims, types, values, strides),
+                effects=NOTHING if crossing[mine].any() else call_effects(name, dims, types, values, strides),
                 values=tuple(map(str, values)),
                 around=around,
                 outer=outer,
@@ -195,8 +199,7 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
 
 
 def _unknown(place: int, mine: Sequence[int], ns: float) -> Call:
-    nothing = Effects(OPAQUE, (), ())
-    return Call(place, "", nothing, (), (), (), "", "", -1, "", "", -1, False, ns, tuple(mine))
+    return Call(place, "", NOTHING, (), (), (), "", "", -1, "", "", -1, False, ns, tuple(mine))
 
 
 def _updating(trace: Trace, known: np.ndarray) -> np.ndarray:

@@ -33,8 +33,9 @@ CHAINS: Mapping[str, Column] = {
     ),
 }
 KERNELS: Mapping[str, Column] = {
-    "chain": Column("Row of `fusion.csv` that the launches are part of.", COUNT),
-    "launches": Column("Launches per step.", COUNT, "nsys"),
-    "total_ns": Column("GPU time per step of these launches together.", "ns", "nsys", GPU),
-    "stays": Column("How many of the launches remain, as those of the fused kernels.", COUNT),
+    "chain": Column("Row of `fusion.csv` that the launch is part of.", COUNT),
+    "place": Column("Place of the launch in the step, counted from 0.", COUNT, "nsys"),
+    "of_launches": Column("Launches of the step.", COUNT, "nsys"),
+    "ns": Column("GPU time of the launch, as a mean over steps.", "ns", "nsys", GPU),
+    "stays": Column("1 if the launch remains as that of a fused kernel, else 0.", COUNT),
 }

@@ -13,13 +13,15 @@ from profzoo.tools.ncu.raw_page import CONFIGURATION
 # Which chain a launch is of, and whether it stays as the launch of the fused kernel.
 NUMBER, STAYS = "chain", "stays"
 KEYS = ["range", *CONFIGURATION]
-KERNELS = [NUMBER, *KEYS, "launches", "total_ns", STAYS]
+# Place of a launch in the step, and how many launches the step has.
+PLACE, OF = "place", "of_launches"
+KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS]
 
 
 def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
-    """Return KERNELS: a row per chain, range and launch configuration, with launches and ns per step by nsys.
+    """Return KERNELS: a row per launch of a chain in a typical step of nsys, with its ns as a mean over steps.
 
-    Columns: `stays`, how many of the launches remain as those of fused kernels.
+    Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0.
 
     Args:
         numbered: chains of the step, each with a number, which several may share.
@@ -35,8 +37,6 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     # Owners are what is carried over to matching launches.
     own = step.launches.assign(**dict.fromkeys(OWNER, blank)).assign(operator=number, shapes=stays)
     found = joined_step.join_nsys_launches(nsys, own).launches
-    rows = found[found["operator"] != ""]
-    columns = {NUMBER: rows["operator"].astype("int64"), "total_ns": rows["ns"], "launches": 1.0}
-    rows = rows.assign(**columns, **{STAYS: rows["shapes"].eq(STAYS).astype("float64")})
-    sums = rows.groupby([NUMBER, *KEYS], sort=False, dropna=False)[["launches", "total_ns", STAYS]].sum()
-    return sums.reset_index()[KERNELS]
+    columns = {PLACE: found["launch"], OF: len(found), STAYS: found["shapes"].eq(STAYS).astype("int64")}
+    rows = found.assign(**columns)[found["operator"] != ""]
+    return rows.assign(**{NUMBER: rows["operator"].astype("int64")})[KERNELS].reset_index(drop=True)

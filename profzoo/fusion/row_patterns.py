@@ -15,6 +15,8 @@ ROOTS = ("rsqrt", "rsqrt_", "sqrt", "sqrt_", "std")
 SCALING = ("mul", "mul_", "div", "div_")
 # Weight, bias, and a change of type follow a normalisation.
 BEHIND = 4
+# Both products of a rotation are so near to where its halves are put beside each other.
+NEAR = 8
 
 
 def find_row_patterns(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
@@ -239,10 +241,12 @@ def _silu(flow: Flow, call: Call) -> list[int]:
 
 def _rotary(flow: Flow, call: Call) -> list[int]:
     """Return the calls of a rotation: half of a tensor negated, put beside the other half, scaled, and added."""
-    joined = [place for place in flow.readers[call.place] if flow.calls[place].operator == "cat"]
-    scaled = [one for place in joined for one in flow.readers[place] if flow.calls[one].operator == "mul"]
-    added = [one for place in scaled for one in flow.readers[place] if flow.calls[one].operator == "add"]
-    if not added:
+    joined = next((place for place in flow.readers[call.place] if flow.calls[place].operator == "cat"), None)
+    if joined is None:
         return []
-    both = [one for one in flow.makers[added[0]] if one != NONE and flow.calls[one].operator == "mul"]
-    return sorted({call.place, joined[0], *both, added[0]}) if len(both) == 2 else []
+    size = flow.calls[joined].writes[0].elements
+    after = [one for one in flow.calls[max(joined - NEAR, 0) : joined + NEAR] if one.fusible and one.writes]
+    own = [one for one in after if one.writes[0].elements == size and one.module == call.module]
+    added = next((one.place for one in own if one.place > joined and one.operator in ("add", "add_")), None)
+    scaled = [one.place for one in own if one.operator == "mul" and added is not None and one.place < added]
+    return sorted({call.place, joined, *scaled[-2:], added}) if added is not None and len(scaled) >= 2 else []

@@ -49,10 +49,10 @@ CHAINS = Table(
     about=dictionary.CHAINS,
 )
 KERNELS = Table(
-    columns={joining.NUMBER: column_types.COUNT, "range": column_types.TEXT, "mangled": column_types.TEXT}
-    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT))
-    | dict.fromkeys(["launches", "total_ns", joining.STAYS], column_types.AMOUNT),
-    key=[joining.NUMBER, *joining.KEYS],
+    columns=dict.fromkeys([joining.NUMBER, joining.PLACE, joining.OF, joining.STAYS], column_types.COUNT)
+    | {"range": column_types.TEXT, "mangled": column_types.TEXT, "ns": column_types.AMOUNT}
+    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT)),
+    key=[joining.PLACE],
     about=dictionary.KERNELS,
 )
 # Gains are simulated for so many rows, those first that have most GPU time or launches to save.
@@ -61,7 +61,7 @@ SIMULATED = 24
 # How long one launch may hold a step up at most, by which rows are chosen.
 CALL_NS = 10_000.0
 ENDS = ("fused_ns_low", "fused_ns_high")
-NUMBERED = re.compile(r"(?<=\.)\d+(?=\.|$)")
+NUMBERED = re.compile(r"(?<![^.])\d+(?=\.|$)")
 
 
 def group_chains(chains: Sequence[Chain]) -> list[list[Chain]]:

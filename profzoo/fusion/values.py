@@ -1,7 +1,7 @@
 """Finds which call of a step made the tensor that another call reads.
 
 A trace holds shapes and types of tensors, but not which tensor is which. A tensor that is read is taken to be the last
-one made with as many elements of its type that nobody has read so far, first of all one of the same shape. If all of
+one made with as many elements of its type that nobody has read so far, first of all one with rows as long. If all of
 them were read, it is the last one that was read by work which could be fused, such as a residual sum or a
 normalisation, because these values are the ones that programs read again. Views change shapes but not the number of
 elements; the maker of a part of a larger tensor remains unknown. Forward and backward pass are told apart.
@@ -13,9 +13,13 @@ from dataclasses import dataclass
 
 from profzoo.fusion.calls import Call
 from profzoo.op_costs.operator_calls import Shape
-from profzoo.op_costs.tensor_effects import Tensor
+from profzoo.op_costs.tensor_effects import COPY, PRODUCT, Tensor
 
 NONE = -1
+LINEAR = "aten::linear"
+SUMS = ("add", "add_")
+# So many calls are looked at that a sum's input comes from.
+DEEPEST = 12
 # A value that was made by so many calls ago is no longer looked for.
 OLDEST = 400
 # Of values alike, so many are remembered.
@@ -48,9 +52,17 @@ class Flow:
         for call in calls:
             backward = call.direction == "backward"
             taken: set[int] = set()
-            found = tuple(
-                _find_maker(call, tensor, held.get((backward, _key(tensor)), []), taken) for tensor in call.reads
-            )
+            known = [held.get((backward, _key(tensor)), []) for tensor in call.reads]
+            if LINEAR in call.around and call.kind == PRODUCT:
+                # The last input is the weight, or what a change of type made of it.
+                turned = call.reads[-1].shape[::-1]
+                known[-1] = [one for one in known[-1] if one.shape == turned and calls[one.maker].kind == COPY]
+            found: tuple[int, ...] = ()
+            for tensor, values in zip(call.reads, known, strict=True):
+                found += (_find_maker(call, tensor, values, taken),)
+                if call.operator in SUMS:
+                    # A residual sum adds something else than what its other input was computed from.
+                    taken |= self._origins(found[-1])
             self.makers.append(found)
             for maker in set(found) - {NONE}:
                 self.readers[maker].append(call.place)
@@ -59,6 +71,20 @@ class Flow:
                 values.append(_Value(call.place, tensor.shape))
                 del values[:-REMEMBERED]
 
+    def _origins(self, place: int) -> set[int]:
+        """Return the calls that a result was computed from element by element, up to one that could not be fused."""
+        found: set[int] = set()
+        waiting = [place]
+        while waiting and len(found) < DEEPEST:
+            one = waiting.pop()
+            if one != NONE and self.calls[one].fusible:
+                size = max((tensor.elements for tensor in self.calls[one].writes), default=0)
+                alike = zip(self.calls[one].reads, self.makers[one], strict=True)
+                more = {maker for tensor, maker in alike if tensor.elements == size and maker != NONE} - found
+                found |= more
+                waiting += more
+        return found
+
 
 def _find_maker(call: Call, tensor: Tensor, values: Sequence[_Value], taken: set[int]) -> int:
     """Return the maker of a tensor; taken: makers of the call's other tensors, to which this one is added."""
@@ -66,7 +92,7 @@ def _find_maker(call: Call, tensor: Tensor, values: Sequence[_Value], taken: set
         return NONE
     known = [one for one in reversed(values) if call.place - one.maker <= OLDEST and one.maker not in taken]
     unread, again = [one for one in known if not one.read], [one for one in known if one.fused]
-    alike = [one for one in (*unread, *again) if one.shape == tensor.shape]
+    alike = [one for one in (*unread, *again) if one.shape[-1:] == tensor.shape[-1:]]
     chosen = next(iter((*alike, *unread, *again, *known)), None)
     if chosen is None:
         return NONE

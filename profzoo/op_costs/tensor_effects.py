@@ -144,7 +144,7 @@ def call_effects(
         return Effects(kind, tuple(given), tuple(given[:1]))
     if kind == LISTS:
         return Effects(kind, tuple(given), tuple(given[: _count(dims, types)]))
-    if name in elementwise.POINTWISE:
+    if name in elementwise.POINTWISE and name != "masked_fill_":
         # A further tensor among the inputs is the one into which the result is written.
         given = given[: 1 if operator in elementwise.ONE else 3 if operator in elementwise.THREE else 2]
     return Effects(kind, tuple(given), _written(name, kind, given, values))
