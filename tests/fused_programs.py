@@ -169,6 +169,69 @@ class Experts(nn.Module):
         return y.view_as(x)
 
 
+class OwnExperts(Experts):
+    """The same loop without modules for the experts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, places, width) to the same."""
+        flat = x.reshape(-1, WIDTH)
+        best, chosen = self.router(flat).softmax(-1).max(-1)
+        # Every expert has rows.
+        chosen = torch.arange(len(flat)) % len(self.up)
+        y = torch.zeros_like(flat)
+        for number in range(len(self.up)):
+            rows = (chosen == number).nonzero().squeeze(1)
+            y = y.index_add(0, rows, torch.relu(flat[rows] @ self.up[number]) @ self.down[number])
+        return (y * best[:, None]).view_as(x)
+
+
+class Head(nn.Module):
+    """Attention of one head."""
+
+    def __init__(self, size: int) -> None:
+        """size: of the head."""
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, size) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, places, width) to (batch, places, size)."""
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+
+
+class HeadModules(nn.Module):
+    """Heads that are modules, beside each other or, as layers of a stack, one on the other."""
+
+    def __init__(self, stacked: bool = False) -> None:
+        """stacked: each takes what the one before made."""
+        super().__init__()
+        self.heads = nn.ModuleList(Head(WIDTH if stacked else WIDTH // HEADS) for _ in range(HEADS))
+        self.stacked = stacked
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, places, width) to the same."""
+        if not self.stacked:
+            return torch.cat([head(x) for head in self.heads], -1)
+        for head in self.heads:
+            x = x + head(x)
+        return x
+
+
+class EinsumOneHot(nn.Module):
+    """Rows of several tables at once by one-hot vectors."""
+
+    def __init__(self, picked: bool = False) -> None:
+        """picked: by their numbers."""
+        super().__init__()
+        self.tables, self.picked = nn.Parameter(torch.randn(PLACES, WORDS, WIDTH)), picked
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, places, width) to the same."""
+        rows = (x[..., 0].abs() * 7).long() % WORDS
+        if self.picked:
+            return self.tables[torch.arange(PLACES), rows]
+        return torch.einsum("bfr,frw->bfw", F.one_hot(rows, WORDS).to(self.tables.dtype), self.tables)
+
+
 class LoopedHeads(Attention):
     """Attention, head by head."""
 

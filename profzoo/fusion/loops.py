@@ -1,11 +1,12 @@
 """Finds loops over parts that could be computed together: experts of a mixture, and heads of an attention.
 
-Modules of a list that a module calls one after the other are experts if it picks rows between the calls. Layers of a
-stack are called in the same way, but without picking rows. Heads are a repeated sequence of operators in one call of a
-module, with a softmax and two products each; loops over time steps have no softmax.
+Modules of a list that a module calls one after the other are experts if it picks rows between the calls, and heads if
+each computes an attention and their results are put beside each other. Layers of a stack are called in the same way,
+without either. In one call of a module, a repeated sequence of operators is a loop over experts if it picks rows and
+multiplies them, and over heads if it has two products and a softmax; loops over time steps have neither.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import BACKWARD, Chain, backward_calls
@@ -21,11 +22,10 @@ PICKING = (GATHER, SCATTER)
 
 def find_loops(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
     """Yield loops over experts and over heads, forward and backward."""
-    for pattern, groups in ((EXPERTS, _experts(flow, taken)), (HEADS, _heads(flow, taken))):
-        for calls, times in groups:
-            yield _batched(pattern, calls, times)
-            if behind := backward_calls(flow, calls, taken):
-                yield _batched(pattern, behind, times)
+    for pattern, calls, times in (*_lists(flow, taken), *_repeated(flow, taken)):
+        yield _batched(pattern, calls, times)
+        if behind := backward_calls(flow, calls, taken):
+            yield _batched(pattern, behind, times)
 
 
 def _batched(pattern: str, calls: Sequence[Call], times: int) -> Chain:
@@ -42,7 +42,8 @@ def product_flop(call: Call) -> int:
     return 2 * call.writes[0].elements * call.reads[-2].shape[-1]
 
 
-def _experts(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]]:
+def _lists(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[str, list[Call], int]]:
+    """Yield pattern, calls and number of the members of lists of modules that are experts or heads."""
     lists: dict[str, dict[int, list[Call]]] = {}
     for call in flow.calls:
         if call.place not in taken and call.direction != BACKWARD and not call.updates:
@@ -55,10 +56,28 @@ def _experts(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], in
         owners = {path, path.rpartition(".")[0] or "(root)"}
         between = [call for call in flow.calls[max(first - 4, 0) : last + 4] if call.module in owners]
         picks = [call for call in between if call.kind in PICKING and call.place not in taken]
-        if len(picks) >= len(members) // 2 and _alike(list(members.values())):
-            inside = [call for own in members.values() for call in own]
-            here = [call for call in between if first <= call.place <= last and call.place not in taken]
-            yield sorted({call.place: call for call in (*inside, *here, *picks)}.values(), key=_place), len(members)
+        joined = [call for call in between if call.place > last and _joins(call, len(members))]
+        if not _alike(list(members.values())):
+            continue
+        inside = [call for own in members.values() for call in own]
+        here = [call for call in between if first <= call.place <= last and call.place not in taken]
+        if len(picks) >= len(members) // 2:
+            yield EXPERTS, _ordered((*inside, *here, *picks)), len(members)
+        elif joined and all(any(map(_attends, own)) for own in members.values()):
+            yield HEADS, _ordered((*inside, *here)), len(members)
+
+
+def _ordered(calls: Iterable[Call]) -> list[Call]:
+    return sorted({call.place: call for call in calls}.values(), key=_place)
+
+
+def _joins(call: Call, number: int) -> bool:
+    """Return whether a call puts so many tensors beside each other."""
+    return call.operator == "cat" and len(call.reads) == number
+
+
+def _attends(call: Call) -> bool:
+    return call.operator == "_softmax" or "attention" in call.operator
 
 
 def _place(call: Call) -> int:
@@ -81,7 +100,8 @@ def _alike(members: Sequence[Sequence[Call]]) -> bool:
     return max(map(kinds.count, kinds)) * 2 >= len(kinds) and any(call.kind == PRODUCT for call in members[0])
 
 
-def _heads(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]]:
+def _repeated(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[str, list[Call], int]]:
+    """Yield pattern, calls and number of the repetitions of operators in one call of a module."""
     own: dict[tuple[str, int], list[Call]] = {}
     for call in flow.calls:
         if call.place not in taken and call.direction != BACKWARD and not call.updates:
@@ -90,8 +110,11 @@ def _heads(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]
         begin, period, times = longest_repetition([call.operator for call in calls])
         body = calls[begin : begin + period]
         products = sum(call.kind == PRODUCT for call in body)
-        if times >= LEAST and products == 2 and sum(call.operator == "_softmax" for call in body) == 1:
-            yield calls[begin : begin + period * times], times
+        whole = calls[begin : begin + period * times]
+        if times >= LEAST and products == 2 and sum(map(_attends, body)) == 1:
+            yield HEADS, whole, times
+        elif times >= LEAST and products and any(call.operator in ("nonzero", "where") for call in body):
+            yield EXPERTS, whole, times
 
 
 def longest_repetition(names: Sequence[str]) -> tuple[int, int, int]:

@@ -10,18 +10,28 @@ from profzoo.op_costs.tensor_effects import COPY, FILL, OPAQUE, PRODUCT, SCATTER
 CASTS, ONE_HOT = "weight casts", "one-hot product"
 # Operators whose second input is a weight.
 WEIGHED = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
-# A weight is used soon after its type was changed.
-SOON = 6
+# A weight is used within so many calls after its type was changed.
+SOON = 64
+# So many calls make vectors one-hot.
+STAGES = 6
 
 
 def find_weight_casts(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
-    """Yield changes of the type of weights, by module and call; nothing remains of them if the weights are kept so."""
+    """Yield changes of the type of weights, by module and call; nothing remains of them if the weights are kept so.
+
+    Then the gradients have this type too, and need not be changed back.
+    """
     found: dict[tuple[str, int], list[Call]] = {}
     for call in flow.calls:
         if call.place not in taken and call.direction != BACKWARD and _casts_weight(flow, call):
             found.setdefault((call.module, call.instance), []).append(call)
     for calls in found.values():
         yield Chain(CASTS, tuple(calls), 0.0, 0.0)
+        sizes = {tensor.elements for call in calls for tensor in call.writes}
+        behind = [call for call in backward_calls(flow, calls, taken) if call.operator == "copy_"]
+        back = tuple(call for call in behind if call.reads and call.reads[0].elements in sizes)
+        if back:
+            yield Chain(CASTS, back, 0.0, 0.0)
 
 
 def _casts_weight(flow: Flow, call: Call) -> bool:
@@ -46,7 +56,8 @@ def find_one_hot_products(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
     for call in flow.calls:
         if call.kind != PRODUCT or call.place in taken or call.direction == BACKWARD:
             continue
-        before = _one_hot(flow, call)
+        sides = (_one_hot(flow, maker) for maker in flow.makers[call.place][-2:])
+        before = next(filter(None, sides), [])
         if not before or taken & set(before):
             continue
         calls = tuple(flow.calls[place] for place in (*before, call.place))
@@ -59,10 +70,10 @@ def find_one_hot_products(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
             yield Chain(ONE_HOT, behind, float(rows + table), 2.0)
 
 
-def _one_hot(flow: Flow, call: Call) -> list[int]:
-    """Return the calls that make a product's first input one-hot: zeros, ones put in, and a change of type."""
-    maker, found = (flow.makers[call.place][-2:] or (NONE,))[0], list[int]()
-    while maker != NONE and len(found) < 4:
+def _one_hot(flow: Flow, maker: int) -> list[int]:
+    """Return the calls that make a product's input one-hot: zeros, ones put in, and changes of type and layout."""
+    found: list[int] = []
+    while maker != NONE and len(found) < STAGES:
         one = flow.calls[maker]
         found.insert(0, maker)
         if one.kind == SCATTER:

@@ -35,6 +35,9 @@ NETWORKS: list[tuple[str, Make, Make]] = [
     ),
     (loops.HEADS, programs.LoopedHeads, programs.Attention),
     (loops.HEADS, programs.LoopedHeads, programs.LSTMCell),
+    (loops.EXPERTS, lambda: programs.OwnExperts(looped=False), programs.LSTMCell),
+    (loops.HEADS, programs.HeadModules, lambda: programs.HeadModules(stacked=True)),
+    (weights.ONE_HOT, programs.EinsumOneHot, lambda: programs.EinsumOneHot(picked=True)),
     (weights.CASTS, programs.CastWeights, lambda: programs.CastWeights(kept=True)),
     (weights.ONE_HOT, programs.OneHot, lambda: programs.OneHot(picked=True)),
 ]
@@ -50,8 +53,7 @@ def patterns(*given: Any, **named: Any) -> set[tuple[str, bool]]:
 def test_a_pattern_is_named_where_it_is_and_not_in_its_twin(pattern: str, planted: Make, twin: Make) -> None:
     found = patterns(planted())
     assert (pattern, False) in found
-    if pattern != weights.CASTS:
-        assert (pattern, True) in found, "the backward pass has its part"
+    assert (pattern, True) in found, "the backward pass has its part"
     assert pattern not in {name for name, _ in patterns(twin())}
 
 
@@ -85,7 +87,8 @@ def test_a_weight_average_of_one_tensor_at_a_time(foreach: bool) -> None:
 def test_weights_that_autocast_changes_are_named_and_inputs_are_not() -> None:
     chains = programs.trace_chains(programs.Applied(torch.relu), autocast=True)
     cast = [call for chain in chains if chain.pattern == weights.CASTS for call in chain.calls]
-    assert [call.writes[0].shape for call in cast] == [(programs.WIDTH, programs.WIDTH)] * 2
+    assert [call.direction for call in cast].count("forward") == [call.direction for call in cast].count("backward")
+    assert [call.writes[0].shape for call in cast] == [(programs.WIDTH, programs.WIDTH)] * 4
 
 
 def test_what_has_no_name_is_a_chain_of_elementwise_work() -> None:
