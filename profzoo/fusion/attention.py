@@ -10,6 +10,7 @@ from profzoo.op_costs.tensor_effects import COPY, PRODUCT
 
 ATTENTION = "attention"
 PRODUCTS = ("bmm", "baddbmm")
+TORCHS = "scaled_dot_product_attention"
 # Between the two products are scaling, masks, casts and dropout, and the making of masks.
 WITHIN = 40
 # The backward pass of a fused kernel computes the scores again: five products instead of four.
@@ -46,6 +47,9 @@ def _inputs(call: Call) -> tuple:
 def _around(flow: Flow, group: list[int], taken: frozenset[int]) -> tuple[Call, ...]:
     """Return the calls from the product that makes scores to the one that reads their softmax; none without both."""
     scores = flow.calls[group[-1]].writes[0].elements
+    if any(TORCHS in name for name in flow.calls[group[0]].around):
+        # torch's own function, which has no fused kernel for these inputs.
+        return ()
     first = _search(flow, range(group[0] - 1, max(group[0] - WITHIN, -1), -1), scores, made=True)
     last = _search(flow, range(group[-1] + 1, min(group[-1] + WITHIN, len(flow.calls))), scores, made=False)
     if first is None or last is None:

@@ -3,14 +3,16 @@
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS
-from profzoo.what_if import changes
+from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, WAITS
+from profzoo.what_if import blocking_calls, changes
 from profzoo.what_if.kernel_matching import Operations, spread_evenly
-from profzoo.what_if.program import Program
+from profzoo.what_if.program import Program, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
 # The least share of the chains' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
+# Operations of a chain with no more than so many others between, such as copies to the host, follow one another.
+APART = 3
 # The least share of the steps that have as many launches as the step that the chains were found in.
 ALIKE = 0.5
 
@@ -38,7 +40,21 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
             return None
     ratio = rows["ratio"].to_numpy(dtype=float)[places]
     longer = changes.speed_up_kernels(program, stays, 1 / np.where(stays, np.maximum(ratio, 1e-9), 1.0))
-    return changes.fuse(longer, (places >= 0) & ~stays, 1.0)
+    fused = changes.fuse(longer, (places >= 0) & ~stays, 1.0)
+    return _without_waits(fused, places, rows) if WAITS in rows and rows[WAITS].any() else fused
+
+
+def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> Program:
+    """Return the program without the host's waits between launches that follow one another in such a chain."""
+    chosen = np.flatnonzero((places >= 0) & (rows[WAITS].to_numpy()[places] > 0))
+    calls, numbers = program.gpu["host"].to_numpy()[chosen], rows[NUMBER].to_numpy()[places[chosen]]
+    near = (np.diff(chosen) <= APART) & (np.diff(numbers) == 0)
+    edges = np.zeros(len(program.host) + 1, dtype=np.int64)
+    np.add.at(edges, calls[:-1][near], 1)
+    np.add.at(edges, calls[1:][near], -1)
+    inside = np.cumsum(edges)[:-1] > 0
+    wait = np.where(inside, blocking_calls.NOTHING, program.host["wait"])
+    return replace_tables(program, host={"wait": wait, "tail": np.where(inside, 0.0, program.host["tail"])})
 
 
 def _are_found(program: Program, chosen: np.ndarray, ns: float) -> bool:

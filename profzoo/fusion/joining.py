@@ -6,6 +6,7 @@ import pandas as pd
 
 from profzoo.fusion.calls import TracedStep
 from profzoo.fusion.chains import Chain
+from profzoo.fusion.loops import EXPERTS
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER
 from profzoo.tools.ncu.raw_page import CONFIGURATION
@@ -15,13 +16,17 @@ NUMBER, STAYS = "chain", "stays"
 KEYS = ["range", *CONFIGURATION]
 # Place of a launch in the step, and how many launches the step has.
 PLACE, OF = "place", "of_launches"
-KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS]
+# Whether the host's waits between launches of the chain disappear with it.
+WAITS = "waits"
+KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS]
 
 
 def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
     """Return KERNELS: a row per launch of a chain in a typical step of nsys, with its ns as a mean over steps.
 
-    Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0.
+    Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0; `waits`, 1 if the host's waits between
+    launches of the chain disappear with it, else 0. A batched product of all experts need not know how many rows each
+    has.
 
     Args:
         numbered: chains of the step, each with a number, which several may share.
@@ -39,4 +44,8 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     found = joined_step.join_nsys_launches(nsys, own).launches
     columns = {PLACE: found["launch"], OF: len(found), STAYS: found["shapes"].eq(STAYS).astype("int64")}
     rows = found.assign(**columns)[found["operator"] != ""]
-    return rows.assign(**{NUMBER: rows["operator"].astype("int64")})[KERNELS].reset_index(drop=True)
+    waiting = {number for number, chain in numbered if chain.pattern == EXPERTS}
+    numbers = rows["operator"].astype("int64")
+    return rows.assign(**{NUMBER: numbers, WAITS: numbers.isin(waiting).astype("int64")})[KERNELS].reset_index(
+        drop=True
+    )

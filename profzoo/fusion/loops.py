@@ -2,11 +2,13 @@
 
 Modules of a list that a module calls one after the other are experts if it picks rows between the calls, and heads if
 each computes an attention and their results are put beside each other. Layers of a stack are called in the same way,
-without either. In one call of a module, a repeated sequence of operators is a loop over experts if it picks rows and
-multiplies them, and over heads if it has two products and a softmax; loops over time steps have neither.
+without either. In one call of a module, operators are a loop over experts if they find and multiply rows several times,
+and a repeated sequence of them is a loop over heads if it has two products and a softmax; loops over time steps have
+neither.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import BACKWARD, Chain, backward_calls
@@ -18,6 +20,8 @@ EXPERTS, HEADS = "loop over experts", "loop over heads"
 LEAST = 4
 LONGEST = 48
 PICKING = (GATHER, SCATTER)
+# What finds the rows of an expert.
+FINDING = "nonzero"
 
 
 def find_loops(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
@@ -113,8 +117,24 @@ def _repeated(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[str, list[Cal
         whole = calls[begin : begin + period * times]
         if times >= LEAST and products == 2 and sum(map(_attends, body)) == 1:
             yield HEADS, whole, times
-        elif times >= LEAST and products and any(call.operator in ("nonzero", "where") for call in body):
-            yield EXPERTS, whole, times
+        elif (rounds := _rounds_of_experts(calls))[1] >= LEAST:
+            yield EXPERTS, *rounds
+
+
+def _rounds_of_experts(calls: Sequence[Call]) -> tuple[list[Call], int]:
+    """Return the calls from the first search for rows to the last product's result, and after how many one multiplies.
+
+    An expert that no row chose has no product.
+    """
+    found = [place for place, call in enumerate(calls) if call.operator == FINDING]
+    rounds = [calls[begin:end] for begin, end in pairwise([*found, len(calls)])]
+    busy = [any(call.kind == PRODUCT for call in own) for own in rounds]
+    if not any(busy):
+        return [], 0
+    # What finds the rows of an expert compares numbers first.
+    begin = max(found[0] - 1, 0)
+    last = max(place for place, call in enumerate(calls) if call.kind in (PRODUCT, SCATTER) and place > begin)
+    return list(calls[begin : last + 1]), sum(busy)
 
 
 def longest_repetition(names: Sequence[str]) -> tuple[int, int, int]:

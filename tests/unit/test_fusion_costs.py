@@ -12,15 +12,17 @@ import torch
 from torch import nn
 
 from profzoo.foreign_reports import nsys_of_torch
-from profzoo.fusion import attention, joining, losses, row_patterns, table, updates
+from profzoo.fusion import attention, gains, joining, losses, row_patterns, table, updates
 from profzoo.fusion.calls import read_step
 from profzoo.fusion.chains import OTHER
 from profzoo.fusion.costs import Rates, fused_time, measure_rates
 from profzoo.io import csv_tables
 from profzoo.tools.torch import host_calls
 from profzoo.tools.torch.trace import make_trace, read_trace
-from profzoo.what_if import storage
+from profzoo.what_if import blocking_calls, storage
 from profzoo.what_if import tables as what_if_tables
+from profzoo.what_if.kernel_matching import Operations
+from profzoo.what_if.program import replace_tables
 from tests import fused_programs as programs
 
 # Bytes of a tensor (batch, places, width) of floats, and of the scores of all heads.
@@ -205,3 +207,23 @@ def test_the_simulated_gain_is_that_of_a_step_without_the_saved_time(attention_c
     expected = whole / (whole - gained["ns"] + gained["fused_ns"])
     assert gained["gain"].to_numpy() == pytest.approx(expected.to_numpy(), rel=0.05)
     assert ((gained["gain_low"] <= gained["gain"]) & (gained["gain"] <= gained["gain_high"])).all()
+
+
+def test_waits_within_a_loop_over_experts_disappear_and_others_stay(attention_cell: Any) -> None:
+    chains, kernels, folder = attention_cell
+    (program,) = storage.read(folder / "p.npz").values()
+    waiting = replace_tables(program, host={"wait": np.full(len(program.host), blocking_calls.ALL)})
+    own = kernels[kernels[joining.NUMBER] == 0]
+    # The launch that stays is the first one, so that all others lie behind it.
+    own = own.assign(stays=(own["place"] == own["place"].min()).astype(int))
+    fused = chains.set_index("chain")["fused_ns"]
+    stays = gains.fuse_chains(Operations(waiting), own, fused)
+    gone = gains.fuse_chains(Operations(waiting), own.assign(waits=1), fused)
+    assert stays and gone
+    of_chain = np.zeros(len(program.host), dtype=bool)
+    launched = program.gpu["host"].to_numpy().reshape(program.steps, -1)[:, own["place"].to_numpy()]
+    of_chain[launched.ravel()] = True
+    still = (gone.host["wait"] == blocking_calls.ALL).to_numpy()
+    # Calls of the chain wait no longer, but for each layer's last one; what lies outside of it does as before.
+    assert (of_chain & still).sum() <= 2 * program.steps
+    assert still[~of_chain].all() and (stays.host["wait"] == blocking_calls.ALL).to_numpy()[~of_chain].all()
