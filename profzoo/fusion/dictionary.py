@@ -37,6 +37,6 @@ KERNELS: Mapping[str, Column] = {
     "place": Column("Place of the launch in the step, counted from 0.", COUNT, "nsys"),
     "of_launches": Column("Launches of the step.", COUNT, "nsys"),
     "ns": Column("GPU time of the launch, as a mean over steps.", "ns", "nsys", GPU),
-    "waits": Column("1 if the host's waits between launches of the chain disappear with it, else 0.", COUNT),
-    "stays": Column("1 if the launch remains as that of a fused kernel, else 0.", COUNT),
+    "waits": Column("Is 1 if the host's waits between launches of the chain disappear with it, else 0.", COUNT),
+    "stays": Column("Is 1 if the launch remains as that of a fused kernel, else 0.", COUNT),
 }
