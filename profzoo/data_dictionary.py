@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo import zoo_tables
+from profzoo.fusion import table as fusion
 from profzoo.io import column_types
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
@@ -144,6 +145,10 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.owners.csv": File("How much GPU time has an owner.", "the cell", owner_coverage.TABLE),
     "{model}/{phase}.replay.csv": File("Predicted speedup of changes.", "a process and change", replay.GAINS),
+    "{model}/{phase}.fusion.csv": File("Operators that fewer kernels could compute.", "a chain", fusion.CHAINS),
+    "{model}/{phase}.fusion-kernels.csv": File(
+        "Launches of these operators in a typical step of nsys.", "a launch", fusion.KERNELS
+    ),
     "{model}/{phase}.host.csv": File("What the host's time goes to.", "a process", replay.TAX),
     "{model}/{phase}.sample.csv": File("NVML's counters within the window.", "a sample and GPU", sample_tables.TABLE),
     "{model}/{phase}.sample-raw.csv": File("NVML's counters as sampled.", "a sample and GPU", sample_tables.SAMPLES),

@@ -25,6 +25,8 @@ REST = "other"
 LAUNCHING = (*PARTS, GRAPH)
 # Ranges of modules are called `module:PATH:TYPE`, which no part of a step is.
 MODULE = "module"
+# Key by which a trace of torch.profiler holds the lines of each class's `forward`.
+SOURCES = f"{DOMAIN}_sources"
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
 ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
 # What torch.profiler would change, or leave such that its trace is no JSON; and what stands for it.

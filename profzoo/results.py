@@ -32,6 +32,7 @@ _COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
     **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
     **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
+    "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
     **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",

@@ -9,14 +9,15 @@ from profzoo.io import csv_tables as reading
 from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
 from profzoo.trials import trial_table as trials
+from profzoo.verdicts import fusion_table, wait_table
 from profzoo.verdicts import table_columns as verdicts
-from profzoo.verdicts import wait_table
 
 TABLES = {
     **schemas.TABLES,
     "verdicts": verdicts.VERDICTS_TABLE,
     "plans": plans.PLANS_TABLE,
     "waits": wait_table.WAITS_TABLE,
+    "fusion": fusion_table.FUSION_TABLE,
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,

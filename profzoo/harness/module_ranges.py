@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from profzoo.harness import source_lines
 from profzoo.range_names import COMPILED, DOMAIN, ROOT, module_range_name, sanitised_name
 
 # Function of a range's name and a module's inputs: opens the range, and returns the function that closes it.
@@ -62,10 +63,11 @@ def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
     """
     opened = threading.local()
     for path, module, how in _walk(network, prefix, set()):
-        kind = type(getattr(module, "_orig_mod", module)).__name__
+        kind = type(getattr(module, "_orig_mod", module))
+        source_lines.note_source(kind)
         if how is _around_compiled:
             path = f"{path}.{COMPILED}" if path else COMPILED
-        how(module, functools.partial(opener, module_range_name(path or ROOT, kind)), opened)
+        how(module, functools.partial(opener, module_range_name(path or ROOT, kind.__name__)), opened)
 
 
 def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:

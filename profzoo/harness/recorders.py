@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import cuda_graph_trace, timers
+from profzoo.harness import cuda_graph_trace, source_lines, timers
 from profzoo.harness.cpu_contention import CpuContention
 from profzoo.harness.cuda_graph import CapturedStep
 from profzoo.machine import time_slicing
@@ -209,6 +209,8 @@ class TorchProfiler(Recorder):
         if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
             self._times.append(self.clock.now() - self._began)
             self.steps += 1
+            # A trace takes what was added while it was recorded.
+            self._profiler.add_metadata_json(*source_lines.trace_metadata())
         self._profiler.step()
         self._began = self.clock.now()
 

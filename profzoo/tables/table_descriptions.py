@@ -21,6 +21,7 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "layers": ("Time by module and direction.", "a cell, module and direction"),
     "owners": ("How much GPU time has an owner: operator, module.", "a cell"),
     "replay": ("Predicted speedup of changes, by what-if simulation.", "a cell, process and change"),
+    "fusion": ("What fewer kernels could compute: bytes, launches and time, now and fused.", "a cell and chain"),
     "host": ("What the host's time goes to.", "a cell and process"),
     "roofline": ("Counted work against measured peaks.", "a cell, class of kernels, range, or launch configuration"),
     "compare": ("The sides of a comparison against each other.", "a cell and candidate"),

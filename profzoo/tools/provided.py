@@ -20,6 +20,8 @@ PROVIDED: Mapping[str, str] = {
     "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.ranks.TABLE)",
     "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
     "layer_kernels": "the kernels of each module (profzoo.tables.layer_kernels.TABLE)",
+    "fusion": "operators that fewer kernels could compute (profzoo.fusion.table.CHAINS)",
+    "fusion_kernels": "the kernels of these operators (profzoo.fusion.table.KERNELS)",
     "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
     "owners": "how much of the GPU time has an owner (profzoo.tables.owner_coverage.TABLE)",
     "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",

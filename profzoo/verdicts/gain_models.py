@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from profzoo.fusion.gains import fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
 from profzoo.what_if import blocking_changes, changes, graph_obstacles, predicted_gains, simulator
@@ -30,12 +31,14 @@ class RequestedChange:
         saved: share of each row's time that it saves, nan where unknown; for reduced precision, 1 for launches that
             disappear.
         added: launches that it adds per launch, by operators of their own and within the launch's own operator.
+        fused: GPU time in ns per step of the fused kernels, by chain; then `rows` are kernels of chains.
     """
 
     change: str
     rows: pd.DataFrame | None = None
     saved: pd.Series | None = None
     added: tuple[pd.Series, pd.Series] | None = None
+    fused: pd.Series | None = None
 
 
 def _remove_copies(program: Program, crossing: bool) -> Program:
@@ -72,6 +75,8 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
 }
 # Changes of rules about launches: make them faster, remove them with their calls, or reduce precision.
 FASTER, FUSED = "faster", "fused"
+# The change of rules about chains: their operators become fused kernels.
+CHAINS = "fused_chains"
 LAUNCH_CHANGES = (FASTER, FUSED, *reduced_precision.TARGET_PRECISIONS)
 
 
@@ -125,6 +130,9 @@ class CellSimulation:
         """Return a program with one more change; its operations are those of the trace, in the same order."""
         if asked.change in STEP_CHANGES:
             return STEP_CHANGES[asked.change](program, step)
+        if asked.fused is not None and asked.rows is not None:
+            # Chains are known of the traced steps alone, and not of changed ones.
+            return fuse_chains(self.operations, asked.rows, asked.fused) if program is self.program else None
         assert asked.rows is not None and asked.saved is not None
         known = asked.rows["launches"].gt(0) & asked.rows["total_ns"].notna()
         rows, saved = asked.rows[known], asked.saved[known].to_numpy(dtype=float)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from profzoo import extensions, schema
 from profzoo.cell import settings
 from profzoo.errors import ConfigError
+from profzoo.fusion.patterns import PATTERNS_OF_SHARE
 from profzoo.io import strict_yaml
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes
@@ -31,6 +32,7 @@ SHARES = {
     "layers": ("padded",),
     "trace": ("allocations_removed", "unrepeated_removed"),
     "cpu": ("data", "operator", "overhead"),
+    "chains": tuple(PATTERNS_OF_SHARE),
 }
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
@@ -44,6 +46,7 @@ SIMULATED_CHANGES = {
     "layers": ("faster",),
     "trace": (),
     "cpu": (),
+    "chains": ("fused_chains",),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")

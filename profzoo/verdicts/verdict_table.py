@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
+from profzoo.fusion import table as fusion
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
@@ -34,12 +35,14 @@ def main(
     on_cpus: tuple[str, str, Sequence[str]],
     csv: str,
     waits: str,
+    chains: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> None:
     """Read the tables, write the verdicts (csv) and the lines that wait (waits).
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
     order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
-    programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell.
+    programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell; chains: what
+    could be fused, and the kernels of that, in the same order.
     """
     rates = read_peaks(peaks) if peaks else {}
     held = schemas.read_table("roofline", roofline) if roofline else None
@@ -58,8 +61,14 @@ def main(
     rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
     known = {_cell_of_path(path): storage.read(path) for path in programs}
     write_csv(wait_table.tabulate_waits(lines, known), waits)
+    fusible = {
+        _cell_of_path(path): (reading.read(path, fusion.CHAINS), reading.read(kernels, fusion.KERNELS))
+        for path, kernels in zip(*chains, strict=True)
+    }
     found = [
-        verdicts.tabulate_verdicts(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines)
+        verdicts.tabulate_verdicts(
+            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines, chains=fusible
+        )
     ]
     found.append(_judge_cpu_cells(*on_cpus, ran_with))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)

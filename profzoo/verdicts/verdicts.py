@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
+from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
@@ -37,6 +37,7 @@ def tabulate_verdicts(
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
+    chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -45,6 +46,7 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
+        chains: fusible work, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -59,6 +61,7 @@ def tabulate_verdicts(
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
+        found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
@@ -66,11 +69,9 @@ def tabulate_verdicts(
         )
         of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
         others = other_setting_rows(judged, traits, everything)
+        own = dict(zip(CELL, cell, strict=True))
         for group in (everything, judged.of_each(traits), of_layers, others, said):
-            rows += [
-                {**dict(zip(CELL, cell, strict=True)), **row.columns(), "rank": rank}
-                for rank, row in enumerate(group, 1)
-            ]
+            rows += [{**own, **row.columns(), "rank": rank} for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

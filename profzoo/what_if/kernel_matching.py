@@ -51,17 +51,17 @@ class Operations:
         # Rows with equal keys, such as several operators of a layer, share the first of them.
         alike = first.reindex(places.index).to_numpy(dtype=np.int64)
         wanted = np.bincount(alike, weights=wanted, minlength=len(rows)) * self.program.steps
-        return np.where(_spread(found, wanted), found, -1)
+        return np.where(spread_evenly(found, wanted), found, -1)
 
     def _have(self, rows: pd.DataFrame) -> bool:
         """Return whether the trace has all ranges of the rows; operations of a CUDA graph have no range."""
         return bool(rows["range"].isin(self.keys["range"][self.kernels].unique()).all())
 
 
-def _spread(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def spread_evenly(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Select `wanted` operations of each row, evenly spread; found: per operation the index of its row, or -1.
 
-    >>> _spread(np.array([0, 0, 1, 0, 0]), np.array([2.0, 9.0]))
+    >>> spread_evenly(np.array([0, 0, 1, 0, 0]), np.array([2.0, 9.0]))
     array([False,  True,  True, False,  True])
     """
     there = found >= 0

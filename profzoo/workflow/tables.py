@@ -80,6 +80,23 @@ class Tables:
             found |= self.section_sets.layer_inputs(wildcards)
         return found | {name: path for name, path in self.verdict_inputs().items() if name == "peaks"}
 
+    def chain_inputs(self, wildcards: Wildcards) -> dict[str, str]:
+        """Files from which a cell's chains get launches, steps to simulate, and peaks, by the script's input names."""
+        names = ("trace_database", "trace_database_sidecar", "program")
+        files = ((name, self.selection.provided_file(wildcards, name)) for name in names)
+        peaks = f"<results>/peaks/{self.selection.config['gpu']}.csv"
+        known = "peaks" in self.verdict_inputs() or self.selection.path(peaks).exists()
+        # The peaks of this machine's GPU do not apply to imported cells.
+        own = {"peaks": peaks} if known and wildcards.phase != IMPORTED else {}
+        return {name: path for name, path in files if path} | own
+
+    def chain_verdict_inputs(self) -> dict[str, list[str]]:
+        """Inputs of verdicts on chains, if tools find and trace them: chains and their kernels."""
+        if not self.selection.provides("fusion", "fusion_kernels", "program"):
+            return {}
+        files = {"chains": "fusion", "chain_kernels": "fusion_kernels"}
+        return {key: self.selection.provided_files(name, "program") for key, name in files.items()}
+
     def layer_verdict_inputs(self) -> dict[str, list[str]]:
         """Inputs of verdicts on layers, if tools attribute and trace launches: kernels by owner, and modules."""
         if not self.selection.provides("layer_kernels", "layers", "launch_times"):
@@ -141,6 +158,11 @@ class Tables:
         known = self.selection.provides("replay") and self.selection.can_make_tables("replay")
         return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if known else []
 
+    def fusion_tables(self) -> list[str]:
+        """Table of what could be fused across the zoo, if a tool that records operators' inputs is chosen."""
+        known = self.selection.provides("fusion") and self.selection.can_make_tables("fusion")
+        return ["<results>/tables/fusion.csv"] if known else []
+
     def exports(self) -> list[str]:
         """Step tables of the baseline, and exports of every selected cell under every chosen tool."""
         found = [
@@ -149,7 +171,7 @@ class Tables:
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             if not imported.needs_program(path, self.selection.config)
         ]
-        return self.rank_tables() + self.layer_tables() + self.replay_tables() + found
+        return self.rank_tables() + self.layer_tables() + self.replay_tables() + self.fusion_tables() + found
 
     def everything(self) -> list[str]:
         """Files that `all` makes: the exports, and the report with everything that it shows."""

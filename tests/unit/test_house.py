@@ -29,6 +29,7 @@ LAYERS = (
     ("calibration", "experiments", "kernels", "script_harness", "what_if"),
     ("foreign_reports", "launches"),
     ("config", "tables"),
+    ("fusion",),
     ("compare", "verdicts"),
     ("plans",),
     ("trials",),

@@ -25,6 +25,8 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
         "owners",
         "ranges",
         "torch.ranges",
+        "fusion",
+        "fusion-kernels",
     )
     owners = [f"{name}.csv" for name in tables]
     ends = ("torch-operators.csv", "torch.csv", *owners, *(f"{one}{end}" for one in ("torch-time.csv", "trace.json.gz")

@@ -11,7 +11,7 @@ from tests.workflow.project import COLLECTING, Project, models, rules
 FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
-LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers"}
+LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers", "find_chains", "tabulate_fusion"}
 
 
 def test_second_run_does_nothing(built: Project) -> None:
@@ -103,8 +103,11 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
         ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
         ("profzoo/report/page.py", {"write_report"}),
         ("profzoo/tables/tabulate.py", AFTER_EXPORT),
-        ("profzoo/tables/cell_tables.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
-        ("profzoo/tools/torch/tables.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
+        ("profzoo/tables/cell_tables.py", {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT}),
+        (
+            "profzoo/tools/torch/tables.py",
+            {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
+        ),
     ],
 )
 def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
@@ -213,7 +216,7 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
             "profzoo/formatting.py",
             {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
         ),
-        ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_columns", *AFTER_EXPORT}),
+        ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT}),
         ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
     ],
 )

@@ -106,6 +106,25 @@ rule replay_steps:
         "../scripts/replay_steps.py"
 
 
+rule find_chains:
+    """Find operators of a cell whose results are written and read again: bytes, launches and time now, and if fused."""
+    input:
+        code("workflow/scripts/find_chains.py"),
+        unpack(TABLES.chain_inputs),
+        trace="<results>/{model}/{phase}.trace.json.gz",
+    output:
+        chains="<results>/{model}/{phase}.fusion.csv",
+        kernels="<results>/{model}/{phase}.fusion-kernels.csv",
+    log:
+        "<logs>/{model}/{phase}.fusion.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/find_chains.py"
+
+
 rule condense_step:
     """Extract one typical step from a cell's trace for the report's timeline: ranges, calls, streams and idle gaps."""
     input:
@@ -203,6 +222,24 @@ rule tabulate_replays:
         "../scripts/tabulate_replays.py"
 
 
+rule tabulate_fusion:
+    """Join what could be fused in every selected cell into one table, with the verdict and the advice on each chain."""
+    input:
+        code("workflow/scripts/tabulate_fusion.py"),
+        chains=RUN.provided_files("fusion"),
+        sidecars=TABLES.timing_sidecars(),
+    output:
+        csv=table("fusion"),
+    log:
+        "<logs>/tables/fusion.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_fusion.py"
+
+
 rule tabulate_roofline:
     """Compare counted work with the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
     input:
@@ -231,6 +268,7 @@ rule tabulate_verdicts:
         **TABLES.layer_verdict_inputs(),
         **TABLES.replay_verdict_inputs(),
         **TABLES.operator_verdict_inputs(),
+        **TABLES.chain_verdict_inputs(),
         sidecars=TABLES.timing_sidecars(),
         cells="<results>/tables/cells.csv",
         ranges="<results>/tables/ranges.csv",

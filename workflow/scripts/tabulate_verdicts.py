@@ -20,4 +20,5 @@ with begin_script(snakemake) as job:
         on_cpus=cpus,
         csv=job.output.csv,
         waits=job.output.waits,
+        chains=(as_list(given.get("chains", [])), as_list(given.get("chain_kernels", []))),
     )

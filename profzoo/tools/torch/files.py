@@ -19,8 +19,9 @@ def table_inputs(own: "TorchSettings") -> Mapping[str, str]:
 
 
 def provided_files(own: "TorchSettings") -> Mapping[str, str]:
-    """Return the tables of layers, of their kernels, of operators, and of the share of time that has an owner."""
-    names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners"}
+    """Return the tables of layers, their kernels, operators, the share of time with an owner, and of chains."""
+    names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners",
+             "fusion": "fusion", "fusion_kernels": "fusion-kernels"}  # fmt: skip
     return {name: f"{{phase}}.{part}.csv" for name, part in names.items()}
 
 
@@ -32,5 +33,5 @@ def required_files(own: "TorchSettings") -> Sequence[str]:
 
 def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
-    of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners"]
+    of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
     return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]

@@ -20,7 +20,8 @@ def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray,
     kinds, places = np.unique(pairs, return_inverse=True)
     found = np.full((len(kinds), len(COLUMNS)), np.nan)
     for place, (name, inputs) in enumerate(divmod(kind, len(trace.inputs)) for kind in kinds.tolist()):
-        need = operator_cost(trace.texts[name], *trace.inputs[inputs])
+        dims, types, values, _ = trace.inputs[inputs]
+        need = operator_cost(trace.texts[name], dims, types, values)
         if need is not None:
             found[place] = need
     sure = ~np.isnan(found[:, 0])[places]

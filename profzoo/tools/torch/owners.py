@@ -90,6 +90,21 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
     return frame.assign(**columns)[list(COLUMNS)]
 
 
+def launching_operators(trace: Trace) -> np.ndarray:
+    """Return the operator of each launch, -1 for none, in the order of tabulate_launches."""
+    order = np.lexsort((trace.launches["start"], launch_times(trace)))
+    return _by_id(trace, graph_replays.find_capturing_operators(trace)[order])
+
+
+def own_operators(trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.DataFrame:
+    """Return step, order and owner of operators, one row per operator, as tabulate_launches has them of launches.
+
+    operators: their indices; nesting: of nest_operators.
+    """
+    began = trace.operators["start"][operators]
+    return _owned(trace, nesting, operators, began, began, np.full(len(operators), "", dtype=object))
+
+
 def tabulate_operators(trace: Trace) -> pd.DataFrame:
     """Return the same table for a run on the CPU: one row per operator call, with its self time."""
     nesting = nest_operators(trace)

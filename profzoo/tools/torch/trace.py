@@ -5,7 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -15,6 +15,8 @@ from profzoo.errors import DataError
 from profzoo.io import chrome_trace
 from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
+from profzoo.op_costs.tensor_effects import kind_of
+from profzoo.range_names import SOURCES
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # The driver's names of kernels by which a graph copies and sets memory; nsys reports these as copies and memsets.
@@ -46,7 +48,9 @@ WIDTHS = (np.int8, np.int16, np.int32)
 Columns = Mapping[str, np.ndarray]
 # Of an operator, as the trace has them, by input.
 INPUTS = ("Input Dims", "Input type", "Concrete Inputs")
-Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
+STRIDES = "Input Strides"
+# Shapes, types, values and strides; strides are empty in traces of torch before 2.4.
+Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 class TimesError(DataError):
@@ -65,7 +69,8 @@ class Trace:
         operators: operators of torch and ranges of modules, by thread and start; each comes after the enclosing one.
         links: begin and end of links from operators to their backward operators.
         texts: texts to which names and shapes are indices.
-        inputs: shapes, types and values of an operator's inputs, for operators with a cost formula.
+        inputs: shapes, types, values and strides of the inputs of operators whose cost or effects are known.
+        sources: file and lines of the `forward` of each class of modules, by its name, as `file:first-last`.
     """
 
     texts: list[str]
@@ -75,6 +80,7 @@ class Trace:
     ranges: Columns
     operators: Columns
     links: Columns
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
@@ -106,7 +112,13 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
         raise DataError(f"{path} is no trace of torch.profiler: {why}: {AGAIN}") from error
     if events.mended:
         say(f"{path}: torch.profiler left texts of {events.mended} events unescaped, which are read by its layout")
-    return reader.trace()
+    return replace(reader.trace(), sources=_sources(events.others.get(SOURCES)))
+
+
+def _sources(given: object) -> dict[str, list[str]]:
+    """Return the lines by class that the metadata of a trace holds; what else it may hold is left out."""
+    known = given.items() if isinstance(given, dict) else ()
+    return {name: [line for line in lines if isinstance(line, str)] for name, lines in known if isinstance(lines, list)}
 
 
 def make_trace(events: Iterable[Any]) -> Trace:
@@ -178,7 +190,8 @@ class _Reader:
         order = np.lexsort((-operators["ns"].astype(np.int64), operators["start"], operators["thread"]))
         for name in operators:
             operators[name] = operators[name][order]
-        return Trace(texts=list(self._texts), inputs=[inputs for _, inputs in self._inputs.values()], **found)
+        inputs = [inputs for _, inputs in self._inputs.values()]
+        return Trace(texts=list(self._texts), inputs=inputs, sources={}, **found)
 
     def took(self, event: Any) -> bool:
         """Whether an event is an object and, where it is read, has name, times and what it belongs to."""
@@ -222,7 +235,7 @@ class _Reader:
             return False
         shapes = arguments.get("Input Dims")
         known = self._text("" if shapes is None else str(shapes))
-        inputs = self._known(arguments) if called in FORMULAS else -1
+        inputs = self._known(arguments) if called in FORMULAS or kind_of(called) else -1
         self._columns["operators"].add((*times, sequence, external, name, known, inputs, thread, forward))
         return True
 
@@ -231,7 +244,8 @@ class _Reader:
         dims, types, values = (arguments.get(key) for key in INPUTS)
         if not (isinstance(dims, list) and isinstance(types, list) and isinstance(values, list)):
             return -1
-        inputs = dims, types, values
+        strides = arguments.get(STRIDES)
+        inputs = dims, types, values, strides if isinstance(strides, list) else []
         return self._inputs.setdefault(str(inputs), (len(self._inputs), inputs))[0]
 
     def _link(self, event: JsonObject) -> None:

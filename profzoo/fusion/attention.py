@@ -1,0 +1,80 @@
+"""Finds attention that is written out: a product that makes scores, their softmax, and a product with the result."""
+
+from collections.abc import Iterator
+
+from profzoo.fusion.calls import Call
+from profzoo.fusion.chains import Chain, backward_calls
+from profzoo.fusion.row_patterns import find_softmax_groups
+from profzoo.fusion.values import Flow
+from profzoo.op_costs.tensor_effects import COPY, PRODUCT
+
+ATTENTION = "attention"
+PRODUCTS = ("bmm", "baddbmm")
+TORCHS = "scaled_dot_product_attention"
+# Between the two products are scaling, masks, casts and dropout, and the making of masks.
+WITHIN = 40
+# The backward pass of a fused kernel computes the scores again: five products instead of four.
+AGAIN = 5 / 4
+
+
+def find_attention(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
+    """Yield written-out attention, forward and backward; what remains are its inputs, its result, and the products."""
+    for group in find_softmax_groups(flow, taken):
+        calls = _around(flow, group, taken)
+        if not calls:
+            continue
+        first, last = (call for call in (_product(calls), _product(calls[::-1])) if call)
+        inputs = [*_inputs(first), _inputs(last)[1]]
+        moved = sum(tensor.bytes for tensor in inputs) + sum(tensor.bytes for tensor in last.writes)
+        products = sum(call.ns for call in calls if call.kind == PRODUCT)
+        yield Chain(ATTENTION, calls, moved, 1.0, products)
+        behind = backward_calls(flow, calls, taken)
+        if any(call.operator in PRODUCTS for call in behind):
+            products = sum(call.ns for call in behind if call.kind == PRODUCT)
+            # Inputs, result and its gradient are read; gradients of the inputs are written.
+            moved = 2 * moved + sum(tensor.bytes for tensor in last.writes)
+            yield Chain(ATTENTION, behind, moved, 1.0, AGAIN * products)
+
+
+def _product(calls: tuple[Call, ...]) -> Call | None:
+    return next((call for call in calls if call.operator in PRODUCTS), None)
+
+
+def _inputs(call: Call) -> tuple:
+    return call.reads[-2:]
+
+
+def _around(flow: Flow, group: list[int], taken: frozenset[int]) -> tuple[Call, ...]:
+    """Return the calls from the product that makes scores to the one that reads their softmax; none without both."""
+    scores = flow.calls[group[-1]].writes[0].elements
+    if any(TORCHS in name for name in flow.calls[group[0]].around):
+        # torch's own function, which has no fused kernel for these inputs.
+        return ()
+    first = _search(flow, range(group[0] - 1, max(group[0] - WITHIN, -1), -1), scores, made=True)
+    last = _search(flow, range(group[-1] + 1, min(group[-1] + WITHIN, len(flow.calls))), scores, made=False)
+    if first is None or last is None:
+        return ()
+    places = [place for place in range(first, last + 1) if place not in taken]
+    calls = [flow.calls[place] for place in places if flow.calls[place].fusible or place in (first, last)]
+    # A product copies inputs first whose layout it cannot read.
+    place = first - 1
+    while place >= 0 and place not in taken and flow.calls[place].kind == COPY and _of_product(flow.calls[place]):
+        calls.insert(0, flow.calls[place])
+        place -= 1
+    return tuple(calls)
+
+
+def _of_product(call: Call) -> bool:
+    return bool({"aten::matmul", "aten::einsum"} & set(call.around))
+
+
+def _search(flow: Flow, places: range, scores: int, made: bool) -> int | None:
+    """Return the nearest product that made the scores or reads them; None if another product comes first."""
+    for place in places:
+        call = flow.calls[place]
+        if call.operator in PRODUCTS:
+            sizes = [one.elements for one in (call.writes if made else _inputs(call)[:1])]
+            return place if scores in sizes else None
+        if call.kind == PRODUCT:
+            return None
+    return None

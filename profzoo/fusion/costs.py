@@ -1,0 +1,96 @@
+"""Computes the GPU time of a chain now and fused, from bytes, measured rates and the shortest launch.
+
+A fused kernel takes as long as its bytes at the measured bandwidth of memory, but no less than the shortest launch, and
+no less than the matrix products in it. A chain whose tensors come from the cache moves them faster than memory can; it
+is then taken to keep its own rate. The time has an interval. At its lower end it is that, and products take no longer
+than their operations at the best rate of any product of the step. At its upper end the fused kernel moves bytes no
+faster than the chain does now. Elementwise kernels of some size reach the bandwidth, so the lower end is expected of
+them. Sums over rows and normalisations took two to four times as long in traces of an H100 and an H200; with them, the
+geometric mean of both ends is expected.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profzoo.fusion.calls import Call
+from profzoo.fusion.chains import Chain
+from profzoo.fusion.loops import product_flop
+from profzoo.op_costs.tensor_effects import NORM, REDUCTION
+
+DRAM = "dram"
+# Work on so many bytes does not fit into the cache of any GPU today (L2 of an H200: 50 MB).
+LARGE = 1 << 28
+# Of such work without a measured peak, the rate that one in ten exceeds; of launches, the shortest tenth.
+FAST, SHORT = 0.9, 0.1
+# A product of so many operations keeps a GPU busy.
+BUSY_FLOP = 1e9
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device can do: bytes of memory per ns, ns of the shortest launch, operations of products per ns.
+
+    A rate of 0 is not known.
+    """
+
+    bytes_per_ns: float
+    shortest_ns: float
+    flop_per_ns: float
+
+
+@dataclass(frozen=True)
+class FusedTime:
+    """GPU time in ns of a chain now, and of its fused kernels with both ends of an interval."""
+
+    ns: float
+    fused_ns: float
+    low: float
+    high: float
+
+
+def measure_rates(calls: Sequence[Call], peaks: Mapping[str, float]) -> Rates:
+    """Return the rates of the device of a step; peaks: measured rates by name, in byte/s and flop/s, may be empty."""
+    timed = [call for call in calls if call.ns > 0]
+    dram = peaks[DRAM] / 1e9 if DRAM in peaks else _fast(timed)
+    short = [call.ns / call.count for call in timed if call.fusible]
+    flop = [product_flop(call) / call.ns for call in timed if product_flop(call) >= BUSY_FLOP]
+    shortest = float(np.quantile(short, SHORT)) if short else 0.0
+    return Rates(dram, shortest, max(flop, default=0.0))
+
+
+def _fast(calls: Iterable[Call]) -> float:
+    rates = [call.effects.bytes / call.ns for call in calls if call.fusible and call.effects.bytes >= LARGE]
+    return float(np.quantile(rates, FAST)) if rates else 0.0
+
+
+def fused_time(chain: Chain, rates: Rates) -> FusedTime:
+    """Return the times of a chain; a fused one never takes longer than the chain does now.
+
+    >>> from profzoo.op_costs.tensor_effects import Effects, Tensor
+    >>> from dataclasses import replace
+    >>> tensor, nothing = Tensor((1000,), 4, "float", 1000), ()
+    >>> effects = Effects("pointwise", (tensor,), (tensor,))
+    >>> work = Call(0, "mul", effects, (), (), (), "", "", 0, "", "", 0, False, 8.0, (1,))
+    >>> two = Chain("elementwise chain", (work, replace(work, place=1)), 8000.0)
+    >>> fused_time(two, Rates(2000.0, 1.0, 0.0)), fused_time(two, Rates(2000.0, 5.0, 0.0)).fused_ns
+    (FusedTime(ns=16.0, fused_ns=4.0, low=4.0, high=8.0), 5.0)
+    """
+    ns, products = chain.ns, sum(call.ns for call in chain.calls if product_flop(call))
+    floor = chain.fused_launches * rates.shortest_ns
+    own_rate = chain.bytes / ns if ns else 0.0
+    best = max(rates.bytes_per_ns, own_rate)
+    moved = chain.fused_bytes / best if best else 0.0
+    flop = max(chain.flop, sum(map(product_flop, chain.calls)) * bool(chain.kept_ns))
+    computed = flop / rates.flop_per_ns if rates.flop_per_ns else 0.0
+    least = max(moved, floor, chain.kept_ns, computed)
+    if chain.kept_ns:
+        rest = sum(call.effects.bytes for call in chain.calls if not product_flop(call))
+        slow = chain.kept_ns + (chain.fused_bytes * (ns - products) / rest if rest else 0.0)
+    else:
+        slow = chain.fused_bytes / own_rate if own_rate else 0.0
+    high = max(slow, least)
+    summing = any(call.kind in (NORM, REDUCTION) for call in chain.calls) and not chain.kept_ns
+    expected = float(np.sqrt(least * high)) if summing else least
+    return FusedTime(ns, min(expected, ns), min(max(moved, floor, computed), expected, ns), min(high, ns))

@@ -1,0 +1,33 @@
+"""Lists the known patterns in the order in which they are looked for: what contains others comes first."""
+
+from collections.abc import Mapping
+
+from profzoo.fusion import attention, chains, loops, losses, row_patterns, updates, weights
+
+FINDERS: tuple[chains.Finder, ...] = (
+    updates.find_updates,
+    loops.find_loops,
+    attention.find_attention,
+    losses.find_losses,
+    weights.find_one_hot_products,
+    weights.find_weight_casts,
+    row_patterns.find_row_patterns,
+)
+# Patterns by the share of the step that a rule about chains looks at.
+PATTERNS_OF_SHARE: Mapping[str, tuple[str, ...]] = {
+    "attention": (attention.ATTENTION,),
+    "loss": (losses.LOSS,),
+    "softmax": (row_patterns.SOFTMAX,),
+    "normalisation": (row_patterns.LAYER_NORM, row_patterns.RMS_NORM),
+    "activation": (row_patterns.GELU, row_patterns.SILU),
+    "rotary": (row_patterns.ROTARY,),
+    "experts": (loops.EXPERTS,),
+    "heads": (loops.HEADS,),
+    "weight_casts": (weights.CASTS,),
+    "one_hot": (weights.ONE_HOT,),
+    "optimizer_loop": (updates.LOOPED,),
+    "optimizer_foreach": (updates.FOREACH,),
+    "weight_average": (updates.AVERAGE,),
+    "gradient_norms": (updates.NORMS,),
+    "elementwise": (chains.OTHER,),
+}

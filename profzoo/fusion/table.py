@@ -1,0 +1,182 @@
+"""Makes a cell's tables of chains that could be fused, and of the kernels that they consist of now."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from profzoo.cell.sidecar_files import read_facts
+from profzoo.fusion import costs, dictionary, gains, joining
+from profzoo.fusion.calls import Call, TracedStep, read_step
+from profzoo.fusion.chains import Chain, find_chains
+from profzoo.fusion.patterns import FINDERS
+from profzoo.fusion.values import Flow
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv
+from profzoo.range_names import ROOT
+from profzoo.tables.layers import parent
+from profzoo.tables.roofline import read_peaks
+from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
+from profzoo.tools.ncu.raw_page import CONFIGURATION
+from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.torch.trace import read_trace
+from profzoo.what_if import predicted_gains, storage
+from profzoo.what_if.kernel_matching import Operations
+from profzoo.what_if.program import Program
+
+TEXTS = ["pattern", "module", "type", "source", "direction", "operators"]
+AMOUNTS = ["chains", "launches", "fused_launches", "bytes", "fused_bytes", "ns", "fused_ns", "fused_ns_low",
+           "fused_ns_high"]  # fmt: skip
+GAINS = ["gain", "gain_low", "gain_high"]
+COLUMNS = ["chain", *TEXTS, *AMOUNTS, *GAINS]
+
+
+def _saves(table: pd.DataFrame) -> str | None:
+    wrong = table[(table["fused_ns"] > table["ns"]) | (table["fused_launches"] > table["launches"])]
+    return f"row {int(wrong.index[0]) + 1}: a fused chain takes longer than now" if len(wrong) else None
+
+
+CHAINS = Table(
+    columns={"chain": column_types.COUNT}
+    | dict.fromkeys(TEXTS, column_types.TEXT)
+    | dict.fromkeys(AMOUNTS, column_types.AMOUNT)
+    | dict.fromkeys(GAINS, column_types.or_missing(column_types.AMOUNT)),
+    key=["chain"],
+    holds=_saves,
+    ranges={"gain": ("gain_low", "gain_high")},
+    about=dictionary.CHAINS,
+)
+KERNELS = Table(
+    columns=dict.fromkeys([joining.NUMBER, joining.PLACE, joining.OF, joining.STAYS, joining.WAITS], column_types.COUNT)
+    | {"range": column_types.TEXT, "mangled": column_types.TEXT, "ns": column_types.AMOUNT}
+    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT)),
+    key=[joining.PLACE],
+    about=dictionary.KERNELS,
+)
+# Gains are simulated for so many rows, those first that have most GPU time or launches to save.
+SIMULATED = 24
+# Numbers in paths of modules, which stand for all layers of a stack.
+# How long one launch may hold a step up at most, by which rows are chosen.
+CALL_NS = 10_000.0
+ENDS = ("fused_ns_low", "fused_ns_high")
+NUMBERED = re.compile(r"(?<![^.])\d+(?=\.|$)")
+
+
+def group_chains(chains: Sequence[Chain]) -> list[list[Chain]]:
+    """Return chains that are alike together: of one pattern, operators, bytes, and place in the layers of a stack."""
+    groups: dict[tuple[object, ...], list[Chain]] = {}
+    for chain in chains:
+        key = (chain.pattern, NUMBERED.sub("*", common_module(chain.calls)), chain.calls[0].direction,
+               describe_operators(chain.calls), chain.bytes)  # fmt: skip
+        groups.setdefault(key, []).append(chain)
+    return list(groups.values())
+
+
+def common_module(calls: Sequence[Call]) -> str:
+    """Return the innermost module that all calls are in, the root if they are in several parts of the network."""
+    paths = [call.module for call in calls]
+    inside = [path for path in paths if not path.startswith("(")]
+    if not inside:
+        return Counter(paths).most_common(1)[0][0]
+    parts = [path.split(".") for path in inside]
+    shared = []
+    for several in zip(*parts, strict=False):
+        if len(set(several)) > 1:
+            break
+        shared.append(several[0])
+    return ".".join(shared) or ROOT
+
+
+def describe_operators(calls: Sequence[Call]) -> str:
+    """Return the operators in the order of their first calls, each with the number of its calls if above one."""
+    counts = Counter(call.operator for call in calls)
+    return ", ".join(f"{name} x {count}" if count > 1 else name for name, count in counts.items())
+
+
+def source_lines(step: TracedStep, module: str) -> tuple[str, str]:
+    """Return the class of a module and the lines of its `forward`; of torch's own, the module around."""
+    path, first = module, step.types.get(module, "")
+    while path:
+        lines = step.sources.get(step.types.get(path, ""), [])
+        if lines and not lines[0].startswith("torch/"):
+            return step.types[path], "; ".join(lines)
+        path = parent(path)
+    return first, "; ".join(step.sources.get(first, []))
+
+
+def make_chains(step: TracedStep, peaks: Mapping[str, float]) -> tuple[pd.DataFrame, list[tuple[int, Chain]]]:
+    """Return a row per group of chains without gains, and all chains with the numbers of their rows.
+
+    peaks: measured rates by name, in byte/s and flop/s; may be empty.
+    """
+    rates = costs.measure_rates(step.calls, peaks)
+    numbered, rows = [], []
+    for number, group in enumerate(group_chains(find_chains(Flow(step.calls), FINDERS))):
+        times = [costs.fused_time(chain, rates) for chain in group]
+        names = list(dict.fromkeys(NUMBERED.sub("*", common_module(chain.calls)) for chain in group))
+        kind, lines = source_lines(step, common_module(group[0].calls))
+        row = {
+            "chain": number, "pattern": group[0].pattern, "module": names[0] if len(group) > 1 else
+            common_module(group[0].calls), "type": kind, "source": lines, "direction": group[0].calls[0].direction,
+            "operators": describe_operators(group[0].calls), "chains": len(group),
+            "launches": sum(chain.launches for chain in group),
+            "fused_launches": sum(min(chain.fused_launches, chain.launches) for chain in group),
+            "bytes": sum(chain.bytes for chain in group),
+            "fused_bytes": sum(min(chain.fused_bytes, chain.bytes) for chain in group),
+            "ns": sum(time.ns for time in times), "fused_ns": sum(time.fused_ns for time in times),
+            "fused_ns_low": sum(time.low for time in times), "fused_ns_high": sum(time.high for time in times),
+        }  # fmt: skip
+        rows.append(row)
+        numbered += [(number, chain) for chain in group]
+    return pd.DataFrame(rows, columns=COLUMNS), numbered
+
+
+def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int, Program]) -> pd.DataFrame:
+    """Return the table of chains with the gain of the step for the rows that promise most, by simulation.
+
+    The interval holds the spread between steps and the interval of the fused time.
+
+    Args:
+        table: from make_chains; kernels: from joining.join_chains.
+        programs: the cell's traced steps by process; the one whose GPU works most is simulated.
+    """
+    if not programs or table.empty:
+        return table
+    program = max(programs.values(), key=lambda one: float(one.gpu["ns"].sum()))
+    operations = Operations(program)
+    promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
+    found = table.set_index("chain")
+    for number in table["chain"][promise.sort_values(ascending=False).index[:SIMULATED]]:
+        own = kernels[kernels[joining.NUMBER] == number]
+        gained = [_gain(operations, own, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
+        if gained[0]:
+            low, high = (min(one.low for one in gained if one), max(one.high for one in gained if one))
+            found.loc[number, GAINS] = [gained[0].gain, low, high]
+    return found.reset_index()[COLUMNS]
+
+
+def _gain(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Series) -> predicted_gains.Gain | None:
+    after = gains.fuse_chains(operations, kernels, fused_ns)
+    return predicted_gains.predict_gain(operations.program, after) if after else None
+
+
+def main(traced: str, nsys: tuple[str, str], peaks: str, programs: str, outputs: Mapping[str, str]) -> None:
+    """Read the trace of torch, and of nsys where there is one; write `chains` and their `kernels`.
+
+    Args:
+        traced: trace of torch.profiler.
+        nsys: nsys's export and the sidecar of its report, empty without one; peaks, programs: files, empty without.
+    """
+    step = read_step(read_trace(traced))
+    table, numbered = make_chains(step, read_peaks(peaks) if peaks else {})
+    kernels = KERNELS.empty()
+    if nsys[0] and step.gpu and numbered:
+        facts = read_facts(nsys[1], OF_SIDECAR)
+        launched = launches_by_step.read_step_launches(nsys[0], facts.get("capture") == "run")
+        if len(launched):
+            kernels = joining.join_chains(step, numbered, launched)
+            table = add_gains(table, kernels, storage.read(programs) if programs else {})
+    write_csv(table, outputs["chains"])
+    write_csv(kernels, outputs["kernels"])
