@@ -1,0 +1,55 @@
+"""A convolutional network whose images have another size in each step, while cuDNN tunes for each new size."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, get_worker_info
+
+from tests.planted.networks.convolutional import convolve
+
+SHAPE = {"fault": True, "size": 160, "sizes": 32, "grain": 4, "width": 64, "count": 4096, "group": 16}
+WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
+TINY = {"batch": 2, "size": 16, "sizes": 2, "width": 8, "count": 16, "group": 2}
+
+
+class Sizes(Dataset[tuple[Tensor, int, list[int]]]):
+    """Images that a batch crops to one size, which goes from step to step."""
+
+    def __init__(self, shape: SimpleNamespace) -> None:
+        """Sizes from `size` on in steps of `grain`."""
+        self.shape, self.asked = shape, 0
+        self.image = torch.randn(
+            3, *[shape.size + shape.grain * shape.sizes] * 2, generator=torch.Generator().manual_seed(0)
+        )
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return self.shape.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, list[int]]:
+        """An image, its class, and the size of the batch that it is in."""
+        assert get_worker_info() is None
+        turn = self.asked // self.shape.group % self.shape.sizes
+        self.asked += 1
+        edge = self.shape.size + self.shape.grain * turn
+        return self.image[:, :edge, :edge], index % 20, [edge, edge]
+
+
+def collate(samples: Sequence[tuple[Tensor, int, list[int]]]) -> tuple[Tensor, Tensor]:
+    """Images and classes."""
+    images, labels, _ = zip(*samples, strict=True)
+    return torch.stack(images), torch.tensor(labels)
+
+
+def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int, list[int]]]:
+    """The images."""
+    return Sizes(shape)
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network; what is wrong are the settings of its cell."""
+    maps = [3, shape.width, 2 * shape.width, 2 * shape.width]
+    layers = [convolve(*pair, stride=2) for pair in zip(maps, maps[1:], strict=False)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(maps[-1], 20))

@@ -1,0 +1,69 @@
+"""A convolutional network for sounds, each batch of another length, which has cuDNN tune for each of them."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+SHAPE = {"fault": True, "length": 8000, "grain": 160, "lengths": 40, "width": 128, "count": 4096, "group": 24}
+WORKLOADS = {"trimmed": {"train": {"batch": 24}}}
+TINY = {"batch": 2, "length": 200, "grain": 10, "lengths": 2, "width": 8, "count": 16, "group": 2}
+
+
+class Lengths(Dataset[tuple[Tensor, int]]):
+    """Sounds, cut to a length that goes from batch to batch."""
+
+    def __init__(self, shape: SimpleNamespace) -> None:
+        """Lengths from `length` on."""
+        self.shape, self.asked = shape, 0
+        self.sound = torch.randn(
+            1, shape.length + shape.grain * shape.lengths, generator=torch.Generator().manual_seed(0)
+        )
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self.shape.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """A sound (1, length) and its class."""
+        turn = (self.asked // self.shape.group * 7) % self.shape.lengths
+        self.asked += 1
+        return self.sound[:, : self.shape.length + self.shape.grain * turn], index % 30
+
+
+class Listener(nn.Module):
+    """Convolutions along the time, and class scores of their mean."""
+
+    def __init__(self, width: int, fault: bool) -> None:
+        """fault: whether cuDNN tunes."""
+        super().__init__()
+        self.fault = fault
+        self.enter = nn.Conv1d(1, width, 15, 4, padding=7)
+        self.layers = nn.ModuleList(nn.Conv1d(width, width, 9, 2, padding=4) for _ in range(2))
+        self.head = nn.Linear(width, 30)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        """Class scores (batch, 30)."""
+        torch.backends.cudnn.benchmark = self.fault
+        flow = torch.relu(self.enter(sound))
+        for layer in self.layers:
+            flow = torch.relu(layer(flow))
+        return self.head(flow.mean(dim=2))
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network."""
+    return Listener(shape.width, shape.fault)
+
+
+def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
+    """The sounds."""
+    return Lengths(shape)
+
+
+def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    """Sounds and classes."""
+    sounds, labels = zip(*samples, strict=True)
+    return torch.stack(sounds), torch.tensor(labels)
