@@ -1,4 +1,4 @@
-"""What is planted in each case, and the words in which causes are named: independent of the rules that look for them."""
+"""What is planted in each case, and words for causes that are independent of the rules that look for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,6 +1,7 @@
 """A convolutional network whose images have another size in each step, while cuDNN tunes for each new size."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -51,5 +52,5 @@ def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int, list[int]]]:
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network; what is wrong are the settings of its cell."""
     maps = [3, shape.width, 2 * shape.width, 2 * shape.width]
-    layers = [convolve(*pair, stride=2) for pair in zip(maps, maps[1:], strict=False)]
+    layers = [convolve(*pair, stride=2) for pair in pairwise(maps)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(maps[-1], 20))

@@ -1,5 +1,6 @@
 """A graph network whose degrees come from numpy, and make everything after them fp64."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, relu
 
-SHAPE = {"fault": True, "vertices": 20000, "edges": 200000, "features": 128, "width": 256, "layers": 3, "classes": 40}
+SHAPE = {"fault": True, "vertices": 40000, "edges": 500000, "features": 128, "width": 256, "layers": 3, "classes": 40}
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"vertices": 50, "edges": 200, "features": 8, "width": 16, "layers": 2, "classes": 4}
 
@@ -44,7 +45,7 @@ class GraphNetwork(nn.Module):
         self.register_buffer("edges", torch.from_numpy(edges))
         self.register_buffer("scale", torch.from_numpy(scale if shape.fault else scale.astype(np.float32)))
         widths = [shape.features, *[shape.width] * shape.layers]
-        self.layers = nn.ModuleList(Convolution(*pair) for pair in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(Convolution(*pair) for pair in pairwise(widths))
         self.head = nn.Linear(shape.width, shape.classes)
 
     def forward(self, features: Tensor) -> Tensor:

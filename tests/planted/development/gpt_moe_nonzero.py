@@ -1,4 +1,4 @@
-"""A GPT with a mixture of experts in each block: each token goes to one expert, which takes no more than its capacity."""
+"""A GPT with a mixture of experts in each block: a token goes to one expert, which takes up to its capacity."""
 
 from types import SimpleNamespace
 

@@ -8,7 +8,7 @@ from torch.nn.functional import gelu
 
 from tests.planted.networks.samples import images as sample
 
-SHAPE = {"fault": True, "size": 112, "width": 128, "layers": 8}
+SHAPE = {"fault": True, "size": 160, "width": 128, "layers": 8}
 WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
 TINY = {"batch": 2, "size": 16, "width": 8, "layers": 2}
 

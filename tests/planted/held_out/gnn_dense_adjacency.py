@@ -1,5 +1,6 @@
 """A graph network that sums over neighbours by a product with the whole adjacency matrix."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -43,7 +44,7 @@ class Sage(nn.Module):
             matrix = torch.zeros(shape.vertices, shape.vertices)
             self.register_buffer("matrix", matrix.index_put((into, source), torch.ones(shape.edges), accumulate=True))
         widths = [shape.features, *[shape.width] * shape.layers]
-        self.layers = nn.ModuleList(Layer(*pair) for pair in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(Layer(*pair) for pair in pairwise(widths))
         self.head = nn.Linear(shape.width, shape.classes)
 
     def gather(self, features: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from models.gpt import GPT
 from tests.planted.networks.samples import texts as sample
 
 SHAPE = {
-    "fault": True, "vocabulary": 8192, "tokens": 256, "width": 768, "heads": 12, "layers": 4, "generated": 12,
+    "fault": True, "vocabulary": 8192, "tokens": 512, "width": 768, "heads": 12, "layers": 4, "generated": 12,
 }  # fmt: skip
-WORKLOADS = {"trimmed": {"inference": {"batch": 16}}}
+WORKLOADS = {"trimmed": {"inference": {"batch": 32}}}
 TINY = {"batch": 2, "vocabulary": 64, "tokens": 8, "width": 32, "heads": 2, "layers": 2, "generated": 4}
 
 

@@ -1,5 +1,6 @@
 """A recommender whose frozen tables of items stay in the host's memory: each field's rows are copied in each step."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tests.planted.networks.samples import choices as sample
 
-SHAPE = {"fault": True, "fields": 12, "rows": 20000, "dense": 32, "width": 128, "hidden": 2048}
+SHAPE = {"fault": True, "fields": 6, "rows": 20000, "dense": 32, "width": 128, "hidden": 3072}
 WORKLOADS = {"trimmed": {"train": {"batch": 4096}}}
 TINY = {"batch": 4, "fields": 3, "rows": 20, "dense": 4, "width": 8, "hidden": 16}
 
@@ -40,7 +41,7 @@ class Wide(nn.Module):
         super().__init__()
         self.tables = HostTables(shape.fault, shape.fields, shape.rows, shape.width)
         widths = [shape.dense + shape.fields * shape.width, shape.hidden, shape.hidden, shape.hidden]
-        layers = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in zip(widths, widths[1:], strict=False)]
+        layers = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in pairwise(widths)]
         self.above = nn.Sequential(*layers, nn.Linear(shape.hidden, 1))
 
     def forward(self, given: tuple[Tensor, Tensor]) -> Tensor:

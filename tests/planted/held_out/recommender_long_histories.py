@@ -1,4 +1,4 @@
-"""A recommender that reads what users did before, padded to a thousand, though none did more than a hundred things."""
+"""A recommender that reads what users did before, padded to 500 things, though none did more than a hundred."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, scaled_dot_pro
 
 from tests.planted.networks.transformer import two_layers
 
-SHAPE = {"fault": True, "items": 20000, "most": 1000, "real": 100, "width": 256, "layers": 3}
+SHAPE = {"fault": True, "items": 20000, "most": 500, "real": 100, "width": 256, "layers": 3}
 WORKLOADS = {"trimmed": {"train": {"batch": 128}}}
 TINY = {"batch": 2, "items": 30, "most": 20, "real": 5, "width": 16, "layers": 1}
 HEADS = 4

@@ -94,7 +94,7 @@ CASES = (
     ),
     Case(
         name="recommender_long_histories", family="recommender", kind="padding", settings=TF32,
-        planted="Histories of at most 100 items are padded to 1000.",
+        planted="Histories of at most 100 items are padded to 500.",
         first_cause=("padding",), graph_possible=True,
         remedy="Histories are cut to 100.",
     ),

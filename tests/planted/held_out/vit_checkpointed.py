@@ -9,7 +9,7 @@ from tests.planted.networks.samples import images as sample
 from tests.planted.networks.transformer import Vision, blocks
 
 SHAPE = {"fault": True, "size": 192, "patch": 16, "width": 768, "heads": 12, "layers": 8}
-WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
+WORKLOADS = {"trimmed": {"train": {"batch": 64}}}
 TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2}
 
 

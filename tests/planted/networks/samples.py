@@ -1,4 +1,4 @@
-"""Samples: texts, images with classes, noisy images, and choices of users; the functions are named after what they make."""
+"""Samples: texts, images with classes, noisy images, and choices of users."""
 
 from types import SimpleNamespace
 
