@@ -1,6 +1,7 @@
 """Scores of planted cases: what counts as right, how gains are compared, and what archives hold."""
 
 import math
+import os
 import subprocess
 import tarfile
 import time
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from tests.benchmarks import planted_score
-from tests.planted import cases, collect, packing, running, scoring
+from tests.planted import cases, collect, packing, running, scoring, try_out
 
 CASE = cases.Case(
     name="one", half=cases.DEVELOPMENT, family="gpt", kind="loss", planted="A loss is written out.",
@@ -135,6 +136,29 @@ def test_a_run_ends_with_its_children_when_time_is_up() -> None:
         assert time.monotonic() - began < running.ENDING_S
         time.sleep(0.01)
     assert run.returncode is not None
+
+
+def test_what_is_not_as_it_should_be_is_marked() -> None:
+    fast, slow = try_out.Tried(10.0, 1 << 30, 2.0), try_out.Tried(20.0, 2 << 30, 2.01)
+    assert try_out.judge(CASE, (slow, fast)) == "one: 20.00 ms, mended 10.00 ms, 2.00 times, 2.0 GiB, loss 2.01 and 2"
+    assert try_out.judge(CASE, (fast, fast)).endswith("CHECK gain")
+    assert try_out.judge(CASE, (replace(slow, step_ms=80.0), fast)).endswith("CHECK step")
+    assert try_out.judge(CASE, (replace(slow, peak_bytes=30 << 30), fast)).endswith("CHECK memory")
+    assert try_out.judge(CASE, (replace(slow, loss=3.0), fast)).endswith("CHECK loss")
+    assert try_out.judge(CASE, "no memory") == "one: FAILED no memory"
+
+
+def test_each_case_is_tried_in_a_process_of_its_own() -> None:
+    others = [replace(CASE, name=name) for name in ("two", "three")]
+
+    def what(case: cases.Case) -> str:
+        if case.name == "two":
+            os._exit(1)
+        return f"{case.name} by {os.getpid()}"
+
+    found = list(try_out.try_each([CASE, *others], what, 2))
+    assert found[1] == "its process died" and found[0].startswith("one by ") and found[2].startswith("three by ")
+    assert len({found[0].split()[-1], found[2].split()[-1], str(os.getpid())}) == 3
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Shared(nn.Module):
         super().__init__()
         self.fault, self.heads, self.layers = fault, heads, layers
         self.words = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.words.weight, std=0.02)
         shapes = ((3 * width, width), (width, width), (4 * width, width), (width, 4 * width))
         self.weights = nn.ParameterList(torch.randn(shape) / shape[1] ** 0.5 for shape in shapes)
 
@@ -32,7 +33,7 @@ class Shared(nn.Module):
         weights = None if self.fault else [weight.to(NARROW) for weight in self.weights]
         for _ in range(self.layers):
             flow = self.apply_block(flow, weights)
-        return linear(flow, self.words.weight.to(NARROW)).float()
+        return linear(layer_norm(flow, flow.shape[-1:]), self.words.weight.to(NARROW)).float()
 
     def apply_block(self, flow: Tensor, weights: list[Tensor] | None) -> Tensor:
         """Attention and two linear layers; weights: converted ones."""
