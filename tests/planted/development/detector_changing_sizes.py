@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset
 
 from tests.planted.networks.convolutional import convolve
 
@@ -15,7 +15,7 @@ WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
 TINY = {"batch": 2, "size": 16, "sizes": 2, "width": 8, "count": 16, "group": 2}
 
 
-class Sizes(Dataset[tuple[Tensor, int, list[int]]]):
+class Sizes(Dataset[tuple[Tensor, int]]):
     """Images that a batch crops to one size, which goes from step to step."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
@@ -29,22 +29,23 @@ class Sizes(Dataset[tuple[Tensor, int, list[int]]]):
         """How many images there are."""
         return self.shape.count
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int, list[int]]:
-        """An image, its class, and the size of the batch that it is in."""
-        assert get_worker_info() is None
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """An image of the size of its group, and its class."""
         turn = self.asked // self.shape.group % self.shape.sizes
         self.asked += 1
         edge = self.shape.size + self.shape.grain * turn
-        return self.image[:, :edge, :edge], index % 20, [edge, edge]
+        return self.image[:, :edge, :edge], index % 20
 
 
-def collate(samples: Sequence[tuple[Tensor, int, list[int]]]) -> tuple[Tensor, Tensor]:
+def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     """Images and classes."""
-    images, labels, _ = zip(*samples, strict=True)
-    return torch.stack(images), torch.tensor(labels)
+    images, labels = zip(*samples, strict=True)
+    # Of a larger batch than a group, not all images have one size.
+    edge = min(image.shape[-1] for image in images)
+    return torch.stack([image[:, :edge, :edge] for image in images]), torch.tensor(labels)
 
 
-def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int, list[int]]]:
+def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
     """The images."""
     return Sizes(shape)
 

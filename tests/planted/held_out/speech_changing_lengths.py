@@ -66,4 +66,6 @@ def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
 def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     """Sounds and classes."""
     sounds, labels = zip(*samples, strict=True)
-    return torch.stack(sounds), torch.tensor(labels)
+    # Of a larger batch than a group, not all sounds have one length.
+    length = min(sound.shape[-1] for sound in sounds)
+    return torch.stack([sound[:, :length] for sound in sounds]), torch.tensor(labels)
