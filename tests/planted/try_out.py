@@ -9,12 +9,14 @@ forked before CUDA is used: a capture that fails leaves nothing behind, and impo
 import argparse
 import importlib
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ from tests.planted.collect import choose_cases
 STEP_MS, LEAST_GAIN, MOST_BYTES = (5.0, 60.0), 1.1, 20 << 30
 # Children that try a capture at a time.
 CAPTURING = 6
+# Seconds after which a child is ended.
+PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -106,25 +110,34 @@ def capture_case(case: Case, device: str) -> str:
     return ""
 
 
-def in_a_child(what: Callable[[Case], Any], case: Case) -> Any:
-    """What comes of a case in a child of its own, which may have children itself."""
-    fork = multiprocessing.get_context("fork")
-    receiving, sending = fork.Pipe(duplex=False)
-    child = fork.Process(target=lambda: sending.send(what(case)))
+def answer(sending: Connection, what: Callable[[Case], Any], case: Case) -> None:
+    """Send what comes of a case."""
+    sending.send(what(case))
+
+
+def in_a_child(what: Callable[[Case], Any], start: str, case: Case) -> Any:
+    """What comes of a case in a child of its own, which may have children itself; start: method of multiprocessing."""
+    context = multiprocessing.get_context(start)
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=answer, args=(sending, what, case))
     child.start()
     sending.close()
-    try:
-        found = receiving.recv()
-    except EOFError:
-        found = "its process died"
+    found = "it took too long"
+    if receiving.poll(PATIENCE_S):
+        try:
+            found = receiving.recv()
+        except EOFError:
+            found = "its process died"
+    else:
+        child.kill()
     child.join()
     return found
 
 
-def try_each(cases: Sequence[Case], what: Callable[[Case], Any], at_a_time: int) -> Iterator[Any]:
+def try_each(cases: Sequence[Case], what: Callable[[Case], Any], at_a_time: int, start: str = "fork") -> Iterator[Any]:
     """What comes of each case, in order."""
     with ThreadPoolExecutor(at_a_time) as pool:
-        yield from pool.map(partial(in_a_child, what), cases)
+        yield from pool.map(partial(in_a_child, what, start), cases)
 
 
 def judge(case: Case, found: tuple[Tried, Tried] | str) -> str:
@@ -149,16 +162,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--half", choices=HALVES, required=True)
     parser.add_argument("--cases", default="", help="names, separated by commas")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--start", choices=["fork", "spawn"], default="fork", help="spawn imports anew for each case")
     options = parser.parse_args(arguments)
+    # A parent that counts GPUs by the driver could not have children that use them.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     cases = choose_cases(options.half, options.cases)
     # What the first optimizer imports; children would each do it again.
     importlib.import_module("torch._dynamo")
     for case in cases:
         interface.load_functions(case.module)
-    for case, found in zip(cases, try_each(cases, partial(time_case, device=options.device), 1), strict=True):
+    for case, found in zip(
+        cases, try_each(cases, partial(time_case, device=options.device), 1, options.start), strict=True
+    ):
         print(judge(case, found), flush=True)
     if options.device == "cuda":
-        for case, why in zip(cases, try_each(cases, partial(capture_case, device="cuda"), CAPTURING), strict=True):
+        for case, why in zip(
+            cases, try_each(cases, partial(capture_case, device="cuda"), CAPTURING, options.start), strict=True
+        ):
             agrees = case.graph_possible is None or case.graph_possible == (not why)
             print(f"{case.name}: {why or 'captured'}{'' if agrees else '  CHECK graph_possible'}", flush=True)
 
