@@ -1,4 +1,4 @@
-"""A masked language model with a head after each layer, which scores the masked words alone."""
+"""A masked language model with a head after each layer, which scores the words of each kind of mask alone."""
 
 from types import SimpleNamespace
 
@@ -8,15 +8,16 @@ from torch.nn.functional import cross_entropy
 
 from tests.planted.networks.transformer import Text, blocks
 
-SHAPE = {"fault": True, "vocabulary": 4096, "tokens": 128, "width": 768, "heads": 12, "layers": 8}
-WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
-TINY = {"batch": 2, "vocabulary": 64, "tokens": 16, "width": 32, "heads": 2, "layers": 2}
-# One of so many words is masked, by the number of the word that stands for it.
-SHARE, MASK = 8, 0
+SHAPE = {"fault": True, "vocabulary": 4096, "tokens": 256, "width": 768, "heads": 12, "layers": 6}
+WORKLOADS = {"trimmed": {"train": {"batch": 96}}}
+TINY = {"batch": 2, "vocabulary": 64, "tokens": 32, "width": 32, "heads": 2, "layers": 2}
+# One of so many words is masked, and by as many for each kind: hidden, replaced and kept ones and names. The number of
+# the word that stands for a masked one is that of its kind.
+SHARE, KINDS = 8, 4
 
 
 class Masked(Text):
-    """Sum of the losses of the masked words, after each layer."""
+    """Sum of the mean losses of the words of each kind of mask, after each layer."""
 
     def __init__(self, fault: bool, vocabulary: int, tokens: int, width: int, inner: list[nn.Module]) -> None:
         """fault: whether masked rows are selected by a boolean mask."""
@@ -30,18 +31,19 @@ class Masked(Text):
         flow, losses = self.embed(masked), []
         for block, head in zip(self.blocks, self.heads, strict=True):
             flow = block(flow)
-            chosen, wanted = self.choose(masked == MASK, self.norm(flow), words)
-            losses.append(cross_entropy(self.scores(head(chosen)), wanted))
+            losses += self.losses(masked, self.norm(flow), words, head)
         return torch.stack(losses).sum()
 
-    def choose(self, mask: Tensor, flow: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states and words at the mask."""
+    def losses(self, masked: Tensor, flow: Tensor, words: Tensor, head: nn.Module) -> list[Tensor]:
+        """Losses of the words of each kind of mask, or of all kinds at once."""
         if self.fault:
-            return flow[mask], words[mask]
+            masks = [masked == kind for kind in range(KINDS)]
+            return [cross_entropy(self.scores(head(flow[mask])), words[mask]) for mask in masks]
         # Each text has as many masked words, so that their places can be told without a look at how many there are.
-        places = mask.int().topk(self.masked, dim=1).indices
+        places = (masked < KINDS).int().topk(self.masked, dim=1).indices
         rows = flow.gather(1, places[:, :, None].expand(-1, -1, flow.shape[-1]))
-        return rows.flatten(0, 1), words.gather(1, places).flatten()
+        # The kinds have as many words each, so that their means add up to so many times the mean of all.
+        return [KINDS * cross_entropy(self.scores(head(rows.flatten(0, 1))), words.gather(1, places).flatten())]
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -52,9 +54,10 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], int]:
     """A text with some words masked, and as it was."""
-    words = torch.randint(1, shape.vocabulary, (shape.tokens,), generator=generator)
+    words = torch.randint(KINDS, shape.vocabulary, (shape.tokens,), generator=generator)
     masked = words.clone()
-    masked[torch.randperm(shape.tokens, generator=generator)[: shape.tokens // SHARE]] = MASK
+    count = shape.tokens // SHARE
+    masked[torch.randperm(shape.tokens, generator=generator)[:count]] = torch.arange(count) % KINDS
     return (masked, words), 0
 
 

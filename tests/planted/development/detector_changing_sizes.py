@@ -1,18 +1,27 @@
-"""A convolutional network whose images have another size in each step, while cuDNN tunes for each new size."""
+"""A convolutional network whose images have another size in each step, for which cuDNN tunes its frozen first layer."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from tests.planted.networks.convolutional import convolve
+from tests.planted.networks.convolutional import Residual
 
-SHAPE = {"fault": True, "size": 160, "sizes": 32, "grain": 4, "width": 64, "count": 4096, "group": 16}
+SHAPE = {
+    "fault": True,
+    "size": 64,
+    "sizes": 32,
+    "grain": 4,
+    "width": 64,
+    "grid": 16,
+    "layers": 4,
+    "count": 4096,
+    "group": 16,
+}
 WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
-TINY = {"batch": 2, "size": 16, "sizes": 2, "width": 8, "count": 16, "group": 2}
+TINY = {"batch": 2, "size": 16, "sizes": 2, "width": 8, "grid": 4, "layers": 1, "count": 16, "group": 2}
 
 
 class Sizes(Dataset[tuple[Tensor, int]]):
@@ -45,6 +54,14 @@ def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     return torch.stack([image[:, :edge, :edge] for image in images]), torch.tensor(labels)
 
 
+class Mean(nn.Module):
+    """Mean over the places."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """From (batch, maps, places) to (batch, maps)."""
+        return maps.mean(dim=2)
+
+
 def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
     """The images."""
     return Sizes(shape)
@@ -52,6 +69,9 @@ def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network; what is wrong are the settings of its cell."""
-    maps = [3, shape.width, 2 * shape.width, 2 * shape.width]
-    layers = [convolve(*pair, stride=2) for pair in pairwise(maps)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(maps[-1], 20))
+    # As in most detectors the first layer is frozen; what comes after it sees maps of one size.
+    first = nn.Conv2d(3, shape.width, 7, 2, padding=3).requires_grad_(False)
+    layers = [Residual(shape.width) for _ in range(shape.layers)]
+    return nn.Sequential(
+        first, nn.ReLU(), nn.AdaptiveAvgPool2d(shape.grid), *layers, nn.Flatten(2), Mean(), nn.Linear(shape.width, 20)
+    )

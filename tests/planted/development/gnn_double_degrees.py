@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, relu
 
-SHAPE = {"fault": True, "vertices": 40000, "edges": 500000, "features": 128, "width": 256, "layers": 3, "classes": 40}
+SHAPE = {"fault": True, "vertices": 20000, "edges": 500000, "features": 32, "width": 512, "layers": 3, "classes": 40}
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"vertices": 50, "edges": 200, "features": 8, "width": 16, "layers": 2, "classes": 4}
 

@@ -8,8 +8,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from tests.planted.networks.samples import choices as sample
 
-SHAPE = {"fault": True, "fields": 16, "rows": 2000, "dense": 32, "width": 64, "hidden": 1024}
-WORKLOADS = {"trimmed": {"train": {"batch": 4096}}}
+SHAPE = {"fault": True, "fields": 26, "rows": 30000, "dense": 13, "width": 64, "hidden": 512}
+WORKLOADS = {"trimmed": {"train": {"batch": 1024}}}
 TINY = {"batch": 4, "fields": 3, "rows": 20, "dense": 4, "width": 8, "hidden": 16}
 
 

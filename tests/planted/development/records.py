@@ -16,9 +16,9 @@ CASES = (
     ),
     Case(
         name="bert_masked_words", family="transformer", kind="boolean masks", settings=BF16,
-        planted="Masked rows are selected by a boolean mask after each layer, for which the host waits.",
+        planted="Words of each kind of mask are selected by boolean masks after each layer, for which the host waits.",
         first_cause=("synchronisation",), graph_possible=False,
-        remedy="A known number of masked places is found by topk and gathered.",
+        remedy="A known number of masked places is found by topk, and gathered for all kinds at once.",
     ),
     Case(
         name="diffusion_schedules", family="diffusion", kind="host data", settings=TF32,
@@ -71,7 +71,7 @@ CASES = (
     Case(
         name="resnet_emptied_cache", family="convolutional", kind="emptied cache", settings=TF32,
         planted="`torch.cuda.empty_cache()` is called after each block of the forward pass.",
-        first_cause=("allocator",), graph_possible=None,
+        first_cause=("allocator",), graph_possible=True,
         remedy="Without the call.",
     ),
     Case(
@@ -119,7 +119,7 @@ CASES = (
     Case(
         name="detector_changing_sizes", family="convolutional", kind="changing shapes",
         settings={**TF32, "cudnn_benchmark": True},
-        planted="cuDNN times its algorithms for images of a new size in each step.",
+        planted="cuDNN times its algorithms of the first layer for images of a new size in each step.",
         first_cause=("recompilation",), graph_possible=False,
         remedy="cuDNN chooses by its heuristics.", mended={"cudnn_benchmark": False},
     ),

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from tests.planted.networks.convolutional import ResidualNetwork
 from tests.planted.networks.samples import images as sample
 
-SHAPE = {"fault": True, "size": 128, "width": 64, "depths": [2, 2, 2, 2]}
-WORKLOADS = {"trimmed": {"train": {"batch": 64}}}
+SHAPE = {"fault": True, "size": 64, "width": 128, "depths": [2, 2, 2, 2]}
+WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
 TINY = {"batch": 2, "size": 32, "width": 8, "depths": [1, 1]}
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from tests.planted.networks.samples import images as sample
 from tests.planted.networks.transformer import Block, Vision, two_layers
 
-SHAPE = {"fault": True, "size": 128, "patch": 16, "width": 384, "heads": 12, "layers": 8}
+SHAPE = {"fault": True, "size": 64, "patch": 8, "width": 384, "heads": 12, "layers": 4}
 WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
 TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2}
 

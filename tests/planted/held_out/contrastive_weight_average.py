@@ -1,4 +1,4 @@
-"""Contrastive training of a convolutional network, whose slow copy follows it one parameter at a time."""
+"""Contrastive training of a convolutional network, whose slow copy follows it one tensor at a time."""
 
 import copy
 from types import SimpleNamespace
@@ -35,13 +35,16 @@ class Encoder(nn.Module):
 
     def follow(self) -> None:
         """Have the copy follow by a hundredth."""
-        if self.fault:
-            with torch.no_grad():
-                for slow, fast in zip(self.slow.parameters(), self.fast.parameters(), strict=True):
-                    slow.data = KEPT * slow.data + (1 - KEPT) * fast.data
-        else:
-            slow = [weight.data for weight in self.slow.parameters()]
-            torch._foreach_lerp_(slow, [weight.data for weight in self.fast.parameters()], 1 - KEPT)
+        # Parameters, and the means and variances of norms; not how many batches there were.
+        slow, fast = (
+            [one for one in network.state_dict().values() if one.is_floating_point()]
+            for network in (self.slow, self.fast)
+        )
+        if not self.fault:
+            torch._foreach_lerp_(slow, fast, 1 - KEPT)
+            return
+        for one, other in zip(slow, fast, strict=True):
+            one.copy_(KEPT * one + (1 - KEPT) * other)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:

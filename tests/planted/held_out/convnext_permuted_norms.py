@@ -8,8 +8,8 @@ from torch.nn.functional import gelu
 
 from tests.planted.networks.samples import images as sample
 
-SHAPE = {"fault": True, "size": 160, "width": 128, "layers": 8}
-WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
+SHAPE = {"fault": True, "size": 64, "width": 256, "layers": 4}
+WORKLOADS = {"trimmed": {"train": {"batch": 48}}}
 TINY = {"batch": 2, "size": 16, "width": 8, "layers": 2}
 
 
@@ -37,13 +37,13 @@ class Mixed(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Patches of four by four pixels, and blocks."""
+    """A convolution of the pixels, and blocks."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
         """Sizes."""
         super().__init__()
         self.fault = shape.fault
-        self.enter = nn.Conv2d(3, shape.width, 4, 2, padding=1)
+        self.enter = nn.Conv2d(3, shape.width, 3, padding=1)
         self.blocks = nn.Sequential(*(Mixed(shape.width, shape.fault) for _ in range(shape.layers)))
         self.head = nn.Linear(shape.width, 1000)
 

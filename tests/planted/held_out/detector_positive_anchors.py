@@ -1,4 +1,4 @@
-"""A detector whose losses are taken of anchors that boolean masks select, on each level and for each class of error."""
+"""A detector whose losses are taken of anchors that boolean masks select, in each image and for each kind of error."""
 
 from types import SimpleNamespace
 
@@ -8,8 +8,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
 from tests.planted.networks.convolutional import Residual, convolve
 
-SHAPE = {"fault": True, "size": 192, "width": 64, "levels": 5}
-WORKLOADS = {"trimmed": {"train": {"batch": 24}}}
+SHAPE = {"fault": True, "size": 96, "width": 64, "levels": 4}
+WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
 TINY = {"batch": 2, "size": 32, "width": 8, "levels": 2}
 # Boxes have four numbers and one score.
 NUMBERS = 5
@@ -29,13 +29,13 @@ class Detector(nn.Module):
         )
         self.tell = nn.ModuleList(nn.Conv2d(width, NUMBERS, 1) for _ in range(levels))
 
-    def forward(self, images: Tensor) -> tuple[list[Tensor], bool]:
-        """Scores and boxes of each level, (batch, places, NUMBERS)."""
+    def forward(self, images: Tensor) -> tuple[Tensor, bool]:
+        """Scores and boxes of all levels, (batch, places, NUMBERS)."""
         maps, found = self.enter(images), []
         for level, tell in zip(self.levels, self.tell, strict=True):
             maps = level(maps)
             found.append(tell(maps).flatten(2).transpose(1, 2))
-        return found, self.fault
+        return torch.cat(found, dim=1), self.fault
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -43,18 +43,18 @@ def build(shape: SimpleNamespace) -> nn.Module:
     return Detector(shape.width, shape.levels, shape.fault)
 
 
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-    """An image, and for each level and place a box and whether there is one: 1, 0, or -1 for not to be counted."""
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """An image, and for each place of each level a box and whether there is one: 1, 0, or -1 for not to be counted."""
     targets, edge = [], shape.size // 4
     for _ in range(shape.levels):
         there = torch.randint(-1, 2, (edge * edge, 1), generator=generator).float()
         targets.append(torch.cat((there, torch.randn(edge * edge, NUMBERS - 1, generator=generator)), dim=1))
         edge = (edge + 1) // 2
-    return torch.randn(3, shape.size, shape.size, generator=generator), targets
+    return torch.randn(3, shape.size, shape.size, generator=generator), torch.cat(targets)
 
 
 def masked_loss(found: Tensor, target: Tensor) -> Tensor:
-    """Losses of rows that masks select."""
+    """Loss of one image, of rows that masks select."""
     counted, positive = target[..., 0] >= 0, target[..., 0] > 0
     scores = binary_cross_entropy_with_logits(found[counted][:, 0], target[counted][:, 0], reduction="sum")
     boxes = smooth_l1_loss(found[positive][:, 1:], target[positive][:, 1:], reduction="sum")
@@ -62,16 +62,17 @@ def masked_loss(found: Tensor, target: Tensor) -> Tensor:
 
 
 def weighted_loss(found: Tensor, target: Tensor) -> Tensor:
-    """The same losses of all rows, weighted by 0 or 1."""
+    """The same losses of all images and rows, weighted by 0 or 1."""
     counted, positive = (target[..., 0] >= 0).to(found.dtype), (target[..., 0] > 0).to(found.dtype)
     right = target[..., 0].clamp(min=0)
-    scores = binary_cross_entropy_with_logits(found[..., 0], right, counted, reduction="sum")
+    scores = binary_cross_entropy_with_logits(found[..., 0], right, counted, reduction="none").sum(1)
     boxes = smooth_l1_loss(found[..., 1:], target[..., 1:], reduction="none").sum(-1)
-    return scores / counted.sum() + (boxes * positive).sum() / positive.sum()
+    return scores / counted.sum(1) + (boxes * positive).sum(1) / positive.sum(1)
 
 
-def loss(outputs: tuple[list[Tensor], bool], target: list[Tensor]) -> Tensor:
-    """Sum over the levels."""
+def loss(outputs: tuple[Tensor, bool], target: Tensor) -> Tensor:
+    """Mean over the images."""
     found, fault = outputs
-    of_level = masked_loss if fault else weighted_loss
-    return torch.stack([of_level(one.float(), two) for one, two in zip(found, target, strict=True)]).sum()
+    if not fault:
+        return weighted_loss(found.float(), target).mean()
+    return torch.stack([masked_loss(one.float(), two) for one, two in zip(found, target, strict=True)]).mean()

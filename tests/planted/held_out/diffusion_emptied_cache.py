@@ -10,8 +10,8 @@ from torch.nn.functional import mse_loss
 from tests.planted.networks.convolutional import UNet, waves
 from tests.planted.networks.samples import noisy_images as sample
 
-SHAPE = {"fault": True, "size": 64, "width": 64, "depth": 2, "parts": 4}
-WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
+SHAPE = {"fault": True, "size": 64, "width": 64, "depth": 2, "parts": 2}
+WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
 TINY = {"batch": 4, "size": 16, "width": 16, "depth": 1, "parts": 2}
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-SHAPE = {"fault": True, "vertices": 12288, "edges": 60000, "features": 128, "width": 256, "layers": 4, "classes": 20}
+SHAPE = {"fault": True, "vertices": 16384, "edges": 80000, "features": 32, "width": 256, "layers": 4, "classes": 20}
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"vertices": 40, "edges": 160, "features": 8, "width": 16, "layers": 2, "classes": 4}
 

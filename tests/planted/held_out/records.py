@@ -10,15 +10,15 @@ TF32, BF16 = {"precision": "tf32"}, {"precision": "bf16"}
 CASES = (
     Case(
         name="unet_timed_stages", family="convolutional", kind="readings", settings=TF32,
-        planted="Stages are timed with torch.cuda.synchronize(), and the loss of each small batch is read.",
+        planted="Stages are timed with torch.cuda.synchronize(), and hits of each class are read per small batch.",
         first_cause=("synchronisation",), graph_possible=False,
-        remedy="Neither waits nor reads; losses are added up on the GPU.",
+        remedy="Neither waits nor reads; losses and hits stay on the GPU.",
     ),
     Case(
         name="detector_positive_anchors", family="convolutional", kind="boolean masks", settings=TF32,
-        planted="Anchors are selected by boolean masks on each level, for which the host waits.",
-        first_cause=("synchronisation",), graph_possible=False,
-        remedy="All anchors count, with weights of 0 and 1.",
+        planted="Anchors are selected by boolean masks in each image, for which the host waits.",
+        first_cause=("synchronisation", "host-launches"), graph_possible=False,
+        remedy="All anchors of all images count, with weights of 0 and 1.",
     ),
     Case(
         name="recommender_host_embeddings", family="recommender", kind="host data", settings=TF32,
@@ -64,14 +64,14 @@ CASES = (
     ),
     Case(
         name="contrastive_weight_average", family="convolutional", kind="optimizer", settings=TF32,
-        planted="A slow copy of the weights follows by a loop over the parameters.",
+        planted="A slow copy of the weights follows by a loop over parameters and running means.",
         first_cause=("looped optimizer", "host-launches"), graph_possible=True,
         remedy="One foreach operation.",
     ),
     Case(
         name="diffusion_emptied_cache", family="diffusion", kind="emptied cache", settings=TF32,
         planted="Memory is given back to the driver before and after each small batch's backward pass.",
-        first_cause=("allocator",), graph_possible=None,
+        first_cause=("allocator",), graph_possible=True,
         remedy="Without the calls.",
     ),
     Case(
@@ -117,7 +117,8 @@ CASES = (
         remedy="Without checkpoints.",
     ),
     Case(
-        name="speech_changing_lengths", family="convolutional", kind="changing shapes", settings=TF32,
+        name="speech_changing_lengths", family="convolutional", kind="changing shapes", phase="inference",
+        settings=TF32,
         planted="cuDNN times its algorithms for sounds of a new length in each step.",
         first_cause=("recompilation",), graph_possible=False,
         remedy="cuDNN chooses by its heuristics.",

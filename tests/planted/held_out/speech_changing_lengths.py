@@ -1,4 +1,4 @@
-"""A convolutional network for sounds, each batch of another length, which has cuDNN tune for each of them."""
+"""A network for sounds, each batch of another length, which has cuDNN tune its convolution for each of them."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -7,9 +7,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-SHAPE = {"fault": True, "length": 8000, "grain": 160, "lengths": 40, "width": 128, "count": 4096, "group": 24}
-WORKLOADS = {"trimmed": {"train": {"batch": 24}}}
-TINY = {"batch": 2, "length": 200, "grain": 10, "lengths": 2, "width": 8, "count": 16, "group": 2}
+from tests.planted.networks.transformer import two_layers
+
+SHAPE = {
+    "fault": True,
+    "length": 8000,
+    "grain": 160,
+    "lengths": 40,
+    "width": 256,
+    "layers": 6,
+    "count": 4096,
+    "group": 24,
+}
+WORKLOADS = {"trimmed": {"inference": {"batch": 24}}}
+TINY = {"batch": 2, "length": 200, "grain": 10, "lengths": 2, "width": 8, "layers": 1, "count": 16, "group": 2}
 
 
 class Lengths(Dataset[tuple[Tensor, int]]):
@@ -34,28 +45,28 @@ class Lengths(Dataset[tuple[Tensor, int]]):
 
 
 class Listener(nn.Module):
-    """Convolutions along the time, and class scores of their mean."""
+    """A convolution along the time, layers for each place, and class scores of their mean."""
 
-    def __init__(self, width: int, fault: bool) -> None:
+    def __init__(self, width: int, layers: int, fault: bool) -> None:
         """fault: whether cuDNN tunes."""
         super().__init__()
         self.fault = fault
-        self.enter = nn.Conv1d(1, width, 15, 4, padding=7)
-        self.layers = nn.ModuleList(nn.Conv1d(width, width, 9, 2, padding=4) for _ in range(2))
+        self.enter = nn.Conv1d(1, width, 25, 10, padding=12)
+        self.layers = nn.ModuleList(two_layers(width) for _ in range(layers))
         self.head = nn.Linear(width, 30)
 
     def forward(self, sound: Tensor) -> Tensor:
         """Class scores (batch, 30)."""
         torch.backends.cudnn.benchmark = self.fault
-        flow = torch.relu(self.enter(sound))
+        flow = torch.relu(self.enter(sound)).transpose(1, 2)
         for layer in self.layers:
-            flow = torch.relu(layer(flow))
-        return self.head(flow.mean(dim=2))
+            flow = flow + layer(flow)
+        return self.head(flow.mean(dim=1))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network."""
-    return Listener(shape.width, shape.fault)
+    return Listener(shape.width, shape.layers, shape.fault)
 
 
 def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:

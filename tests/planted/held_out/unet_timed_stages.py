@@ -1,4 +1,4 @@
-"""A segmentation network trained in small batches, whose stages are timed and whose losses are read each time."""
+"""A segmentation network trained in small batches, whose stages are timed and whose hits and losses are read."""
 
 import time
 from types import SimpleNamespace
@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy, interpolate, max_pool2d
 from tests.planted.networks.convolutional import convolve
 from tests.planted.networks.training import parts
 
-SHAPE = {"fault": True, "size": 96, "width": 32, "classes": 8, "parts": 4}
-WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
+SHAPE = {"fault": True, "size": 96, "width": 224, "classes": 8, "parts": 3}
+WORKLOADS = {"trimmed": {"train": {"batch": 24}}}
 TINY = {"batch": 4, "size": 16, "width": 4, "parts": 2}
 
 
@@ -44,7 +44,8 @@ class Segmenter(nn.Module):
         self.third = nn.Sequential(convolve(2 * width, 4 * width), convolve(4 * width, 4 * width))
         self.fourth, self.fifth = convolve(6 * width, 2 * width), convolve(3 * width, width)
         self.leave = nn.Conv2d(width, classes, 1)
-        self.watch, self.count, self.losses = Stopwatch(fault), count, [0.0]
+        self.watch, self.count, self.classes = Stopwatch(fault), count, classes
+        self.told: list[Any] = []
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores of each pixel's classes."""
@@ -72,6 +73,15 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
     return torch.randn(3, shape.size, shape.size, generator=generator), labels
 
 
+def count_hits(scores: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
+    """How many pixels of each class are found, and how many are of it or taken for it."""
+    found, counts = scores.argmax(dim=1), []
+    for number in range(classes):
+        is_found, is_there = found == number, labels == number
+        counts += [(is_found & is_there).sum(), (is_found | is_there).sum()]
+    return counts
+
+
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Gradients of several small batches, and one step of the optimizer."""
     network, found = trainer.network, []
@@ -84,6 +94,6 @@ def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
         trainer.update(loss, *(trainer.optimizers if index == len(chunks) - 1 else ()))
         found.append(loss.detach())
         network.watch.stage("backward")
-        if network.watch.fault:
-            network.losses.append(loss.item())
+        told = [loss.detach(), *count_hits(scores.detach(), labels, network.classes)]
+        network.told = [one.item() for one in told] if network.watch.fault else told
     return torch.stack(found).sum()

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.planted.networks.samples import images as sample
 from tests.planted.networks.transformer import Vision, blocks
 
-SHAPE = {"fault": True, "size": 192, "patch": 16, "width": 768, "heads": 12, "layers": 8}
+SHAPE = {"fault": True, "size": 64, "patch": 4, "width": 1024, "heads": 16, "layers": 6}
 WORKLOADS = {"trimmed": {"train": {"batch": 64}}}
 TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2}
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tests.planted.networks.samples import images as sample
 from tests.planted.networks.transformer import Attention, Block, Vision, two_layers
 
-SHAPE = {"fault": True, "size": 128, "patch": 16, "width": 256, "heads": 4, "layers": 6, "experts": 12}
+SHAPE = {"fault": True, "size": 64, "patch": 8, "width": 256, "heads": 4, "layers": 4, "experts": 8}
 WORKLOADS = {"trimmed": {"train": {"batch": 16}}}
 TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2, "experts": 3}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.planted.networks.samples import images as sample
 from tests.planted.networks.transformer import Attention, Block, Vision, two_layers
 
-SHAPE = {"fault": True, "size": 224, "patch": 16, "width": 768, "heads": 12, "layers": 4}
+SHAPE = {"fault": True, "size": 64, "patch": 4, "width": 768, "heads": 12, "layers": 4}
 WORKLOADS = {"trimmed": {"train": {"batch": 48}}}
 TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2}
 

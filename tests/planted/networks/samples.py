@@ -19,9 +19,10 @@ def images(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def noisy_images(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor, int], Tensor]:
-    """An image, noise for it and one of 1000 times; what is looked for is the noise."""
+    """An image, noise for it and one of `times`, or of 1000; what is looked for is the noise."""
     image, noise = torch.randn(2, 3, shape.size, shape.size, generator=generator)
-    return (image, noise, int(torch.randint(1000, (), generator=generator))), noise
+    time = int(torch.randint(getattr(shape, "times", 1000), (), generator=generator))
+    return (image, noise, time), noise
 
 
 def choices(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], float]:
