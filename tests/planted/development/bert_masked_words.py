@@ -25,7 +25,7 @@ class Masked(Text):
         self.fault, self.masked = fault, tokens // SHARE
         self.heads = nn.ModuleList(nn.Linear(width, width) for _ in inner)
 
-    def forward(self, texts: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, texts: tuple[Tensor, Tensor]) -> Tensor:  # type: ignore[override]
         """From texts with masks and the words as they were."""
         masked, words = texts
         flow, losses = self.embed(masked), []

@@ -21,7 +21,8 @@ class Stopwatch:
 
     def __init__(self, fault: bool) -> None:
         """fault: whether it waits for the GPU before it looks at the clock."""
-        self.fault, self.seconds, self.began = fault, {}, 0.0
+        self.fault, self.began = fault, 0.0
+        self.seconds: dict[str, float] = {}
 
     def stage(self, name: str) -> None:
         """End a stage."""
