@@ -1,0 +1,95 @@
+"""Collects a half of the planted cases on a machine with a GPU, within some minutes; the next call goes on.
+
+python -m tests.planted.collect --half development --results FOLDER --minutes 9 [--cases a,b] [--pack FOLDER]
+
+`--pack` puts what tables are made of into archives that another machine without a GPU can derive tables from
+(`python -m tests.planted.derive`). Reports of nsys stay behind: their exports hold all that is read.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.planted import configuration, packing, running, scoring
+from tests.planted.cases import HALVES, Case, find_cases
+
+# Programs that start up beside each other; one at a time has the GPU.
+SIDE_BY_SIDE = 3
+# What archives take at the end, in minutes.
+PACKING = 0.7
+
+
+def choose_cases(half: str, names: str) -> list[Case]:
+    """The cases of a half, or those of these names."""
+    wanted = [name for name in names.split(",") if name]
+    found = [case for case in find_cases(half) if not wanted or case.name in wanted]
+    if unknown := set(wanted) - {case.name for case in found}:
+        raise SystemExit(f"--cases: the half {half} has no {', '.join(sorted(unknown))}")
+    return found
+
+
+def missing_files(case: Case, results: Path, tiny: bool) -> list[str]:
+    """Files of a case and its twin that are not there."""
+    wanted = [file for files in configuration.files_of(case, tiny).values() for file in files]
+    return [str(results / file) for file in wanted if not (results / file).is_file()]
+
+
+def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int, tiny: bool) -> int | None:
+    """Have snakemake make what is missing; returns its exit code, None if time was up."""
+    results = folder / "results"
+    shared = [] if tiny else [str(results / file) for file in configuration.shared_files()]
+    targets = [file for file in shared if not Path(file).is_file()]
+    targets += [file for case in cases for file in missing_files(case, results, tiny)]
+    if not targets:
+        return 0
+    words = [*targets, f"-j{2 * side_by_side}", "--resources", f"gpu={side_by_side}"]
+    return running.wait_for(running.begin_snakemake(folder, cases, tiny, words), until)
+
+
+def report(cases: Sequence[Case], folder: Path, tiny: bool) -> list[Case]:
+    """Say how many cases are complete, and what the others lack; returns the complete ones."""
+    lacking = {case.name: missing_files(case, folder / "results", tiny) for case in cases}
+    complete = [case for case in cases if not lacking[case.name]]
+    for case in cases:
+        # Without a verdict: sizes may be chosen by this, in either half.
+        if timed := scoring.measure_case(case, folder / "results"):
+            steps = f"{timed.faulty_ns / 1e6:.1f} ms, mended {timed.mended_ns / 1e6:.1f} ms"
+            print(f"{case.name}: {steps}, {timed.gain:.2f} times [{timed.low:.2f}, {timed.high:.2f}]")
+    print(f"{len(complete)} of {len(cases)} cases are complete")
+    for name, files in lacking.items():
+        if files:
+            first = Path(files[0])
+            print(f"  {name}: {len(files)} files are missing, such as {first.name} of {first.parent.name}")
+    if left := [name for name, files in lacking.items() if files]:
+        print(f"--cases {','.join(left)}")
+    return complete
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Collect, say what is complete, and pack that."""
+    parser = argparse.ArgumentParser(prog="python -m tests.planted.collect")
+    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--minutes", type=float, default=9.0, help="when to end, counted from the start")
+    parser.add_argument("--cases", default="", help="names, separated by commas; all of the half by default")
+    parser.add_argument("--side-by-side", type=int, default=SIDE_BY_SIDE, help="programs that start up at a time")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="where archives of complete cases go")
+    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, under time and torch alone")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    cases, folder = choose_cases(options.half, options.cases), options.results.absolute()
+    until = began + 60 * (options.minutes - (PACKING if options.pack else 0.0)) - running.ENDING_S
+    code = collect(cases, folder, until, options.side_by_side, options.tiny)
+    complete = report(cases, folder, options.tiny)
+    if options.pack:
+        names = [name for case in complete for name in (case.name, case.twin)]
+        for archive in packing.pack(folder / "results", names, options.pack, options.half):
+            print(f"packed {archive.name}: {archive.stat().st_size / 2**20:.1f} MiB")
+    print(f"{time.monotonic() - began:.0f} s")
+    if code:
+        raise SystemExit(f"snakemake failed:\n{running.last_lines(folder)}")
+
+
+if __name__ == "__main__":
+    main()

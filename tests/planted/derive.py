@@ -1,0 +1,58 @@
+"""Derives tables from results of planted cases that were collected elsewhere; needs no GPU.
+
+python -m tests.planted.derive --half development --results FOLDER [ARCHIVE ...]
+
+Archives are those of `python -m tests.planted.collect --pack`; they are unpacked into the folder first.
+"""
+
+import argparse
+import math
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.planted import running
+from tests.planted.cases import HALVES, Case, find_cases
+from tests.planted.collect import missing_files
+
+TABLES = ("verdicts.csv", "cells.csv")
+
+
+def unpack(archives: Sequence[Path], folder: Path) -> None:
+    """Unpack archives into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for archive in archives:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+
+
+def derive(cases: Sequence[Case], folder: Path, tiny: bool = False) -> Path:
+    """Make the tables of those cases that are complete; returns their folder.
+
+    Raises:
+        SystemExit: none is complete, or snakemake failed.
+    """
+    complete = [case for case in cases if not missing_files(case, folder / "results", tiny)]
+    if not complete:
+        raise SystemExit(f"{folder} holds no complete case: collect some, or unpack what was collected")
+    tables = folder / "results" / "tables"
+    words = [*(str(tables / name) for name in TABLES), "-j2", "--config", "collect=false"]
+    if running.wait_for(running.begin_snakemake(folder, complete, tiny, words), math.inf):
+        raise SystemExit(f"snakemake failed:\n{running.last_lines(folder)}")
+    return tables
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Unpack and derive."""
+    parser = argparse.ArgumentParser(prog="python -m tests.planted.derive")
+    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("archives", nargs="*", type=Path, metavar="ARCHIVE")
+    options = parser.parse_args(arguments)
+    folder = options.results.absolute()
+    unpack(options.archives, folder)
+    print(derive(find_cases(options.half), folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Twenty planted steps on which rules may be developed."""

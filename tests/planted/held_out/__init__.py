@@ -1,0 +1,1 @@
+"""Twenty planted steps of the same kinds, which nobody may look at while rules are developed."""

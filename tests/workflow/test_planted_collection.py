@@ -1,0 +1,32 @@
+"""Planted cases of a size for a CPU: collected, packed, and derived in another folder, as after a GPU machine."""
+
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from tests.planted import cases, collect, derive, packing, scoring
+
+NAME = "vit_heads"
+MINUTES = 5
+
+
+def test_tables_are_derived_from_archives_in_another_folder(tmp_path: Path) -> None:
+    chosen, first = collect.choose_cases(cases.DEVELOPMENT, NAME), tmp_path / "first"
+    # Time that is up before anything is made leaves nothing behind that the next call trips over.
+    assert collect.collect(chosen, first, time.monotonic(), 1, tiny=True) is None
+    assert collect.report(chosen, first, tiny=True) == []
+    assert collect.collect(chosen, first, time.monotonic() + 60 * MINUTES, 1, tiny=True) == 0
+    assert collect.report(chosen, first, tiny=True) == chosen
+    began = time.monotonic()
+    assert collect.collect(chosen, first, began + 60, 1, tiny=True) == 0 and time.monotonic() - began < 5
+    names = [name for case in chosen for name in (case.name, case.twin)]
+    archives = packing.pack(first / "results", names, tmp_path / "packed", cases.DEVELOPMENT)
+    second = tmp_path / "second"
+    derive.unpack(archives, second)
+    tables = derive.derive(chosen, second, tiny=True)
+    assert set(pd.read_csv(tables / "cells.csv")["model"]) == set(names)
+    scored = scoring.score_case(
+        chosen[0], pd.read_csv(tables / "verdicts.csv"), scoring.read_mapping(), second / "results"
+    )
+    assert scored is not None and scored.verdict and scored.measured.gain > 0
