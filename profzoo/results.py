@@ -1,12 +1,10 @@
 """What a folder of results holds, for notebooks: tables as typed frames with units, cells, verdicts, and sidecars.
 
-import profzoo
-
-results = profzoo.load("results")
+import profzoo; results = profzoo.load("results")
 results.kernels                        # a table across the zoo, also results.tables["kernels"]
 results.units("kernels")["total_ns"]   # 'ns'
 results.cell("bert", "train").steps    # the unprofiled steps of a cell
-results.cell("bert", "train").plans()  # the settings that are possible for it, the best plan first
+results.cell("bert", "train").plans()  # the possible settings of a cell, the best plan first
 results.verdicts("bert", "train")      # its bottlenecks, and what to do about them
 """
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell import rerun_commands
-from profzoo.compare import numeric_columns
+from profzoo.compare import numeric_dictionary
 from profzoo.figures import all_figures, drawing
 from profzoo.figures.plots import make_note, save_figure
 from profzoo.plans import plain_words, plan, plan_table
@@ -143,7 +143,7 @@ def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def _trials() -> pd.DataFrame:
     said = {"settings": "graph", "words": "graph=true", "advised_by": "launch-bound", "expected": 2.6, "verdict": "faster",
             "outcome": "hit", "chosen": True, "why": "", "processes": 5, "loss_difference": 0.0, "output_difference": 0.0,
-            **numeric_columns.UNKNOWN, "numerics": "same"}  # fmt: skip
+            **numeric_dictionary.UNKNOWN, "numerics": "same"}  # fmt: skip
     times = {"base_ns": 1.8e7, "ns": 6.2e6, "gain": 2.9, "gain_low": 2.8, "gain_high": 3.0}
     slower = {**times, "ns": 2e7, "gain": 0.9, "gain_low": 0.88, "gain_high": 0.92}
     rows = [{**said, **times, "model": "mobilenetv2", "phase": "train"},

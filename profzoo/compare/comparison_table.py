@@ -11,7 +11,7 @@ import pandas as pd
 from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.compare import dictionary, differences, energy, numeric_columns, numeric_sides
+from profzoo.compare import dictionary, differences, energy, numeric_columns, numeric_dictionary, numeric_sides
 from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
@@ -41,7 +41,7 @@ COLUMNS = {
     "per": column_types.TEXT,
     **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
     **dict.fromkeys(["unsteady", "differs"], column_types.TEXT),
-    **numeric_columns.COLUMNS,
+    **numeric_dictionary.COLUMNS,
     # Margin of equivalence, and where and when both sides were measured.
     "margin": NUMBER,
     # Joules per data sample, if NVML was sampled for both sides.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo.compare import numeric_columns
+from profzoo.compare import numeric_dictionary
 from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, NINETEEN_OF_TWENTY, RATIO, Column
 
 _SIDES: Mapping[str, Column] = {
@@ -26,7 +26,7 @@ COMPARED: Mapping[str, Column] = {
         "`faster`, `slower`, `equivalent` (within `margin`) or `undecided`; `different` if it is faster and computes "
         "something else."
     ),
-    **numeric_columns.ABOUT,
+    **numeric_dictionary.ABOUT,
     "p_different": Column("p-value of a ratio as far from 1, if there is no difference.", FRACTION),
     "p_equivalent": Column(
         "p-value of a ratio as near to 1, if the difference is as large as `margin` (two one-sided tests).", FRACTION

@@ -74,7 +74,10 @@ class FirstSteps:
 
     def read(self, losses: Sequence[float | None], last: Any) -> "StepNumbers":
         """Read all numbers; losses: of all steps. last: outputs of the last step, None in training."""
-        outputs = [[one.read() for one in step] for step in self._outputs]
+        outputs: list[list[OutputSample]] = []
+        # Tensors without values, such as those on the device `meta`, cannot be read.
+        with suppress(Exception):
+            outputs = [[one.read() for one in step] for step in self._outputs]
         ended: list[Tensor] = []
         final: list[OutputSample] = []
         with suppress(Exception):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo.compare import numeric_columns
+from profzoo.compare import numeric_dictionary
 from profzoo.io.columns import COUNT, GPU, NINETEEN_OF_TWENTY, RATIO, Column
 
 TRIALS: Mapping[str, Column] = {
@@ -33,7 +33,7 @@ TRIALS: Mapping[str, Column] = {
     ),
     "advised": Column("Whether a verdict advised the settings."),
     "chosen": Column("Whether the settings are the best ones that were found."),
-    **numeric_columns.ABOUT,
+    **numeric_dictionary.ABOUT,
     "loss_difference": Column("Difference of the last loss, relative to that of the cell as it is.", RATIO, "time"),
     "output_difference": Column(
         "Largest difference of the last outputs, relative to the largest of the cell as it is.", RATIO, "time"

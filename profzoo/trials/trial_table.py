@@ -10,10 +10,9 @@ import pandas as pd
 from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.compare import numeric_columns, numeric_sides, numerics
+from profzoo.compare import numeric_columns, numeric_dictionary, numeric_sides, numerics
 from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import TOGETHER, change_words
-from profzoo.formatting import duration
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -36,7 +35,7 @@ COLUMNS = {
     **dict.fromkeys(["verdict", "outcome"], column_types.TEXT),
     **dict.fromkeys(["advised", "chosen"], column_types.FLAG),
     **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
-    **numeric_columns.COLUMNS,
+    **numeric_dictionary.COLUMNS,
     "why": column_types.TEXT,
 }
 TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
@@ -78,7 +77,7 @@ class _Trial:
     output_difference: float = np.nan
     verdict: str = speedup.UNDECIDED
     ratio: speedup.Ratio | None = None
-    numbers: Mapping[str, Any] = field(default_factory=lambda: numeric_columns.UNKNOWN)
+    numbers: Mapping[str, Any] = field(default_factory=lambda: numeric_dictionary.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def _decide(
     decision = sequential.decide(np.log(np.array(after) / np.array(before)).tolist(), margin)
     lacks = ""
     if decision.missing:
-        time = f" ({duration(decision.missing * round_s * 1e9)})" if round_s > 0 else ""
+        time = f" ({decision.missing * round_s:.3g} s)" if round_s > 0 else ""
         lacks = f"about {decision.missing} more rounds{time} would decide: raise trials.budget"
     elif decision.outcome == speedup.UNDECIDED and decision.rounds >= sequential.FORECAST_FROM:
         lacks = f"{sequential.LOOKS[-1]} rounds would not decide: stop other programs, or time more steps"

@@ -15,7 +15,7 @@ from profzoo.compare import (
     contributions,
     differences,
     energy,
-    numeric_columns,
+    numeric_dictionary,
     sides,
 )
 from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, TracedCell
@@ -302,7 +302,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     known = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e8,
              "candidate_ns": 8e7, "ratio": 0.8, "ratio_low": 0.79, "ratio_high": 0.81, "verdict": FASTER,
              "processes": 5, "steps": 100, "alternating": True, "per": "step", "baseline_items": 4.0,
-             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02, **numeric_columns.UNKNOWN}  # fmt: skip
+             "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02, **numeric_dictionary.UNKNOWN}  # fmt: skip
     return pd.DataFrame([known | row for row in rows]).reindex(columns=list(comparison_table.COLUMNS))
 
 

@@ -10,10 +10,11 @@ from profzoo.cell import settings
 from profzoo.config import configuration
 from profzoo.io import column_types
 from profzoo.io.scripts import write_csv
+from profzoo.plans import table_columns as plan_columns
 from profzoo.report import savings, savings_section
 from profzoo.tables import layers, schemas
 from profzoo.trials import candidate_settings
-from profzoo.verdicts import cpu_verdicts, rules, table_columns, verdict_table, verdicts
+from profzoo.verdicts import cpu_verdicts, rules, verdict_table, verdicts
 from profzoo.verdicts.cpu_step import CpuStep, StepPart
 from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests import known_rules, whole_zoo
@@ -284,9 +285,9 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     config = configuration.normalise_config({"models": "lstm"})
     batch = settings.resolve_cell("lstm", "train", "time", config)["batch"]
     advice = [("input-bound", "workers=2"), ("overhead-bound", f"batch={2 * batch}")]
-    row = {**dict.fromkeys(table_columns.COLUMNS, ""), "model": "lstm", "phase": "train", "level": "cell", "rank": 1,
+    row = {**dict.fromkeys(plan_columns.COLUMNS, ""), "model": "lstm", "phase": "train", "rank": 1, "advised": True,
            "gain": 1.5, "gain_low": 1.2, "gain_high": 2.0}  # fmt: skip
-    table = pd.DataFrame([row | {"verdict": verdict, "settings": words} for verdict, words in advice])
+    table = pd.DataFrame([row | {"verdicts": verdict, "settings": words} for verdict, words in advice])
     for own, name in ((["bf16", "double_batch"], candidate_settings.DOUBLE_BATCH), (["bf16"], f"batch={2 * batch}")):
         config = configuration.normalise_config({"models": "lstm", "trials": {"panel": own}})
         found, _ = candidate_settings.candidate_words("lstm", "train", config)

@@ -211,6 +211,8 @@ def test_variables_and_shifts_reach_a_fork(program: str, starter: ProcessStarter
 
 def test_a_process_with_a_cuda_file_is_not_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fork_server, "count_threads", lambda: 1)
+    # Other tests of this process may have asked torch for CUDA.
+    monkeypatch.setattr(fork_server, "CUDA", "torch.none")
     assert fork_server.explain_unsafe() == ""
     (path := tmp_path / "nvidia-uvm").touch()
     monkeypatch.setattr(fork_server, "OF_CUDA", str(path))

@@ -18,6 +18,7 @@ from torch import nn
 
 from profzoo.errors import CollectError, ConfigError
 from profzoo.experiments import interleaved_runs
+from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.harness import (
     devices,
     distributed,
@@ -347,7 +348,7 @@ def test_so_many_start_at_a_time_as_there_are_cpus_and_rounds(tmp_path: Path, mo
     monkeypatch.setattr(interleaved_runs.os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
     alive, most = [0], list[int]()
 
-    def begun(words: Any, waiting: bool, by_shifts: bool, to: Any) -> Any:
+    def begun(words: Any, starter: Any, waiting: bool, by_shifts: bool, to: Any) -> Any:
         alive[0] += 1
         most.append(alive[0])
         wait = lambda: alive.__setitem__(0, alive[0] - 1) or 0  # noqa: E731
@@ -369,7 +370,9 @@ def test_processes_wait_for_the_turn_and_shift_that_they_are_told_of(tmp_path: P
     for waiting, by_shifts in ((False, False), (True, False), (False, True), (True, True)):
         with (
             (tmp_path / "out").open("w+b") as to,
-            interleaved_runs._begun([sys.executable, "-c", code], waiting, by_shifts, to) as one,
+            interleaved_runs._begun(
+                [sys.executable, "-c", code], ProcessStarter(fork=False), waiting, by_shifts, to
+            ) as one,
         ):
             assert one.process.wait() == 0
         told = json.loads((tmp_path / "out").read_text())

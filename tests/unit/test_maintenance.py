@@ -356,7 +356,7 @@ def batch(given: dict) -> int:
 
 def test_the_page_says_in_which_order_settings_count() -> None:
     text = " ".join(document_config.write_config_page(schema.load_schema()).split())
-    sentence = text.partition("the later over the earlier, from: ")[2].partition(".")[0]
+    sentence = text.partition("the last one in this list counts: ")[2].partition("Names of models")[0]
     assert all(level in sentence for level in LEVELS), sentence
     order = sorted(LEVELS, key=sentence.index)
     own = find_model("lstm").workloads["trimmed"]["train"]["batch"]

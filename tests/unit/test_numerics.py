@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from profzoo.cell.cell_types import CellSettings
-from profzoo.compare import numeric_columns, numeric_sides, numerics
+from profzoo.compare import numeric_columns, numeric_dictionary, numeric_sides, numerics
 from profzoo.compare.numeric_sides import NumericSide
 from profzoo.harness import double_precision
 from profzoo.statistics import rounding_errors
@@ -154,7 +154,7 @@ def test_tolerances_follow_from_units_of_rounding() -> None:
 def test_what_is_different_is_not_faster_and_seeds_have_a_spread() -> None:
     plain, wrong = side("transformer", "train", dropout=0.0), side("transformer", "train", "loss_scale", dropout=0.0)
     row = numeric_columns.compare_sides(plain, wrong)
-    assert row.keys() == numeric_columns.COLUMNS.keys() and row["numerics"] == "different"
+    assert row.keys() == numeric_dictionary.COLUMNS.keys() and row["numerics"] == "different"
     assert row["numerics_difference"] == pytest.approx(0.1, rel=0.01)
     assert numeric_columns.describe_numerics(row).startswith("computes something else (")
     assert [numeric_columns.temper_outcome(word, "different") for word in ("faster", "slower")] == [

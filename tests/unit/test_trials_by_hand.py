@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import numeric_columns
+from profzoo.compare import numeric_dictionary
 from profzoo.config import configuration
 from profzoo.statistics.speedup import FASTER, UNDECIDED
 from profzoo.trials import advice_scoring, candidate_settings, cli, forecast_skill, trial_table
@@ -150,7 +150,7 @@ def rows(*given: tuple[str, float, str, str, bool]) -> pd.DataFrame:
     table = pd.DataFrame(given, columns=["settings", "gain", "verdict", "why", "chosen"])
     return table.assign(**CELL, words=table["settings"], gain_low=table["gain"] - 0.1, gain_high=table["gain"] + 0.1,
                         base_ns=2e6, ns=1e6, processes=3, expected=1.5, outcome="",
-                        **numeric_columns.UNKNOWN)  # fmt: skip
+                        **numeric_dictionary.UNKNOWN)  # fmt: skip
 
 
 def test_the_best_is_what_was_chosen_then_what_is_fastest() -> None:

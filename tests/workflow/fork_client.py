@@ -13,7 +13,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 def ask(path: str, words: list[str], numbers: list[int]) -> None:
     """Ask the fork server to run a program in place of this process, and end with the program's exit code.
 
-    Returns only if the server refuses, because its environment differs from the program's.
+    Returns only if the server cannot be reached or refuses, because its environment differs from the program's.
 
     Args:
         path: the server's socket.
@@ -21,7 +21,11 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         numbers: numbers of the open files that the program inherits.
     """
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(f"\0{path}")
+        try:
+            server.connect(f"\0{path}")
+        except OSError:
+            # The program has a network of its own, in which there is no such socket.
+            return
         os.umask(mask := os.umask(0))
         # Without pathlib, which takes longer to import than all of this.
         folder = os.getcwd()  # noqa: PTH109

@@ -89,7 +89,7 @@ def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Projec
     }  # fmt: skip
     assert len(rows(built, "cells")) == 4
     assert without(built, "no ink") == ["figure step_time: ValueError: no ink"]
-    assert without(built, "no judge") == ["table verdicts: ValueError: no judge"]
+    assert without(built, "no judge") == [f"table {name}: ValueError: no judge" for name in ("verdicts", "waits")]
     (cut,) = without(built, "train.trace.json.gz")
     assert "unet train" in cut
     for part in ("without figure step_time: ", "without table verdicts: "):

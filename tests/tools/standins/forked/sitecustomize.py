@@ -8,15 +8,19 @@ that module runs first.
 import os
 import sys
 
+# Folders of other modules of this name that only add words to a cell's command line, or run the cell themselves.
+HARMLESS = ("gpu", "recorded")
 
-def run_next() -> None:
-    """Run the next module of this name on the path."""
+
+def run_next() -> bool:
+    """Run the next module of this name on the path; returns whether a fork of another process may do without it."""
     for folder in sys.path[sys.path.index(os.path.dirname(__file__)) + 1 :]:  # noqa: PTH120
         path = f"{folder}/sitecustomize.py"
         if os.path.exists(path):  # noqa: PTH110
             with open(path) as file:  # noqa: PTH123
                 exec(compile(file.read(), path, "exec"), {"__name__": __name__, "__file__": path})
-            return
+            return os.path.basename(folder) in HARMLESS  # noqa: PTH119
+    return True
 
 
 def open_files() -> list[int]:
@@ -32,16 +36,15 @@ def open_files() -> list[int]:
     return found
 
 
-run_next()
-if sys.orig_argv[1:3] == ["-m", "models.run"]:
+if run_next() and sys.orig_argv[1:3] == ["-m", "models.run"]:
     # Imported here, because this module slows down every start of Python.
+    import importlib
     import json
 
     with open(f"{os.path.dirname(__file__)}/server.json") as file:  # noqa: PTH120, PTH123
         told = json.load(file)
     sys.path.append(told["client"])
-    import fork_client
-
+    fork_client = importlib.import_module("fork_client")
     sys.path.remove(told["client"])
     # The module that ran first may have added words.
     fork_client.ask(told["socket"], [*sys.orig_argv[:3], *sys.argv[1:]], open_files())
