@@ -72,7 +72,12 @@ def judge_feasibility(
     Args:
         ran_with: its settings. program: its traced steps, None without a trace.
         lines: the lines at which its step waits for the GPU, of the baseline's sidecar; None if it has none.
+
+    Of a report that was made elsewhere neither settings nor lines are known. Its waits may be those of the tool that
+    made it, so nothing is called impossible.
     """
+    if lines is None and not {"graph", COMMAND} & set(ran_with):
+        return EVERYTHING
     mine = None if lines is None else step_lines(lines)
     obstacles = find_graph_obstacles(program, mine)
     refused = _refused(ran_with, obstacles, mine or ())

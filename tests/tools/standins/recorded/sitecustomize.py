@@ -27,7 +27,8 @@ def left() -> bool:
 
     told = json.loads(Path(__file__).with_name("recording.json").read_text())
     model, phase, *words = sys.orig_argv[3:]
-    given = {word: Path(path) for word, path in itertools.pairwise(words) if word.startswith("--")}
+    pairs = itertools.pairwise(words)
+    given = {word: Path(path) for word, path in pairs if word.startswith("--") and not path.startswith("--")}
     written = {word: path for word, path in given.items() if word != "--load"}
     recorded = {word: Path(told["results"]) / model / path.name for word, path in written.items()}
     if not all(path.exists() for path in recorded.values()):
