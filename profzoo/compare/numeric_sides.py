@@ -119,8 +119,7 @@ def output_errors(found: "Sequence[OutputSample]", right: "Sequence[OutputSample
 
 def loss_errors(losses: Sequence[float | None], exact: Sequence[float | None]) -> list[float]:
     """Return relative errors of the losses of steps that both have."""
-    pairs = zip(losses, exact, strict=False)
-    return [_relative(one, other) for one, other in pairs if one is not None and other is not None]
+    return [_relative(*pair) for pair in _known(zip(losses, exact, strict=False))]
 
 
 def sizes_of_errors(pairs: "Pairs") -> list[float]:

@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
 from profzoo.plans.cell_plans import list_plans
 from profzoo.plans.infeasible_settings import find_infeasible
 from profzoo.plans.table_columns import COLUMNS
 from profzoo.range_names import IMPORTED
 from profzoo.tables import schemas
-from profzoo.tables.cell_tables import cell_of
+from profzoo.tables.cell_tables import cell_key
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import table_columns
 from profzoo.verdicts.advice_scores import Scores
+from profzoo.verdicts.cell_facts import read_cell_facts
 from profzoo.verdicts.cpu_verdicts import CPU
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.rule_types import KnownSettings, Rules
@@ -64,7 +63,7 @@ def tabulate_plans(
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
             judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
-            infeasible |= judged.feasible.refused or {}
+            infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
         arguments = words if isinstance(words, str) and words else " ".join(cell)
@@ -87,14 +86,6 @@ def main(
         name: reading.read(path, table_columns.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
         for name, path in tables.items()
     }
-    known = {_cell_of_path(path): storage.read(path) for path in programs}
-    about = {_cell_of_path(path): read_facts(path, {"cell": {}, "blocking_lines?": fact.LIST}) for path in sidecars}
-    ran_with = {cell: one["cell"] for cell, one in about.items()}
-    lines = {cell: one["blocking_lines"] for cell, one in about.items() if "blocking_lines" in one}
-    rates = read_peaks(peaks) if peaks else {}
-    write_csv(tabulate_plans(read, rates, ran_with, verdict_rules.load_rules(), known, lines), csv)
-
-
-def _cell_of_path(path: str) -> CellKey:
-    cell = cell_of(path)
-    return cell["model"], cell["phase"]
+    known = {cell_key(path): storage.read(path) for path in programs}
+    facts, rates = read_cell_facts(sidecars), read_peaks(peaks) if peaks else {}
+    write_csv(tabulate_plans(read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines), csv)

@@ -36,6 +36,16 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
+def cell_key(path: str | Path) -> tuple[str, str]:
+    """Return the model (with variant) and phase that a file under results/ belongs to, as a key.
+
+    >>> cell_key("results/lstm@bf16/train.ncu.launch.csv")
+    ('lstm@bf16', 'train')
+    """
+    cell = cell_of(path)
+    return cell["model"], cell["phase"]
+
+
 def _precision(facts: "Sidecar") -> str:
     """Return the arithmetic of a cell: a script's own as it was seen, where no setting chose it."""
     observed = facts.get("script", {}).get("observed", {})

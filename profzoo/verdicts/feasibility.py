@@ -1,14 +1,20 @@
 """Says which settings a cell cannot run with, and why: above all, what prevents a CUDA graph of its step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from profzoo.cell import script_settings
 from profzoo.tools.nsys.steps import INPUT
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.verdicts.verdict import Verdict
-from profzoo.what_if.graph_obstacles import WAITS, GraphObstacle, find_trace_obstacles
+from profzoo.what_if.graph_obstacles import (
+    WAITS,
+    GraphObstacle,
+    count_per_step,
+    describe_waits,
+    find_trace_obstacles,
+)
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
@@ -42,7 +48,7 @@ class Feasibility:
 
     obstacles: Sequence[GraphObstacle] = ()
     lines: "Sequence[BlockingLine] | None" = None
-    refused: Mapping[str, str] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     is_script: bool = False
 
     def refusal(self, words: str | None) -> str | None:
@@ -51,7 +57,7 @@ class Feasibility:
         >>> Feasibility(refused={"graph=true": "it waits"}).refusal("precision=bf16 graph=true")
         'it waits'
         """
-        return next((why for word in (words or "").split() if (why := (self.refused or {}).get(word))), None)
+        return next((why for word in (words or "").split() if (why := self.refused.get(word))), None)
 
 
 # What advice says of graphs besides its settings, and what it says where none is possible.
@@ -69,12 +75,12 @@ def judge_feasibility(
 ) -> Feasibility:
     """Judge which settings a cell cannot run with.
 
+    Neither settings nor lines are known of a report that was made elsewhere. Its waits may be those of the tool that
+    made it, so nothing is called impossible.
+
     Args:
         ran_with: its settings. program: its traced steps, None without a trace.
         lines: the lines at which its step waits for the GPU, of the baseline's sidecar; None if it has none.
-
-    Of a report that was made elsewhere neither settings nor lines are known. Its waits may be those of the tool that
-    made it, so nothing is called impossible.
     """
     if lines is None and not {"graph", COMMAND} & set(ran_with):
         return EVERYTHING
@@ -82,16 +88,6 @@ def judge_feasibility(
     obstacles = find_graph_obstacles(program, mine)
     refused = _refused(ran_with, obstacles, mine or ())
     return Feasibility(obstacles, mine, refused, COMMAND in ran_with)
-
-
-def infeasible_settings(
-    ran_with: KnownSettings, program: Program | None = None, lines: "Sequence[BlockingLine] | None" = None
-) -> Mapping[str, str]:
-    """Return why settings cannot be applied to a cell, one sentence without its full stop, by setting word.
-
-    Arguments are those of `judge_feasibility`. A word is for example `graph=true`.
-    """
-    return judge_feasibility(ran_with, program, lines).refused or {}
 
 
 def step_lines(lines: "Sequence[BlockingLine]") -> "list[BlockingLine]":
@@ -107,8 +103,7 @@ def find_graph_obstacles(program: Program | None, lines: "Sequence[BlockingLine]
     found = find_trace_obstacles(program) if program else []
     mine = lines_of_kind(lines or (), WAITS)
     if mine and not any(one.kind == WAITS for one in found):
-        calls = sum(one["calls"] for one in mine)
-        found.insert(0, GraphObstacle(WAITS, calls, 1, f"the step waits for the GPU {_times(calls)}"))
+        found.insert(0, describe_waits(sum(one["calls"] for one in mine), 1))
     return found
 
 
@@ -125,14 +120,13 @@ def describe_lines(lines: "Sequence[BlockingLine]") -> str:
     >>> describe_lines([one | {"calls": 62}])
     '.item() at train.py:84, 62 times per step'
     """
-    shown = [f"{one['operation'] or 'a wait'} at {one['file']}:{one['line']}, {_times(one['calls'])}" for one in lines]
+    shown = [
+        f"{one['operation'] or 'a wait'} at {one['file']}:{one['line']}, {count_per_step(one['calls'])}"
+        for one in lines
+    ]
     more = len(shown) - NAMED
     rest = f"{more} more line{'s' if more > 1 else ''}"
     return "; ".join([*shown[:NAMED], *([rest] if more > 0 else [])])
-
-
-def _times(calls: float) -> str:
-    return "once per step" if calls < 1.5 else f"{calls:.0f} times per step"
 
 
 def _refused(

@@ -1,6 +1,6 @@
 """Makes tables/fusion.csv: what could be fused in all cells, with the verdict and the advice on each chain."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -9,10 +9,11 @@ from profzoo.fusion.patterns import PATTERNS_OF_SHARE
 from profzoo.io import column_types
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tables import cell_tables
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.cell_facts import read_cell_facts
 from profzoo.verdicts.rule_types import KnownSettings, Rules
 
 ADVISED = ["verdict", "advice", "settings"]
@@ -45,16 +46,9 @@ def add_advice(chains: pd.DataFrame, ran_with: KnownSettings, given: Rules) -> p
 
 def main(paths: Sequence[str], sidecars: Sequence[str], csv: str) -> None:
     """Read the cells' tables of chains, and the sidecars of the unprofiled runs for their settings; write the table."""
-    ran_with: Mapping[tuple[str, str], KnownSettings] = {
-        _key(cell_tables.cell_of(path)): read_json(path, {"cell": {}})["cell"] for path in sidecars
-    }
-    rules = verdict_rules.load_rules()
+    ran_with, rules = read_cell_facts(sidecars).ran_with, verdict_rules.load_rules()
     frames = [
-        add_advice(rows, ran_with.get(_key(cell), {}), rules).assign(**cell)
+        add_advice(rows, ran_with.get((cell["model"], cell["phase"]), {}), rules).assign(**cell)
         for cell, rows in cell_tables.read(paths, fusion.CHAINS)
     ]
     write_csv(pd.concat(frames, ignore_index=True)[COLUMNS] if frames else pd.DataFrame(columns=COLUMNS), csv)
-
-
-def _key(cell: Mapping[str, str]) -> tuple[str, str]:
-    return cell["model"], cell["phase"]

@@ -4,20 +4,19 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.cell.sidecar_files import read_facts
 from profzoo.fusion import table as fusion
 from profzoo.io import csv_tables as reading
-from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
 from profzoo.tables import layer_kernels, schemas
 from profzoo.tables import layers as layer_tables
-from profzoo.tables.cell_tables import cell_of
+from profzoo.tables.cell_tables import cell_key
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
 from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.cell_facts import read_cell_facts
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.what_if import storage
 
@@ -47,22 +46,21 @@ def main(
     rates = read_peaks(peaks) if peaks else {}
     held = schemas.read_table("roofline", roofline) if roofline else None
     advice = {
-        _cell_of_path(page): (ncu_details.read_details(page), reading.read(rows, export_schema.TABLE))
+        cell_key(page): (ncu_details.read_details(page), reading.read(rows, export_schema.TABLE))
         for page, rows in zip(details, launches, strict=True)
     }
-    about = {_cell_of_path(path): read_facts(path, {"cell": {}, "blocking_lines?": fact.LIST}) for path in sidecars}
-    ran_with: Mapping[verdicts.CellKey, KnownSettings] = {cell: one["cell"] for cell, one in about.items()}
-    lines = {cell: one["blocking_lines"] for cell, one in about.items() if "blocking_lines" in one}
+    facts = read_cell_facts(sidecars)
+    ran_with, lines = facts.ran_with, facts.lines
     kernel_table = schemas.read_table("kernels", kernels)
     trees = {
-        _cell_of_path(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
+        cell_key(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
         for path, tree in zip(*layers, strict=True)
     }
     rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
-    known = {_cell_of_path(path): storage.read(path) for path in programs}
+    known = {cell_key(path): storage.read(path) for path in programs}
     write_csv(wait_table.tabulate_waits(lines, known), waits)
     fusible = {
-        _cell_of_path(path): (reading.read(path, fusion.CHAINS), reading.read(kernels, fusion.KERNELS))
+        cell_key(path): (reading.read(path, fusion.CHAINS), reading.read(kernels, fusion.KERNELS))
         for path, kernels in zip(*chains, strict=True)
     }
     found = [
@@ -81,13 +79,8 @@ def _judge_cpu_cells(
     timed, parts = schemas.read_table("cells", cells), select_parts(schemas.read_table("ranges", ranges))
     chosen = cpu_verdicts.cpu_cells(parts)
     own = {
-        _cell_of_path(path): reading.read(path, layer_tables.OPERATORS_TABLE)
+        cell_key(path): reading.read(path, layer_tables.OPERATORS_TABLE)
         for path in operators
-        if _cell_of_path(path) in chosen
+        if cell_key(path) in chosen
     }
     return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, ran_with, verdict_rules.load_rules())
-
-
-def _cell_of_path(path: str) -> tuple[str, str]:
-    cell = cell_of(path)
-    return cell["model"], cell["phase"]

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.what_if import blocking_calls
@@ -65,13 +64,26 @@ def first_of_each_wait(program: Program) -> np.ndarray:
     return waits & (copies | ~follows)
 
 
+def describe_waits(per_step: float, steps: int) -> GraphObstacle:
+    """Return the obstacle of waits; steps: number of steps in which they are seen."""
+    return GraphObstacle(WAITS, per_step, steps, f"the step waits for the GPU {count_per_step(per_step)}")
+
+
+def count_per_step(calls: float) -> str:
+    """Say how often something happens in a step.
+
+    >>> count_per_step(1.0), count_per_step(62.0)
+    ('once per step', '62 times per step')
+    """
+    return "once per step" if calls < 1.5 else f"{calls:.0f} times per step"
+
+
 def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
     """Return what prevents a CUDA graph of the traced steps, but for the first one; none if nothing does."""
     each = _per_step(program, first_of_each_wait(program))
     steps, mean = int((each > 0).sum()), float(each.mean())
     waits = steps > OFTEN * len(each)
-    times = f"{mean:.0f} times per step" if mean >= 1.5 else "once per step"
-    found = [GraphObstacle(WAITS, mean, steps, f"the step waits for the GPU {times}")] if waits else []
+    found = [describe_waits(mean, steps)] if waits else []
     return [*found, *_differences(program, waits)]
 
 
@@ -113,5 +125,4 @@ def _inside(program: Program) -> np.ndarray:
 def _per_step(program: Program, rows: np.ndarray) -> np.ndarray:
     """Return how many of the flagged host rows each step has, without the first step if there are several."""
     steps = program.host["step"].to_numpy()[rows]
-    each = np.bincount(steps, minlength=program.steps)
-    return pd.Series(each).to_numpy()[min(1, program.steps - 1) :]
+    return np.bincount(steps, minlength=program.steps)[min(1, program.steps - 1) :]

@@ -10,7 +10,7 @@ import pytest
 from profzoo import zoo_tables
 from profzoo.io.scripts import write_csv
 from profzoo.verdicts import advice_gain, feasibility, wait_table
-from profzoo.verdicts.feasibility import infeasible_settings, judge_feasibility
+from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.what_if import storage
 from tests import known_rules, simulated_waits
 from tests.known_rules import a_verdict
@@ -21,7 +21,7 @@ MODEL = {"graph": False, "compile": False}
 
 
 def test_lines_of_the_step_forbid_a_graph_without_any_trace() -> None:
-    found = infeasible_settings(MODEL, None, [line(calls=62), line(line=90, operation="x[mask]", calls=1)])
+    found = judge_feasibility(MODEL, None, [line(calls=62), line(line=90, operation="x[mask]", calls=1)]).refused
     assert found == {
         "graph=true": "the step waits for the GPU 63 times per step (.item() at train.py:84, 62 times per step; "
         "x[mask] at train.py:90, once per step)"
@@ -30,14 +30,14 @@ def test_lines_of_the_step_forbid_a_graph_without_any_trace() -> None:
 
 @pytest.mark.parametrize("part", ["data", "transfer"])
 def test_lines_of_the_input_forbid_nothing(part: str) -> None:
-    assert infeasible_settings(MODEL, None, [line(range=part)]) == {}
+    assert judge_feasibility(MODEL, None, [line(range=part)]).refused == {}
     assert judge_feasibility(MODEL, None, [line(range=part)]).lines == []
 
 
 def test_nothing_is_forbidden_where_nothing_is_known_or_nothing_waits() -> None:
-    assert infeasible_settings(MODEL) == infeasible_settings(MODEL, None, []) == {}
+    assert judge_feasibility(MODEL).refused == judge_feasibility(MODEL, None, []).refused == {}
     # It runs as a graph already.
-    assert infeasible_settings({"graph": True}, None, [line()]) == {}
+    assert judge_feasibility({"graph": True}, None, [line()]).refused == {}
 
 
 def test_emptied_caches_are_told_apart_from_waits() -> None:
@@ -47,7 +47,7 @@ def test_emptied_caches_are_told_apart_from_waits() -> None:
     assert found.refusal("graph=true") == (
         "the step waits for the GPU 2 times per step (.item() at train.py:84, 2 times per step)"
     )
-    assert infeasible_settings(MODEL, None, [empties]) == {}
+    assert judge_feasibility(MODEL, None, [empties]).refused == {}
     stalls = a_verdict("allocator stalls", about="allocations_removed", next_step="do")
     said = feasibility.add_wait_texts(stalls, found).next_step
     assert said == "torch.cuda.empty_cache() at train.py:7, 4 times per step: do"
