@@ -1,6 +1,8 @@
 """What a folder of results holds, for notebooks: tables as typed frames with units, cells, verdicts, and sidecars.
 
-import profzoo; results = profzoo.load("results")
+import profzoo
+
+results = profzoo.load("results")
 results.kernels                        # a table across the zoo, also results.tables["kernels"]
 results.units("kernels")["total_ns"]   # 'ns'
 results.cell("bert", "train").steps    # the unprofiled steps of a cell
@@ -14,7 +16,7 @@ from typing import cast
 
 import pandas as pd
 
-from profzoo import data_dictionary, tools
+from profzoo import data_dictionary, tools, zoo_tables
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES_OF_FILES as PHASES
@@ -24,17 +26,6 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import fast_csv, text_files
 from profzoo.io.scripts import read_json
 from profzoo.tables import schemas
-
-# Commands for tables that the default configuration does not make.
-_COMMANDS = {
-    "ranks": "snakemake report --config gpus=2 tool=nsys",
-    **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
-    **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
-    "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
-    "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
-    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
-    "trials": "snakemake trials",
-}
 
 
 class MissingError(DataError, LookupError):
@@ -182,7 +173,7 @@ class Results:
         if not self.folder.is_dir():
             raise DataError(f"{folder} is no folder of results: `snakemake report` makes one")
         paths = {path.stem: path for path in sorted((self.folder / "tables").glob("*.csv"))}
-        known = {name: _COMMANDS.get(name, f"snakemake {self.folder}/tables/{name}.csv") for name in _names()}
+        known = {name: zoo_tables.COMMANDS.get(name, f"snakemake {self.folder}/tables/{name}.csv") for name in _names()}
         self.tables = Tables(paths, self.folder, known, str(folder))
         self._cells: dict[tuple[str, str], Cell] = {}
 

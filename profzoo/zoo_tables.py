@@ -1,4 +1,4 @@
-"""Declares the columns of the tables across the zoo, and reads these tables by name."""
+"""Declares the columns of the tables across the zoo and the commands that make them, and reads tables by name."""
 
 from pathlib import Path
 
@@ -21,6 +21,17 @@ TABLES = {
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,
+}
+
+# Commands for tables that the default configuration does not make.
+COMMANDS = {
+    "ranks": "snakemake report --config gpus=2 tool=nsys",
+    **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
+    **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
+    "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
+    "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
+    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
+    "trials": "snakemake trials",
 }
 
 

@@ -57,10 +57,10 @@ KERNELS = Table(
 )
 # Gains are simulated for so many rows, those first that have most GPU time or launches to save.
 SIMULATED = 24
-# Numbers in paths of modules, which stand for all layers of a stack.
 # How long one launch may hold a step up at most, by which rows are chosen.
 CALL_NS = 10_000.0
 ENDS = ("fused_ns_low", "fused_ns_high")
+# Numbers in paths of modules, which stand for all layers of a stack.
 NUMBERED = re.compile(r"(?<![^.])\d+(?=\.|$)")
 
 

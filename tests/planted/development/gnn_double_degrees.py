@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, relu
 
+from tests.planted.networks.samples import classified_vertices as sample
+
 SHAPE = {"fault": True, "vertices": 20000, "edges": 500000, "features": 32, "width": 512, "layers": 3, "classes": 40}
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"vertices": 50, "edges": 200, "features": 8, "width": 16, "layers": 2, "classes": 4}
@@ -59,12 +61,6 @@ class GraphNetwork(nn.Module):
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network."""
     return GraphNetwork(shape)
-
-
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features and classes of the nodes."""
-    labels = torch.randint(shape.classes, (shape.vertices,), generator=generator)
-    return torch.randn(shape.vertices, shape.features, generator=generator), labels
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from tests.planted.networks.samples import classified_vertices as sample
+
 SHAPE = {"fault": True, "vertices": 16384, "edges": 80000, "features": 32, "width": 256, "layers": 4, "classes": 20}
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"vertices": 40, "edges": 160, "features": 8, "width": 16, "layers": 2, "classes": 4}
@@ -64,12 +66,6 @@ class Sage(nn.Module):
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network."""
     return Sage(shape)
-
-
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features and classes of the nodes."""
-    labels = torch.randint(shape.classes, (shape.vertices,), generator=generator)
-    return torch.randn(shape.vertices, shape.features, generator=generator), labels
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Samples: texts, images with classes, noisy images, and choices of users."""
+"""Samples: texts, images with classes, noisy images, choices of users, and graphs with classes."""
 
 from types import SimpleNamespace
 
@@ -30,3 +30,9 @@ def choices(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[T
     numbers = torch.randn(shape.dense, generator=generator)
     chosen = torch.randint(shape.rows, (shape.fields,), generator=generator)
     return (numbers, chosen), float(torch.randint(2, (), generator=generator))
+
+
+def classified_vertices(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Features (vertices, features) of a graph's vertices, and one of `classes` for each."""
+    labels = torch.randint(shape.classes, (shape.vertices,), generator=generator)
+    return torch.randn(shape.vertices, shape.features, generator=generator), labels
