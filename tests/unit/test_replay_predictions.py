@@ -19,7 +19,7 @@ from profzoo.what_if.tables import read_programs
 from tests import simulated
 from tests.simulated import Act
 
-PROGRAMS = 120
+PROGRAMS = 240
 WITHIN, OF_ALL = 0.03, 0.95
 Change = tuple[Callable[[Sequence[Act]], list[Act]], Callable[[Program, np.ndarray], Program]]
 
