@@ -7,6 +7,7 @@ python -m tests.planted.collect --half development --results FOLDER --minutes 9 
 """
 
 import argparse
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,12 @@ from pathlib import Path
 from tests.planted import configuration, packing, running, scoring
 from tests.planted.cases import HALVES, Case, find_cases
 
-# Programs that start up beside each other; one at a time has the GPU.
+# Cases whose programs start up beside each other; one program at a time has the GPU.
 SIDE_BY_SIDE = 3
+# Programs of a case: three tools, and the baseline of its twin.
+PROGRAMS = 4
+# How often runs are looked at, in seconds.
+POLL_S = 0.2
 # What archives take at the end, in minutes.
 PACKING = 0.7
 
@@ -35,16 +40,35 @@ def missing_files(case: Case, results: Path, tiny: bool) -> list[str]:
     return [str(results / file) for file in wanted if not (results / file).is_file()]
 
 
-def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int, tiny: bool) -> int | None:
-    """Have snakemake make what is missing; returns its exit code, None if time was up."""
-    results = folder / "results"
-    shared = [] if tiny else [str(results / file) for file in configuration.shared_files()]
-    targets = [file for file in shared if not Path(file).is_file()]
-    targets += [file for case in cases for file in missing_files(case, results, tiny)]
-    if not targets:
-        return 0
-    words = [*targets, f"-j{2 * side_by_side}", "--resources", f"gpu={side_by_side}"]
-    return running.wait_for(running.begin_snakemake(folder, cases, tiny, words), until)
+def begin_case(case: Case, folder: Path, tiny: bool) -> subprocess.Popen[bytes] | None:
+    """Start the snakemake that makes what is missing of a case and its twin; None where nothing is."""
+    if not (targets := missing_files(case, folder / "results", tiny)):
+        return None
+    words = [*targets, f"-j{PROGRAMS}", "--resources", f"gpu={PROGRAMS}"]
+    return running.begin_snakemake(folder, [case], tiny, words, case.name)
+
+
+def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int, tiny: bool) -> dict[str, int | None]:
+    """Have snakemake make what is missing, case by case, so that cases are complete however early time is up.
+
+    Returns: exit codes of those that failed, by the name of the case, and None for those that were ended.
+    """
+    shared = [] if tiny else [str(folder / "results" / file) for file in configuration.shared_files()]
+    if targets := [file for file in shared if not Path(file).is_file()]:
+        code = running.wait_for(running.begin_snakemake(folder, cases, tiny, [*targets, "-j1"]), until)
+        if code != 0:
+            return {"snakemake": code}
+    waiting, runs, codes = list(cases), {}, {}
+    while (waiting or runs) and time.monotonic() < until:
+        while waiting and len(runs) < side_by_side:
+            case = waiting.pop(0)
+            if run := begin_case(case, folder, tiny):
+                runs[case.name] = run
+        time.sleep(POLL_S)
+        for name in [name for name, run in runs.items() if run.poll() is not None]:
+            codes[name] = runs.pop(name).returncode
+    codes |= {name: running.wait_for(run, until) for name, run in runs.items()}
+    return {name: code for name, code in codes.items() if code != 0}
 
 
 def report(cases: Sequence[Case], folder: Path, tiny: bool) -> list[Case]:
@@ -73,22 +97,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--minutes", type=float, default=9.0, help="when to end, counted from the start")
     parser.add_argument("--cases", default="", help="names, separated by commas; all of the half by default")
-    parser.add_argument("--side-by-side", type=int, default=SIDE_BY_SIDE, help="programs that start up at a time")
+    parser.add_argument(
+        "--side-by-side", type=int, default=SIDE_BY_SIDE, help="cases whose programs start up at a time"
+    )
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="where archives of complete cases go")
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, under time and torch alone")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     cases, folder = choose_cases(options.half, options.cases), options.results.absolute()
     until = began + 60 * (options.minutes - (PACKING if options.pack else 0.0)) - running.ENDING_S
-    code = collect(cases, folder, until, options.side_by_side, options.tiny)
+    failed = collect(cases, folder, until, options.side_by_side, options.tiny)
     complete = report(cases, folder, options.tiny)
     if options.pack:
         names = [name for case in complete for name in (case.name, case.twin)]
         for archive in packing.pack(folder / "results", names, options.pack, options.half):
             print(f"packed {archive.name}: {archive.stat().st_size / 2**20:.1f} MiB")
     print(f"{time.monotonic() - began:.0f} s")
-    if code:
-        raise SystemExit(f"snakemake failed:\n{running.last_lines(folder)}")
+    for name in [name for name, code in failed.items() if code is not None]:
+        print(f"snakemake failed for {name}:\n{running.last_lines(folder, name)}")
+    if any(code is not None for code in failed.values()):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

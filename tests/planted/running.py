@@ -19,14 +19,16 @@ PROJECT = Path(__file__).parents[2]
 ENDING_S = 20.0
 
 
-def begin_snakemake(folder: Path, cases: Sequence[Case], tiny: bool, words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start snakemake with the configuration of these cases; what it says goes to `snakemake.log` in the folder."""
+def begin_snakemake(
+    folder: Path, cases: Sequence[Case], tiny: bool, words: Sequence[str], name: str = "snakemake"
+) -> subprocess.Popen[bytes]:
+    """Start snakemake with the configuration of these cases; what it says goes to `NAME.log` in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "given.yaml"
+    file = folder / f"{name}.yaml"
     # JSON is YAML.
     file.write_text(json.dumps(configuration.given(cases, tiny) | {"pathvars": {"results": str(folder / "results")}}))
     command = [sys.executable, "-m", "snakemake", "--nolock", *words, "--configfile", str(file)]
-    with (folder / "snakemake.log").open("ab") as log:
+    with (folder / f"{name}.log").open("ab") as log:
         # In a group of its own, so that it can be told to end with all its jobs.
         return subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log, start_new_session=True)
 
@@ -46,6 +48,6 @@ def wait_for(run: subprocess.Popen[bytes], until: float) -> int | None:
     return None
 
 
-def last_lines(folder: Path, count: int = 25) -> str:
-    """The end of what snakemake said."""
-    return "\n".join((folder / "snakemake.log").read_text(errors="replace").splitlines()[-count:])
+def last_lines(folder: Path, name: str = "snakemake", count: int = 25) -> str:
+    """The end of what the snakemake of this name said."""
+    return "\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-count:])

@@ -41,6 +41,19 @@ def test_gradients_are_noted_without_their_scale_in_two_steps() -> None:
     assert found["used_parameters"] == 2 and found["losses"] == [1.0, None, 2.0]
 
 
+def test_an_optimizer_that_only_steps_is_taken_to_step_all_parameters() -> None:
+    # Training steps of models wrap optimizers in objects that have what their steps call, and no more.
+    class Wrapped:
+        def step(self) -> None: ...
+
+    network = nn.Linear(2, 1, bias=False)
+    network.weight.grad = torch.tensor([[3.0, 4.0]])
+    first = FirstSteps(CELL, network)
+    wrapped: Any = Wrapped()
+    first.note_gradients([wrapped], torch.tensor(1.0))
+    assert first.read([], None)["gradient_norms"] == [[5.0]]
+
+
 @pytest.mark.parametrize(
     ("more", "steps"), [({}, 2), ({"warmup": 1}, 1), ({"warmup": 0}, 0), ({"warmup": 2, "graph": True}, 1)]
 )
