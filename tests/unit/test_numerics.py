@@ -111,6 +111,36 @@ def test_without_double_precision_equal_numbers_are_the_same() -> None:
     assert numerics.compare_numbers(plain, nothing).why == "the candidate recorded no numbers of its steps"
 
 
+@pytest.mark.parametrize(
+    ("labelled", "changed", "result"),
+    [
+        (True, "two swapped", numerics.WITHIN),
+        (True, "all", numerics.DIFFERENT),
+        (False, "two swapped", numerics.DIFFERENT),
+    ],
+)
+def test_rounding_may_exchange_boxes_that_a_detector_selects(labelled: bool, changed: str, result: str) -> None:
+    """Boxes are sorted by scores, and two scores are equal up to rounding; labels beside them say that it selects."""
+    random, plain = np.random.default_rng(0), side("convolutional", "inference")
+    boxes = random.normal(size=60)
+
+    def detecting(values: np.ndarray, error: float, precision: str) -> NumericSide:
+        found: Any = [{"values": (values * (1 + error * random.normal(size=60))).tolist(), "rms": 1.0}]
+        found += [{"values": [3.0, 1.0, 2.0], "rms": None}] if labelled else []
+        own: Any = {**cast(dict, plain.own), "outputs": [found], "last_outputs": []}
+        exact: Any = {**cast(dict, plain.exact), "outputs": [[{**found[0], "values": boxes.tolist()}, *found[1:]]]}
+        double: Any = {**plain.double, "steps": exact}
+        return NumericSide(**{**vars(plain), "own": own, "double": double, "precision": precision})
+
+    swapped = boxes.copy()
+    swapped[[4, 5]] = swapped[[5, 4]]
+    candidate = detecting(swapped if changed == "two swapped" else 1.5 * boxes, 1e-4, "tf32")
+    found = numerics.compare_numbers(detecting(boxes, 1e-7, "fp32"), candidate)
+    assert found.result == result, found
+    if result == numerics.WITHIN:
+        assert found.why.startswith("2 of 61 numbers in outputs differ by more")
+
+
 def test_first_losses_of_unseeded_programs_are_compared_by_their_spread() -> None:
     random = np.random.default_rng(0)
     plain = side("transformer", "train")
