@@ -96,7 +96,9 @@ def explain_unsafe() -> str:
     until = time.monotonic() + ENDING_S
     while (count := count_threads()) > 1 and time.monotonic() < until:
         time.sleep(0.01)
-    return f"an import or building the network started {count - 1} thread(s)" if count > 1 else ""
+    if count <= 1:
+        return ""
+    return f"an import or building the network started {count - 1} thread(s): {', '.join(_other_threads())}"
 
 
 def _open_files() -> set[str]:
@@ -112,6 +114,18 @@ def _open_files() -> set[str]:
 def count_threads() -> int:
     """Number of threads of this process, as the kernel and as Python count them, whichever is more."""
     return max(len(list(Path("/proc/self/task").iterdir())), threading.active_count())
+
+
+def _other_threads() -> list[str]:
+    """Names of the threads beside this one: those that Python started, and all others as the kernel has them."""
+    python = {one.native_id: one.name for one in threading.enumerate()}
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may have ended by now.
+        with suppress(OSError):
+            if int(task.name) != threading.get_native_id():
+                found.append(python.get(int(task.name)) or (task / "comm").read_text().strip())
+    return sorted(found)
 
 
 class ForkServer:

@@ -16,6 +16,8 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
 ]
+# Processes of each way.
+PROCESSES = 3
 
 
 @pytest.mark.parametrize("more", [[], ["graph=true", "precision=bf16"], ["compile=true"], ["workers=2"]])
@@ -24,17 +26,18 @@ def test_forks_measure_what_separate_processes_do(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]))
     words = trial_speed.cell_words(small_vit.__name__, "cuda", "deterministic=true", "batch=16", *more)
-    facts = {}
-    for fork in (True, False):
-        with closing(ProcessStarter(fork)) as starter:
-            each = [trial_speed.run_command(starter, words, tmp_path / f"{fork}{number}.csv")[1] for number in range(2)]
-            assert starter.separate_why == ""
-        facts[fork] = each
+    facts: dict[bool, list[dict]] = {True: [], False: []}
+    with closing(ProcessStarter(True)) as forking, closing(ProcessStarter(False)) as separate:
+        # In turn, because the clocks of a GPU and the load of its host change within minutes.
+        for number in range(PROCESSES):
+            for fork, starter in ((True, forking), (False, separate)):
+                own = trial_speed.run_command(starter, words, tmp_path / f"{fork}{number}.csv")[1]
+                facts[fork].append(own)
+        assert forking.separate_why == ""
     same = ("loss", "parameters", "device", "device_uuid", "cudnn", "threads")
     for own in facts[True]:
         assert {key: own[key] for key in same} == {key: facts[False][0][key] for key in same}
         # Python collects garbage at other moments in a fork, and with it tensors that nothing holds any more.
-        assert own["peak_memory_bytes"] == pytest.approx(facts[False][0]["peak_memory_bytes"], rel=0.001)
+        assert own["peak_memory_bytes"] == pytest.approx(facts[False][0]["peak_memory_bytes"], rel=0.003)
     one, other = (statistics.median(own["step_ns"] for own in facts[fork]) for fork in (True, False))
-    # Clocks may move by a few percent between processes of either way.
-    assert one == pytest.approx(other, rel=0.05)
+    assert one == pytest.approx(other, rel=0.1), facts

@@ -53,7 +53,7 @@ def test_rounds_go_on_until_they_decide(pretending: Project) -> None:
     assert (sidecar["ended"], sidecar["most_rounds"]) == ("decided", 20)
     # The budget and the margin are no reason to measure again; to fork processes is one.
     assert "time_in_turn" not in rules(pretending.dry(*until, "trials={budget: 30s}", "equivalence_margin=0.03"))
-    assert "time_in_turn" in rules(pretending.dry(*until, "fork=true"))
+    assert "time_in_turn" in rules(pretending.dry(*until, "fork=false"))
     pretending.snakemake("results/lstm/train.time.csv", "--config", "repeats=auto")
     assert len(json.loads(pretending.read("results/lstm/train.time.csv.json"))["processes"]) == 2
 
