@@ -126,6 +126,23 @@ class BlockingLine(TypedDict):
     calls: int
 
 
+class HostLine(TypedDict):
+    """A line of the program at which a thread of the host spends time, as samples of one warm-up step showed it."""
+
+    # Name of the thread; empty for the one that launches.
+    thread: str
+    # As of a BlockingLine.
+    range: str
+    # What a DataLoader does meanwhile, "reading" or "collating"; empty outside of one.
+    work: str
+    file: str
+    line: int
+    function: str
+    text: str
+    # Share of the step; of other threads, of the time that they ran on a CPU.
+    share: float
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
@@ -156,6 +173,8 @@ class Sidecar(ProcessFacts, total=False):
     parameters: int
     # Lines at which a step waits for the GPU; missing where no step was observed.
     blocking_lines: Sequence[BlockingLine]
+    # Lines at which the host spends the step; missing where no step was sampled.
+    host_lines: Sequence[HostLine]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

@@ -86,6 +86,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
+        **({} if outcome.host_lines is None else {"host_lines": outcome.host_lines}),
         **_window(recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
