@@ -51,6 +51,16 @@ class Job(TypedDict):
     planned: NotRequired[PlanOptions]
 
 
+class GradientSync(TypedDict):
+    """How DistributedDataParallel sends gradients, by its own numbers."""
+
+    bucket_bytes: Sequence[int]
+    find_unused_parameters: bool
+    # Means of the backward passes that it timed: time of sending, and the part of it beside the backward pass.
+    communication_ns: int
+    overlap_ns: int
+
+
 class ProcessFacts(TypedDict, total=False):
     """Facts that one process reports about its steps."""
 
@@ -74,6 +84,8 @@ class ProcessFacts(TypedDict, total=False):
     # Numbers of the first steps; and, of the first process of a side, of the same steps in double precision.
     first_steps: StepNumbers
     double_precision: DoubleNumbers
+    # Only where gradients are sent between processes.
+    gradient_sync: GradientSync
     peak_memory_bytes: int | None
     peak_rss_bytes: int
     # For processes that ran in turn: the side or setting, and the number of the round.

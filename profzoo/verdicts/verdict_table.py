@@ -50,7 +50,7 @@ def main(
         for page, rows in zip(details, launches, strict=True)
     }
     facts = read_cell_facts(sidecars)
-    ran_with, lines, busy = facts.ran_with, facts.lines, facts.host_lines
+    ran_with, lines, seen = facts.ran_with, facts.lines, (facts.host_lines, facts.syncs)
     kernel_table = schemas.read_table("kernels", kernels)
     trees = {
         cell_key(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
@@ -65,7 +65,7 @@ def main(
     }
     found = [
         verdicts.tabulate_verdicts(
-            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, None, lines, fusible, busy
+            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, None, lines, fusible, *seen
         )
     ]
     found.append(_judge_cpu_cells(*on_cpus, ran_with))

@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, chain_verdicts, host_places, layer_verdicts, ncu_advice
+from profzoo.verdicts import advice_scores, chain_verdicts, host_places, layer_verdicts, ncu_advice, sync_places
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
@@ -19,7 +19,7 @@ from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import BlockingLine, HostLine
+    from profzoo.cell.job_types import BlockingLine, GradientSync, HostLine
 
 NOTHING = "nothing stands out"
 CellKey = tuple[str, str]
@@ -39,6 +39,7 @@ def tabulate_verdicts(
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     host_lines: "Mapping[CellKey, Sequence[HostLine]] | None" = None,
+    syncs: "Mapping[CellKey, GradientSync] | None" = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -48,6 +49,7 @@ def tabulate_verdicts(
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
         chains: fusible work, by cell. host_lines: lines at which the host spends a step, by cell.
+        syncs: how gradients are sent, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -65,6 +67,7 @@ def tabulate_verdicts(
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         found = host_places.name_all(found, (host_lines or {}).get(cell), (lines or {}).get(cell))
+        found = [sync_places.name_sync(row, (syncs or {}).get(cell)) for row in found]
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
