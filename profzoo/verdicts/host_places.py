@@ -19,7 +19,7 @@ OTHERS = ("torch/", "profzoo/")
 COPYING = (".to()", ".cuda()", ".copy_()", "torch.tensor()", "torch.as_tensor()")
 OPTIMIZER = "optimizer"
 # What a DataLoader does, in the words of a sentence.
-WORKS = {"reading": "reading samples", "collating": "collating them", "": "the rest"}
+WORKS = {"reading": "reading samples", "collating": "collating samples", "": "the rest"}
 
 
 def name_all(
@@ -38,7 +38,7 @@ def name_places(
         row: the verdict. host: lines at which the host spends a step, None if none was sampled.
         waits: lines at which it waits for the GPU, None if none was observed.
     """
-    find = {LOCK: _of_other_threads, WORK: _of_work, DATA: _of_input}.get(row.about)
+    find = {LOCK: _of_other_threads, WORK: _of_work, DATA: describe_input}.get(row.about)
     told = find(host) if find and host else ""
     if row.about == COPIES and waits:
         copies = [line for line in waits if line["operation"] in COPYING]
@@ -79,8 +79,8 @@ def _of_work(host: "Sequence[HostLine]") -> str:
     return describe_places([one for one in mine if not one["file"].startswith(OTHERS)])
 
 
-def _of_input(host: "Sequence[HostLine]") -> str:
-    """Describe how much of the step each kind of work on the input takes, and its lines."""
+def describe_input(host: "Sequence[HostLine]") -> str:
+    """Describe how much of the step each kind of work on the input takes, and its lines; empty without any."""
     data = [one for one in host if not one["thread"] and one["range"] in INPUT]
     parts: dict[str, list[HostLine]] = {work: [line for line in data if line["work"] == work] for work in WORKS}
     told = []
