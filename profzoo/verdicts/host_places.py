@@ -22,13 +22,6 @@ OPTIMIZER = "optimizer"
 WORKS = {"reading": "reading samples", "collating": "collating samples", "": "the rest"}
 
 
-def name_all(
-    found: Sequence[Verdict], host: "Sequence[HostLine] | None", waits: "Sequence[BlockingLine] | None"
-) -> list[Verdict]:
-    """Return the verdicts, each as `name_places` returns it."""
-    return [name_places(row, host, waits) for row in found]
-
-
 def name_places(
     row: Verdict, host: "Sequence[HostLine] | None", waits: "Sequence[BlockingLine] | None" = None
 ) -> Verdict:

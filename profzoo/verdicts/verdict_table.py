@@ -14,7 +14,7 @@ from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
-from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
+from profzoo.verdicts import clock_verdicts, cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cell_facts import CellFacts, read_cell_facts
 from profzoo.what_if import storage
@@ -55,7 +55,8 @@ def main(
         cell_key(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
         for path, tree in zip(*layers, strict=True)
     }
-    rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
+    rules = verdict_rules.load_rules()
+    timed = clock_verdicts.add_clocks(schemas.read_table("steps", steps), schemas.read_table("cells", on_cpus[0]))
     known = {cell_key(path): storage.read(path) for path in programs}
     write_csv(wait_table.tabulate_waits(lines, known), waits)
     fusible = {
