@@ -25,7 +25,7 @@ NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "p
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020", "free": "cudaFree_v3020",
-         "allocate": "cudaMalloc_v3020"}  # fmt: skip
+         "allocate": "cudaMalloc_v3020", "load": "cuLibraryLoadData"}  # fmt: skip
 # Share of its time in which an operation fills a crowded device.
 FULL = 0.85
 # A graph on this device: time of its launch, additional time per node, and time between two nodes. The values are those

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tools.nsys import steps as where
-from profzoo.verdicts import verdicts
+from profzoo.verdicts import rules, verdicts
 from profzoo.what_if import predicted_gains, storage, tables
 from profzoo.what_if.program import Program
 from tests import known_rules, launched, simulated
@@ -20,6 +20,8 @@ TRACED = 1.2
 GIVEN = {"precision": "fp32", "graph": False, "compile": False, "channels_last": False, "workers": 0}
 CELL = ("m", "train")
 Inside = Sequence[Act] | Callable[[int], Sequence[Act]]
+# Adds to an export, by its path, what the simulation does not record of these calls.
+Amend = Callable[[Path, simulated.Recording], None]
 
 
 def operator(ns: float, host_ns: float = 8e3, part: str = "forward", group: int = 0) -> Act:
@@ -66,26 +68,40 @@ class Told:
         return {word for words in self.verdicts["settings"].dropna() for word in str(words).split()}
 
 
-def traced(inside: Inside, folder: Path) -> tuple[Program, pd.DataFrame]:
+def traced(inside: Inside, folder: Path, amend: Amend | None = None) -> tuple[Program, pd.DataFrame]:
     """The program of such steps as nsys would have traced them, without its overhead, and the table of its steps."""
     # Of several in one folder each has a file of its own.
     path = folder / f"{len([*folder.iterdir()])}.sqlite"
-    trace = simulated.record(simulated.simulate(steps(inside, TRACED)), path)
+    made = simulated.simulate(steps(inside, TRACED))
+    trace = simulated.record(made, path)
+    if amend:
+        amend(trace, made)
     (one,) = tables.read_programs(trace)
     return predicted_gains.remove_tracing(one, step_ns(inside))[0], where.where_time_goes(trace)
 
 
-def told(inside: Inside, folder: Path, lines: Sequence[Any] | None = None, **ran_with: Any) -> Told:
-    """Verdicts on a cell with such steps; lines: at which it waits; ran_with: settings besides GIVEN."""
-    program, rows = traced(inside, folder)
+def told(
+    inside: Inside,
+    folder: Path,
+    lines: Sequence[Any] | None = None,
+    amend: Amend | None = None,
+    every_rule: bool = False,
+    **ran_with: Any,
+) -> Told:
+    """Verdicts on a cell with such steps; lines: at which it waits; ran_with: settings besides GIVEN.
+
+    every_rule: whether all shipped rules judge it, or those of known_rules.
+    """
+    program, rows = traced(inside, folder, amend)
     number, took = storage.process_number(program.process), step_ns(inside)
     rows = rows.assign(model="m", phase="train", step_ns=took, step_median_ns=took, process=number, waiting_ns=0.0)
     rows["busy_share"] = (rows["busy_ns"] / took).clip(upper=1)
     kernels = launched.configurations(program)
     names = {"function": kernels["mangled"], "kernel": kernels["mangled"], "class": "gemm", "multiprocessors": 1}
     kernels = kernels.assign(model="m", phase="train", **names)
+    used = rules.load_rules() if every_rule else known_rules.load()
     found = verdicts.tabulate_verdicts(
-        rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, known_rules.load(), None, {CELL: {number: program}},
+        rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
         lines=None if lines is None else {CELL: lines},
     )  # fmt: skip
     return Told(program, rows.iloc[0], found)

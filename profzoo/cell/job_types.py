@@ -51,6 +51,16 @@ class Job(TypedDict):
     planned: NotRequired[PlanOptions]
 
 
+class GradientSync(TypedDict):
+    """How DistributedDataParallel sends gradients, by its own numbers."""
+
+    bucket_bytes: Sequence[int]
+    find_unused_parameters: bool
+    # Means of the backward passes that it timed: time of sending, and the part of it beside the backward pass.
+    communication_ns: int
+    overlap_ns: int
+
+
 class ProcessFacts(TypedDict, total=False):
     """Facts that one process reports about its steps."""
 
@@ -74,6 +84,8 @@ class ProcessFacts(TypedDict, total=False):
     # Numbers of the first steps; and, of the first process of a side, of the same steps in double precision.
     first_steps: StepNumbers
     double_precision: DoubleNumbers
+    # Only where gradients are sent between processes.
+    gradient_sync: GradientSync
     peak_memory_bytes: int | None
     peak_rss_bytes: int
     # For processes that ran in turn: the side or setting, and the number of the round.
@@ -126,6 +138,23 @@ class BlockingLine(TypedDict):
     calls: int
 
 
+class HostLine(TypedDict):
+    """A line of the program at which a thread of the host spends time, as samples of one warm-up step showed it."""
+
+    # Name of the thread; empty for the one that launches.
+    thread: str
+    # As of a BlockingLine.
+    range: str
+    # What a DataLoader does meanwhile, "reading" or "collating"; empty outside of one.
+    work: str
+    file: str
+    line: int
+    function: str
+    text: str
+    # Share of the step; of other threads, of the time that they ran on a CPU.
+    share: float
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
@@ -156,6 +185,8 @@ class Sidecar(ProcessFacts, total=False):
     parameters: int
     # Lines at which a step waits for the GPU; missing where no step was observed.
     blocking_lines: Sequence[BlockingLine]
+    # Lines at which the host spends the step; missing where no step was sampled.
+    host_lines: Sequence[HostLine]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

@@ -19,6 +19,7 @@ from profzoo.harness import (
     devices,
     distributed,
     double_precision,
+    gradient_sync,
     interface,
     peak_memory,
     recorders,
@@ -62,7 +63,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": peak}
-        own["device_uuid"] = devices.read_uuid(device)
+        own |= {"device_uuid": devices.read_uuid(device), **_sending(outcome)}
         ranks = distributed.gather_facts(cell, own)
         timed = distributed.gather_facts(cell, own | {"step_ns": timer.step_ns}) if timer else []
         if options.save and not rank:
@@ -86,6 +87,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
+        **({} if outcome.host_lines is None else {"host_lines": outcome.host_lines}),
         **_window(recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
@@ -93,6 +95,12 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         **({"ranks": ranks} if len(ranks) > 1 else {}),
         **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
     }
+
+
+def _sending(outcome: step_loop.RunOutcome) -> dict[str, Any]:
+    """How gradients are sent between processes, while these still can; empty in inference and of one process."""
+    trainer = outcome.repeated.trainer if outcome.repeated else None
+    return {**gradient_sync.describe_gradient_sync([trainer.network] if trainer else [])}
 
 
 def _numbers(

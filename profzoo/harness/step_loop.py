@@ -24,6 +24,7 @@ from profzoo.harness import (
     devices,
     distributed,
     first_steps,
+    host_samples,
     interface,
     output_samples,
     timers,
@@ -37,7 +38,7 @@ from profzoo.range_names import STEP, WINDOW
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.cell.job_types import BlockingLine
+    from profzoo.cell.job_types import BlockingLine, HostLine
     from profzoo.cell.number_types import StepNumbers
 
 
@@ -66,7 +67,7 @@ class RunOutcome:
 
     outputs: some values of the last output; only in inference. numbers: of the first steps. repeated: the parts of the
     step, with which more steps can be run as long as the process group exists. blocking_lines: where a step waits for
-    the GPU; None if no step was observed.
+    the GPU, and host_lines: where the host spends a step; None if no step was observed.
     """
 
     parameters: int
@@ -76,6 +77,7 @@ class RunOutcome:
     numbers: "StepNumbers"
     repeated: StepParts | None
     blocking_lines: "list[BlockingLine] | None" = None
+    host_lines: "list[HostLine] | None" = None
 
 
 def choose_cell_device(cell: "CellSettings") -> torch.device:
@@ -151,10 +153,11 @@ def run_steps(
     # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     observed = _observe(cell, device, ranges, sys._getframe().f_code)
+    sampled = host_samples.SampledStep(cell["warmup"], ranges, sys._getframe().f_code)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
             watching = _begin_window(begins[index], watching, ranges, cell)
-        with observed.during(index), ranges(STEP):
+        with observed.during(index), sampled.during(index), ranges(STEP):
             with ranges("data"):
                 batch = next(source, None)
             if batch is None:
@@ -172,7 +175,8 @@ def run_steps(
     numbers = first.read(losses, results[-1])
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     counted = count_parameters(network)
-    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, numbers, repeated, observed.found)
+    lines = observed.found, sampled.found
+    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, numbers, repeated, *lines)
 
 
 def count_parameters(network: nn.Module) -> int:

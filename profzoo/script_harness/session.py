@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness import devices
+from profzoo.harness import devices, gradient_sync
 from profzoo.harness.first_steps import LOSSES, FirstSteps
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import STEP
@@ -283,6 +283,7 @@ class Session:
             "imported": step_facts.imported_files(),
             "script": script,
             **self._waits.facts(),
+            **gradient_sync.describe_gradient_sync(self.networks.found),
         }
 
     def describe_progress(self) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Observes at which lines one warm-up step of a script waits for the GPU."""
+"""Observes at which lines one warm-up step of a script waits for the GPU, and at which the host spends it."""
 
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from profzoo.harness import blocking_lines
+from profzoo.harness import blocking_lines, host_samples
 from profzoo.harness.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -19,18 +19,22 @@ class StepWaits:
         self._index, self._ranges = blocking_lines.step_to_observe(warmup), ranges
         self._lines: blocking_lines.BlockingLines | None = None
         self._found: list[BlockingLine] | None = None
+        self._sampled = host_samples.SampledStep(warmup, ranges)
 
     def begin_step(self, index: int, device: torch.device) -> None:
         """Begin to observe if this step of the warm-up, which follows now, is the one to observe."""
         if index == self._index and device.type == "cuda":
             self._lines = blocking_lines.BlockingLines(self._ranges)
             self._lines.start()
+        self._sampled.begin(index)
 
     def end_step(self) -> None:
         """Stop observing, if the step that ends now was observed."""
+        self._sampled.end()
         if self._lines:
             self._found, self._lines = self._lines.stop(), None
 
     def facts(self) -> dict[str, Any]:
-        """Lines at which the step waited; empty if none was observed."""
-        return {} if self._found is None else {"blocking_lines": self._found}
+        """Lines at which the step waited and at which the host spent it; empty if none was observed."""
+        found = {"blocking_lines": self._found, "host_lines": self._sampled.found}
+        return {name: lines for name, lines in found.items() if lines is not None}

@@ -1,7 +1,7 @@
 """Read from sidecars of unprofiled runs what verdicts and plans need to know of each cell."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from profzoo.cell.sidecar_files import read_facts
@@ -10,7 +10,7 @@ from profzoo.tables.cell_tables import cell_key
 from profzoo.verdicts.rule_types import KnownSettings
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import BlockingLine
+    from profzoo.cell.job_types import BlockingLine, GradientSync, HostLine, ProcessFacts, Sidecar
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,14 @@ class CellFacts:
     """What is known of cells, by model and phase.
 
     ran_with: settings of each cell. lines: lines at which a step waits for the GPU; cells whose lines are unknown are
-    missing.
+    missing. host_lines: lines at which the host spends a step, in the same way.
+    syncs: how gradients are sent, of cells of several processes where it is known.
     """
 
     ran_with: dict[tuple[str, str], KnownSettings]
     lines: "dict[tuple[str, str], Sequence[BlockingLine]]"
+    host_lines: "dict[tuple[str, str], Sequence[HostLine]]" = field(default_factory=dict)
+    syncs: "dict[tuple[str, str], GradientSync]" = field(default_factory=dict)
 
 
 def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
@@ -31,8 +34,21 @@ def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
     Raises:
         DataError: a sidecar is damaged.
     """
-    read = {cell_key(path): read_facts(path, {"cell": {}, "blocking_lines?": fact.LIST}) for path in sidecars}
+    read = {
+        cell_key(path): read_facts(
+            path, {"cell": {}, "blocking_lines?": fact.LIST, "host_lines?": fact.LIST, "ranks?": fact.LIST}
+        )
+        for path in sidecars
+    }
     return CellFacts(
         ran_with={cell: facts["cell"] for cell, facts in read.items()},
         lines={cell: facts["blocking_lines"] for cell, facts in read.items() if "blocking_lines" in facts},
+        host_lines={cell: facts["host_lines"] for cell, facts in read.items() if "host_lines" in facts},
+        syncs={cell: sync for cell, facts in read.items() if (sync := _find_sync(facts))},
     )
+
+
+def _find_sync(facts: "Sidecar") -> "GradientSync | None":
+    """Return how the first process of a cell sends gradients; None if it is not known, or sends none."""
+    own: Sequence[Mapping | ProcessFacts] = (facts, *facts.get("ranks", ()))
+    return next((one["gradient_sync"] for one in own if one.get("gradient_sync")), None)

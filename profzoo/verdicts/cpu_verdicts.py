@@ -1,8 +1,8 @@
 """Judge cells on a CPU by rules about the steps that torch.profiler traced."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.tables.step_shares import amdahl
 from profzoo.tables.tool_preference import prefer_tool
-from profzoo.verdicts import advice_scores
+from profzoo.verdicts import advice_scores, host_places
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.gain_methods import AMDAHL
@@ -22,6 +22,9 @@ from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.table_columns import COLUMNS
 from profzoo.verdicts.verdict import Verdict
 from profzoo.verdicts.verdicts import NOTHING, CellKey
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import HostLine
 
 CLOCK = "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
@@ -58,6 +61,7 @@ def tabulate_cpu_verdicts(
     operators: Mapping[CellKey, pd.DataFrame],
     ran_with: Mapping[CellKey, KnownSettings],
     given: Rules,
+    host_lines: "Mapping[CellKey, Sequence[HostLine]] | None" = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell on a CPU, the largest gain first, then on its layers.
 
@@ -66,6 +70,7 @@ def tabulate_cpu_verdicts(
         operators: rows of operators.csv, by cell.
         ran_with: settings, by cell.
         given: rules, as `rules.load_rules` returns them.
+        host_lines: lines at which the host spends a step, by cell.
 
     Gains are by Amdahl's law and have no score, because scores come from trials on GPUs. A rule applies if it does so
     at both ends of the interval of its share, which is wider where steps are unsteady; if it applies at one end only,
@@ -80,7 +85,7 @@ def tabulate_cpu_verdicts(
             continue
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
-        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given)
+        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, (host_lines or {}).get(cell, ()))
         for group in (judged.of_cell(), judged.of_layers()):
             rows += [
                 {**dict(zip(CELL, cell, strict=True)), **one.columns(), "rank": rank}
@@ -98,9 +103,10 @@ class CpuCellJudge:
         step: CpuStep,
         ran_with: KnownSettings,
         given: Rules,
+        host: "Sequence[HostLine]" = (),
     ) -> None:
-        """Take a cell's row of the table of cells, its step by parts, its settings, and the rules."""
-        self.cell, self.step, self.ran_with = cell, step, ran_with
+        """Take a cell's row of the table of cells, its step by parts, settings, the rules, and lines of the host."""
+        self.cell, self.step, self.ran_with, self.host = cell, step, ran_with, host
         self.floors = given["floors"]
         self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
         self.file = f"{cell['phase']}.operators.csv"
@@ -146,7 +152,8 @@ class CpuCellJudge:
                 yield rule, self.step.share(part), said
 
     def _input(self) -> Iterator[tuple[StepPart, _Evidence]]:
-        lead = f"making one batch takes {duration(self.step.input.ns)}: "
+        lines = host_places.describe_input(self.host)
+        lead = f"making one batch takes {duration(self.step.input.ns)}{lines and f'; {lines}'}: "
         yield self.step.input, _Evidence("ranges.csv: data", lead)
 
     def _overhead(self) -> Iterator[tuple[StepPart, _Evidence]]:

@@ -25,11 +25,13 @@ GRAPH_WORDS, A_GRAPH = "graph=true", "a CUDA graph (graph: true)"
 COMMAND = "command"
 # What a line runs to give memory back to the driver, for which the host waits, though it prevents no graph.
 EMPTIES, FREES = "empty_cache()", "frees"
+# Pauses of the host that neither launches nor the GPU cause: their kind, and shares of rules about them.
+HELD, HOST_PAUSES = "held", ("lock_waits_removed", "host_work_removed", "loading_removed")
 # Most lines that a sentence names.
 NAMED = 3
 ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.cuda.graph)"
 # Shares of rules that are about pauses of the host, by the kind of their lines.
-CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES}
+CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES, **dict.fromkeys(HOST_PAUSES, HELD)}
 # Shares of rules that are about too many launches, which a graph cures.
 CURED_BY_GRAPHS = ("idle_launching", "short")
 AND_THEN = "; then a CUDA graph of the step (graph: true) becomes possible"
@@ -176,12 +178,12 @@ def rank_verdicts(found: Sequence[Verdict], feasible: Feasibility = EVERYTHING) 
     """Sort verdicts by their gain, and put those on pauses of the host before the first on too many launches.
 
     Too many launches are what remains without the pauses. A wait comes first only where it prevents the CUDA graph that
-    would cure them; memory that is given back always does, as nothing needs it. An undecided verdict is sorted by the
-    largest gain that it may have.
+    would cure them; memory that is given back always does, as nothing needs it, and so do pauses of the host, which a
+    graph does not hold. An undecided verdict is sorted by the largest gain that it may have.
     """
     rows = sorted(found, key=lambda row: -(row.gain or row.potential))
     launches = next((index for index, row in enumerate(rows) if row.about in CURED_BY_GRAPHS), len(rows))
-    kinds = [FREES, *([WAITS] if feasible.refusal(GRAPH_WORDS) else [])]
+    kinds = [FREES, HELD, *([WAITS] if feasible.refusal(GRAPH_WORDS) else [])]
     pauses = [row for row in rows[launches:] if CLEARING.get(row.about) in kinds and row.gain]
     rest = [row for row in rows[launches:] if row not in pauses]
     return [*rows[:launches], *pauses, *rest]

@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.fusion.gains import fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
-from profzoo.what_if import blocking_changes, changes, graph_obstacles, predicted_gains, simulator
+from profzoo.what_if import blocking_changes, changes, graph_obstacles, host_pauses, predicted_gains, simulator
 from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
@@ -17,6 +17,8 @@ from profzoo.what_if.trace_events import COPY, SET
 GRAPH = "graph"
 # Without the waits of the step itself, and without these and the calls that allocate and free memory.
 WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
+# Without pauses of the host between launches that neither launches nor the GPU cause.
+WITHOUT_HOST_PAUSES = "host_pauses_removed"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -71,6 +73,11 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
+    "lock_waits_removed": lambda program, _: host_pauses.remove_lock_waits(program),
+    "host_work_removed": lambda program, _: host_pauses.remove_host_work(program),
+    "loading_removed": lambda program, _: host_pauses.remove_loading(program),
+    WITHOUT_HOST_PAUSES: lambda program, _: host_pauses.remove_pauses(program),
+    "copies_pinned": lambda program, _: host_pauses.pin_copies(program),
     "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
 }
 # Changes of rules about launches: make them faster, remove them with their calls, or reduce precision.

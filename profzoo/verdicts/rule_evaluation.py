@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.verdicts import advice_gain, advice_scores, wait_costs
+from profzoo.verdicts import advice_gain, advice_scores, pause_costs, wait_costs
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.feasibility import EVERYTHING, Feasibility, add_wait_texts, drop_graph_texts
 from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
@@ -52,7 +52,8 @@ class CellRules:
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
         before = dict(table.iloc[0])
         if replayed and not self.doubt:
-            table = pd.DataFrame([wait_costs.charge_waits(before, replayed, step)])
+            charged = wait_costs.charge_waits(before, replayed, step)
+            table = pd.DataFrame([pause_costs.charge_pauses(charged, replayed, step)])
         # Shares of idle time that are no longer those of the table of steps.
         self.charged = dict(table.iloc[0]) != before
         self.shares = {

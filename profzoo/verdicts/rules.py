@@ -30,10 +30,13 @@ SHARES = {
     "step": (LAUNCH_IDLE_SHARE, *PARTS),
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
-    "trace": ("allocations_removed", "unrepeated_removed"),
+    "trace": (
+        "allocations_removed", "unrepeated_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
+        "copies_pinned",
+    ),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
-}
+}  # fmt: skip
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
 # Changes by which steps are run again, of profzoo/verdicts/gain_models.py.

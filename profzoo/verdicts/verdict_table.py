@@ -1,6 +1,6 @@
 """Make tables/verdicts.csv: verdicts on every cell, its top kernels and layers, from the tables of all cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -14,10 +14,9 @@ from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
-from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
+from profzoo.verdicts import clock_verdicts, cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.cell_facts import read_cell_facts
-from profzoo.verdicts.rule_types import KnownSettings
+from profzoo.verdicts.cell_facts import CellFacts, read_cell_facts
 from profzoo.what_if import storage
 
 
@@ -50,13 +49,14 @@ def main(
         for page, rows in zip(details, launches, strict=True)
     }
     facts = read_cell_facts(sidecars)
-    ran_with, lines = facts.ran_with, facts.lines
+    ran_with, lines, seen = facts.ran_with, facts.lines, (facts.host_lines, facts.syncs)
     kernel_table = schemas.read_table("kernels", kernels)
     trees = {
         cell_key(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
         for path, tree in zip(*layers, strict=True)
     }
-    rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
+    rules = verdict_rules.load_rules()
+    timed = clock_verdicts.add_clocks(schemas.read_table("steps", steps), schemas.read_table("cells", on_cpus[0]))
     known = {cell_key(path): storage.read(path) for path in programs}
     write_csv(wait_table.tabulate_waits(lines, known), waits)
     fusible = {
@@ -65,16 +65,14 @@ def main(
     }
     found = [
         verdicts.tabulate_verdicts(
-            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines, chains=fusible
+            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, None, lines, fusible, *seen
         )
     ]
-    found.append(_judge_cpu_cells(*on_cpus, ran_with))
+    found.append(_judge_cpu_cells(*on_cpus, facts))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
 
 
-def _judge_cpu_cells(
-    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, KnownSettings]
-) -> pd.DataFrame:
+def _judge_cpu_cells(cells: str, ranges: str, operators: Sequence[str], facts: CellFacts) -> pd.DataFrame:
     """Return the verdicts on cells that ran on a CPU; only their operators are read."""
     timed, parts = schemas.read_table("cells", cells), select_parts(schemas.read_table("ranges", ranges))
     chosen = cpu_verdicts.cpu_cells(parts)
@@ -83,4 +81,5 @@ def _judge_cpu_cells(
         for path in operators
         if cell_key(path) in chosen
     }
-    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, ran_with, verdict_rules.load_rules())
+    rules = verdict_rules.load_rules()
+    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, facts.ran_with, rules, facts.host_lines)

@@ -7,7 +7,8 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice
+from profzoo.verdicts import advice_scores, chain_verdicts, host_places, layer_verdicts, ncu_advice, sync_places
+from profzoo.verdicts.clock_verdicts import judge_clocks
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
@@ -19,7 +20,7 @@ from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import BlockingLine
+    from profzoo.cell.job_types import BlockingLine, GradientSync, HostLine
 
 NOTHING = "nothing stands out"
 CellKey = tuple[str, str]
@@ -38,6 +39,8 @@ def tabulate_verdicts(
     scored: advice_scores.Scores | None = None,
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
+    host_lines: "Mapping[CellKey, Sequence[HostLine]] | None" = None,
+    syncs: "Mapping[CellKey, GradientSync] | None" = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -46,7 +49,7 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
-        chains: fusible work, by cell.
+        chains: fusible work. host_lines: lines at which the host spends a step. syncs: how gradients are sent.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -54,15 +57,15 @@ def tabulate_verdicts(
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):
-        judged = judge_cell(
-            step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
-        )
+        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
+        found = _name_reasons(found, cell, host_lines or {}, lines or {}, syncs or {})
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
@@ -73,6 +76,18 @@ def tabulate_verdicts(
         for group in (everything, judged.of_each(traits), of_layers, others, said):
             rows += [{**own, **row.columns(), "rank": rank} for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _name_reasons(
+    found: Sequence[Verdict],
+    cell: CellKey,
+    host: "Mapping[CellKey, Sequence[HostLine]]",
+    waits: "Mapping[CellKey, Sequence[BlockingLine]]",
+    syncs: "Mapping[CellKey, GradientSync]",
+) -> list[Verdict]:
+    """Return verdicts on a cell that begin with what is known of the lines and buckets behind them."""
+    told = [host_places.name_places(row, host.get(cell), waits.get(cell)) for row in found]
+    return [sync_places.name_sync(row, syncs.get(cell)) for row in told]
 
 
 def judge_cell(

@@ -21,6 +21,8 @@ GRAPHS = ("cudaGraphLaunch", "cuGraphLaunch")
 # These calls wait until the memory is no longer used, like calls that synchronise.
 FREEING = ("cudaFree_v", "cuMemFree_v")
 ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFree")
+# These calls load code for the GPU: kernels that were not used before, or that were compiled just now.
+LOADING = ("cuLibraryLoad", "cudaLibraryLoad", "cuModuleLoad")
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,12 @@ class Program:
         `gap`: the CPU's own time before the call since the previous row's end, or since its start if they overlap.
         `overlaps`: the call began before the previous row had ended.
         `input`, `library`: part of `gap` in the ranges `data` and `transfer`; part of `gap` in cuDNN or cuBLAS.
+        `locked`: part of `gap` in which the thread that makes the call waits for the interpreter's lock.
         `own`: the call's own time, without waiting.
         `wait`, `target`, `tail`: what the call waits for (a constant of blocking_calls.py); the number of that stream
             or operation; the time from that end to the call's end.
         `part`: 1 + the index in PARTS, or 0 for none.
-        `launches`: whether the call gives the GPU work.
+        `launches`: whether the call gives the GPU work. `loads`: whether it loads code for the GPU.
 
     gpu: one row per operation, in the order of their calls. Columns:
         `start`, `end`: as measured.
@@ -47,6 +50,7 @@ class Program:
         `gap`: least time from the end of the previous operation on the stream.
         `dep`, `dep_gap`: an earlier operation that this one also waits for, -1 for none; time from its end.
         `room`: number of launches that the stream's queue holds.
+        `pageable`: it copies from pageable memory of the host to the device.
         `gone`: a change removed the operation.
 
     kernels: mangled names by their numbers in PACKS.
@@ -132,7 +136,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
     kinds = {
         kind: names.map({name: name.startswith(beginnings) for name in names.cat.categories}).astype(bool)
         for kind, beginnings in (("launching", LAUNCHING), ("copies", COPYING), ("syncs", WAITING + FREEING),
-                                 ("graphs", GRAPHS), ("allocates", ALLOCATING))
+                                 ("graphs", GRAPHS), ("allocates", ALLOCATING), ("loads", LOADING))
     }  # fmt: skip
     return host.assign(
         **kinds,
@@ -140,6 +144,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         gap=np.where(overlaps, starts - before, starts - free),
         input=covered_ns(inputs, free, starts),
         library=covered_ns(events.library, free, starts),
+        locked=_locked_ns(host, events.locks, free),
         own=ends - starts,
         part=nsys_launches.find_ranges(launched, events.parts),
         step=np.cumsum(host["kind"] == BEGIN) - 1,
@@ -166,6 +171,20 @@ def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.nd
     sums = np.concatenate(([0], np.cumsum(np.where(np.arange(len(edges) - 1) % 2 == 0, np.diff(edges), 0))))
     upto = [np.interp(times, edges, sums) for times in (starts, ends)]
     return np.maximum(upto[1] - upto[0], 0).round().astype(np.int64)
+
+
+def _locked_ns(host: pd.DataFrame, locks: pd.DataFrame, free: np.ndarray) -> np.ndarray:
+    """Return for each host row how many ns of its gap the thread of the next call waits for the interpreter's lock.
+
+    locks: waits of all threads; free: end of the row before, in ns.
+    """
+    starts, found = host["start"].to_numpy(), np.zeros(len(host), dtype=np.int64)
+    threads = host["thread"].where(host["thread"] >= 0).bfill().ffill()
+    for thread, own in locks.groupby("thread"):
+        mine = (threads == thread).to_numpy()
+        waits = own[["start", "end"]].to_numpy(dtype=np.int64)
+        found[mine] = covered_ns(waits, free[mine], starts[mine])
+    return found
 
 
 def _in_one_stream(gpu: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:

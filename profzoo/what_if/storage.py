@@ -18,7 +18,8 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED = ("waited",)
+MEASURED = ("waited", "locked", "loads")
+MEASURED_GPU = ("pageable",)
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"
@@ -40,7 +41,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
     facts = []
     for place, one in enumerate(map(shorten, programs)):
         arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in (*HOST, *MEASURED) if name in one.host}
-        arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
+        arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in (*GPU, *MEASURED_GPU) if name in one.gpu}
         kernels = {str(number): name for number, name in one.kernels.items()}
         facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
     # An open file, because numpy appends an ending to a name.
@@ -74,10 +75,14 @@ def process_number(process: int) -> int:
 
 
 def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Program:
-    more = [name for name in MEASURED if f"{place}.host.{name}" in archive]
     host, gpu = (
-        pd.DataFrame({name: archive[f"{place}.{table}.{name}"] for name in names})
-        for table, names in (("host", (*HOST, *more)), ("gpu", GPU))
+        pd.DataFrame(
+            {
+                name: archive[f"{place}.{table}.{name}"]
+                for name in (*names, *(one for one in more if f"{place}.{table}.{one}" in archive))
+            }
+        )
+        for table, names, more in (("host", HOST, MEASURED), ("gpu", GPU, MEASURED_GPU))
     )
     kernels = {int(number): name for number, name in facts["kernels"].items()}
     return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])

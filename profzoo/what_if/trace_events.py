@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,9 @@ KERNEL, COPY, SET, GRAPH = range(4)
 EVENT_SYNC, STREAM_WAIT, STREAM_SYNC, CONTEXT_SYNC = 1, 2, 3, 4
 NONE = 4294967295
 LIBRARIES = ("CUDNN_EVENTS", "CUBLAS_EVENTS")
+# A thread that needs the interpreter's lock while another one holds it waits in this call, at most 5 ms at a time, and
+# then asks for the lock (CPython, take_gil in Python/ceval_gil.c). Python's own locks and queues wait in other calls.
+LOCK_WAIT, SYSTEM_CALLS = "pthread_cond_timedwait", "OSRT_API"
 SYNCHRONISATIONS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 
@@ -35,12 +38,14 @@ class Events:
         parts: `name`, `start` and `end` of the step's parts on the CPU, one row per range.
         calls: `start`, `end`, `correlation`, `thread` and `name`, one row per CUDA call of any thread, by start.
         operations: one row per GPU operation: `start`, `end`, `correlation`, `stream`, `kind`; `talking`, whether it
-            communicates; `crossing`, whether it copies between host and device; PACKS, a kernel's launch configuration.
+            communicates; `crossing`, whether it copies between host and device; `pageable`, whether it
+            reads pageable memory of the host; PACKS, a kernel's launch configuration.
         waits: one row per synchronisation: `correlation`, `kind`, `stream`, `event` and `record`.
         records: one row per recording of an event: `correlation`, `stream`, `event` and `record`. A record is the
             number by which a wait refers to a recording; 0 if the trace does not say.
         library: start and end of intervals in which the CPU was in cuDNN or cuBLAS, shape (intervals, 2).
         kernels: mangled names of kernels by their numbers in PACKS.
+        locks: `start`, `end` and `thread`, one row per wait of a thread for the interpreter's lock.
     """
 
     process: int
@@ -52,6 +57,7 @@ class Events:
     records: pd.DataFrame
     library: np.ndarray
     kernels: Mapping[int, str]
+    locks: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["start", "end", "thread"]))
 
 
 def read(path: str | Path, whole_run: bool = False) -> list[Events]:
@@ -75,6 +81,7 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
         waits = _rows(database, tables, SYNCHRONISATIONS, ["correlationId", "syncType", "streamId", *_EVENT])
         records = _rows(database, tables, RECORDS, ["correlationId", "streamId", *_EVENT])
         library = _library(database, tables)
+        locks = _lock_waits(database, tables, names)
         kernels = {number: known[0] for number, known in nsys_launches.kernel_names(database, tables).items()}
     waits = waits.rename(columns={"syncType": "kind"} | _NAMES)
     records = records.rename(columns=_NAMES)
@@ -89,6 +96,7 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
             records=_of(records, process),
             library=intervals.union(_of(library, process)[["start", "end"]].to_numpy(dtype=np.int64)),
             kernels=kernels,
+            locks=_of(locks, process),
         )
         for process, own in steps.groupby("process")
     ]
@@ -122,16 +130,26 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
         kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
         talking=mangled.isin(talking) & (launched["graph"] < 0),
         crossing=False,
+        pageable=False,
     )
     frames = [kernels]
     for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
-        columns = ["start", "end", "correlationId", "streamId", "globalPid", *(["copyKind"] if kind == COPY else [])]
+        more = ["copyKind", "srcKind"] if kind == COPY else []
+        columns = ["start", "end", "correlationId", "streamId", "globalPid", *more]
         rows = _rows(database, tables, table, columns)
         crossing = rows["copyKind"].isin(CROSSING) if kind == COPY else False
-        named = rows.rename(columns=_NAMES)
-        frames.append(named.assign(kind=kind, talking=False, crossing=crossing, **dict.fromkeys(PACKS, 0)))
-    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *PACKS]
+        pageable = (rows["srcKind"] == nsys_columns.PAGEABLE) & crossing if kind == COPY else False
+        same = {"kind": kind, "talking": False, "crossing": crossing, "pageable": pageable, **dict.fromkeys(PACKS, 0)}
+        frames.append(rows.rename(columns=_NAMES).assign(**same))
+    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", "pageable", *PACKS]
     return pd.concat([frame[columns] for frame in frames], ignore_index=True)
+
+
+def _lock_waits(database: sqlite3.Connection, tables: set[str], names: Mapping[int, str]) -> pd.DataFrame:
+    """Read the waits for the interpreter's lock of all threads; none where the trace lacks the system's calls."""
+    found = _rows(database, tables, SYSTEM_CALLS, ["start", "end", "globalTid", "nameId"])
+    found = found[found["nameId"].isin([number for number, name in names.items() if name.startswith(LOCK_WAIT)])]
+    return found.rename(columns={"globalTid": "thread"}).assign(process=found["globalTid"] & PROCESS)
 
 
 def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """cpu_step and on_cpu: what holds a step on a CPU back, by made tables; and that cells on GPUs are judged as before."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,6 +107,25 @@ def test_input_that_a_step_waits_for(data_ns: float, ran_with: dict, settings: s
     (found,) = judged(cells(5 * MS + data_ns), ranges(data_ns, 5 * MS), own, **ran_with).to_dict("records")
     assert (found["verdict"], found["settings"], found["evidence"]) == ("input-bound", settings, "ranges.csv: data")
     assert says in found["next_step"] and found["share"] == pytest.approx(data_ns / (5 * MS + data_ns))
+
+
+def test_lines_that_make_a_batch_are_named_and_reading_is_told_from_collating() -> None:
+    own = operators(
+        VIEW, ("aten::cat", "(data)", "data", 1, 5 * MS), *[(f"aten::{n}", "a", "forward", 1, MS) for n in range(5)]
+    )
+    line = {"thread": "", "range": "data", "file": "data.py", "text": ""}
+    lines: Any = [
+        line | {"work": "reading", "line": 7, "function": "Images.__getitem__", "share": 0.4},
+        line | {"work": "collating", "line": 21, "function": "collate", "share": 0.1},
+        line | {"work": "", "line": 30, "function": "step", "share": 0.3, "range": "forward"},
+    ]
+    table = cpu_verdicts.tabulate_cpu_verdicts(
+        cells(10 * MS), ranges(5 * MS, 5 * MS), {CELL: own}, {CELL: {"workers": 0}}, RULES, {CELL: lines}
+    )
+    assert table.iloc[0]["next_step"].startswith(
+        "making one batch takes 5 ms; reading samples takes 40 % of the step (Images.__getitem__ at data.py:7, 40 % of the "
+        "step), collating samples takes 10 % of the step (collate at data.py:21, 10 % of the step): load batches"
+    )
 
 
 def test_calls_that_cost_what_a_call_costs_make_a_larger_batch_nearly_free() -> None:

@@ -38,6 +38,8 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     assert facts["batch"] == 3 and facts["steps"] == 2 and facts["items"] == 2 * 2 * 3
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and all(rank["step_ns"] > 0 for rank in facts["ranks"])
     assert pd.read_csv(tmp_path / "steps")["items"].tolist() == [6, 6]
+    # Buckets hold all gradients, of four bytes each.
+    assert sum(facts["ranks"][0]["gradient_sync"]["bucket_bytes"]) == 4 * facts["parameters"]
     # One process says how it went, and its weights are those of the bare network.
     assert done.stdout.count("lstm train on 2 x CPU") == 1
     words = ["lstm", "inference", "device=cpu", "window=1", "warmup=0", "sequence_length=8"]

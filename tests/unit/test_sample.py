@@ -227,7 +227,7 @@ def test_what_one_gpu_does_not_tell_is_left_out() -> None:
     silent = raw(at, "b", power_mw=np.nan, energy_mj=np.nan)
     table = tables.select_window(pd.concat([raw(at, energy_mj=range(20)), silent]), 0, 2 * 10**9)
     assert set(tables.summarise_cell(table, facts(window_began_ns=0))) == {
-        "sm_clock_hz", "temperature_max_c", "throttled_share",
+        "sm_clock_hz", "sm_clock_high_hz", "temperature_max_c", "throttled_share",
     }  # fmt: skip
 
 
@@ -326,7 +326,7 @@ def test_clocks_that_moved_and_what_held_them_back_are_named(tmp_path: Path, lib
     table = tables.select_window(found, int(found["time_ns"].iloc[0]), 10**9)
     told = tables.summarise_cell(table, facts(window_wall_ns=10**9))
     assert told["clocks"].startswith("SM clock from 1,485 to 1,980 MHz; power cap in ")
-    assert 0.3 < told["throttled_share"] < 0.7
+    assert 0.3 < told["throttled_share"] < 0.7 and told["sm_clock_high_hz"] == pytest.approx(1.98e9)
     steady = table.assign(sm_clock_hz=1.98e9, throttle_reasons=1)
     assert (
         "clocks" not in tables.summarise_cell(steady, facts())

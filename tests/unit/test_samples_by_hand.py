@@ -197,7 +197,8 @@ def test_a_cell_is_told_of_all_its_gpus() -> None:
     assert told == pytest.approx(
         {
             "power_w": 400, "step_energy_power_j": 200, "step_energy_counter_j": 200, "item_energy_power_j": 100,
-            "item_energy_counter_j": 100, "energy_error": 0.1, "sm_clock_hz": 1.5e9, "temperature_max_c": 70,
+            "item_energy_counter_j": 100, "energy_error": 0.1, "sm_clock_hz": 1.5e9, "sm_clock_high_hz": 2e9,
+            "temperature_max_c": 70,
             "throttled_share": 0.5, "clocks": "power brake in 50% of samples",
         }
     )  # fmt: skip

@@ -37,6 +37,9 @@ OWNER = Column(ANY, -ANY, null=True)
 NAME, NUMBER = Column(STRINGS), Column(ANY)
 # What a release may leave out, and an event may have none of.
 PERHAPS = Column(ANY, -ANY, null=True, missing=True)
+# What kind of memory a copy reads: PAGEABLE, or another of ENUM_CUDA_MEM_KIND, whose number 7 means unknown.
+PAGEABLE = 0
+MEMORY = Column(STRINGS, null=True, missing=True, instead=7)
 LAUNCHED = Column(2**40, -(2**40), null=True, instead=NO_CALL)
 SIZES = {column: Column(2**bits - 1, null=True) for group in PACKED for _, column, bits in group}
 # A range of cuDNN or cuBLAS.
@@ -74,12 +77,14 @@ READ: Mapping[str, Mapping[str, Column]] = {
         "streamId": NUMBER,
         "graphNodeId": PERHAPS,
     },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": NUMBER, "copyKind": NUMBER},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": NUMBER, "copyKind": NUMBER, "srcKind": MEMORY},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": NUMBER},
     # A graph that CUPTI could not time has no end.
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": Column(TIMES, -TIMES, null=True), "graphId": NUMBER},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": PERHAPS},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
+    # Calls of the operating system's libraries, such as those by which threads wait.
+    "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40)},
     "CUDNN_EVENTS": LIBRARY,
     "CUBLAS_EVENTS": LIBRARY,
 }

@@ -45,6 +45,7 @@ OF_CELL: Mapping[str, Column] = {
     "item_energy_counter_j": _nvml("Energy per sample of the data by the GPUs' counters.", "J"),
     "energy_error": _nvml("One move of the energy counter, as a part of all its moves in the window.", FRACTION),
     "sm_clock_hz": _nvml("Mean clock of the SMs.", "Hz"),
+    "sm_clock_high_hz": _nvml("Clock of the SMs that one sample in twenty exceeds.", "Hz"),
     "temperature_max_c": _nvml("Highest temperature.", "°C"),
     "throttled_share": _nvml("Part of the samples in which something slowed the GPU down.", FRACTION),
     "clocks": _nvml("How far the clock moved and what held it back; empty where it was steady."),

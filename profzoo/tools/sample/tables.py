@@ -42,6 +42,8 @@ TABLE = Table(
 # A clock whose middle nine tenths of samples are farther apart than this has moved; a reason is named from this share
 # of the samples on.
 MOVED, NAMED = 0.02, 0.01
+# A clock that only the fastest samples exceed.
+HIGH = 0.95
 # The sampler's own.
 SAMPLES = Table(
     columns={
@@ -132,6 +134,7 @@ def _of_window(table: pd.DataFrame, window: "ProcessFacts", averaged: bool) -> d
         "item_energy_counter_j": counted * wall_s / window["items"],
         "energy_error": max((energy_resolution(rows) for rows in of_gpus), default=np.nan) if counted > 0 else np.nan,
         "sm_clock_hz": table["sm_clock_hz"].mean(),
+        "sm_clock_high_hz": table["sm_clock_hz"].quantile(HIGH),
         "temperature_max_c": table["temperature_c"].max(),
         "throttled_share": _slowed(table).mean(),
     }

@@ -1,0 +1,170 @@
+"""Pauses of the host: verdict and gain on simulated steps, whose twins without the pauses are simulated too."""
+
+import gzip
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profzoo.tables.step_shares import PARTS, step_shares
+from profzoo.verdicts import pause_costs
+from profzoo.verdicts.gain_models import STEP_CHANGES, CellSimulation, RequestedChange
+from profzoo.what_if import host_pauses, predicted_gains, storage, tables
+from tests import simulated_waits
+from tests.simulated import MAIN, Act, Recording
+from tests.simulated_waits import operator
+
+DATA = Path(__file__).parents[1] / "data"
+GIL, WORK, LOADING, PAGEABLE = "GIL contention", "host work", "code loading within the window", "pageable copies"
+NEW = {GIL, WORK, LOADING, PAGEABLE}
+# A step that keeps the GPU busy, and a pause of the host of three times the longest that counts as an operator's work.
+BUSY = [operator(2e4) for _ in range(120)]
+PAUSE_NS = 3e6
+PAUSED = [*BUSY[:60], replace(BUSY[60], before=PAUSE_NS), *BUSY[61:]]
+CHANGES = ("lock_waits_removed", "host_work_removed", "loading_removed", "copies_pinned")
+
+
+def add_lock_waits(path: Path, made: Recording, thread: int = MAIN) -> None:
+    """Let a thread wait for the interpreter's lock during each pause, in two waits as CPython does."""
+    pauses = [(start - act.before, start) for act, start, _, _ in made.calls if act.before >= PAUSE_NS]
+    rows = [(1_000_000 + round(begin), 1_000_000 + round((begin + end) / 2), thread, 900) for begin, end in pauses]
+    rows += [(row[1], 1_000_000 + round(end), thread, 900) for row, (_, end) in zip(rows, pauses, strict=True)]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE OSRT_API (start, end, globalTid, nameId)")
+        database.execute("INSERT INTO StringIds VALUES (900, 'pthread_cond_timedwait')")
+        database.executemany("INSERT INTO OSRT_API VALUES (?, ?, ?, ?)", rows)
+        database.commit()
+
+
+def name_memory(path: Path, kind: int) -> None:
+    """Say from which kind of memory copies to the device read: 0 is pageable, 1 pinned memory."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN srcKind DEFAULT {kind}")
+        database.commit()
+
+
+def told_by_all(inside: simulated_waits.Inside, folder: Path, **given: Any) -> simulated_waits.Told:
+    return simulated_waits.told(inside, folder, every_rule=True, **given)
+
+
+def measured(paused: simulated_waits.Inside, mended: simulated_waits.Inside) -> float:
+    return simulated_waits.step_ns(paused) / simulated_waits.step_ns(mended)
+
+
+def test_waits_for_the_interpreters_lock_are_named_and_gain_what_they_cost(tmp_path: Path) -> None:
+    told = told_by_all(PAUSED, tmp_path, amend=add_lock_waits)
+    first = told.of_cell.iloc[0]
+    assert (first["verdict"], first["method"]) == (GIL, "replay")
+    assert first["gain"] == pytest.approx(measured(PAUSED, BUSY), rel=0.1)
+    assert first["gain"] > 1.5 and WORK not in set(told.of_cell["verdict"])
+
+
+def test_waits_of_a_thread_that_launches_nothing_are_no_contention(tmp_path: Path) -> None:
+    other = MAIN + 7
+    told = told_by_all(PAUSED, tmp_path, amend=lambda path, made: add_lock_waits(path, made, other))
+    assert told.of_cell.iloc[0]["verdict"] == WORK and GIL not in set(told.of_cell["verdict"])
+
+
+def test_the_same_pause_without_a_wait_for_the_lock_is_work_of_the_host(tmp_path: Path) -> None:
+    told = told_by_all(PAUSED, tmp_path)
+    first = told.of_cell.iloc[0]
+    assert first["verdict"] == WORK and first["gain"] == pytest.approx(measured(PAUSED, BUSY), rel=0.1)
+    assert NEW.isdisjoint(told_by_all(BUSY, tmp_path).of_cell["verdict"])
+
+
+def test_pauses_come_before_launches_whose_share_no_longer_holds_them(tmp_path: Path) -> None:
+    """The host launches more slowly than the GPU works: a graph would gain more, but not do the work of the pause."""
+    small = [operator(2e3) for _ in range(200)]
+    paused = [*small[:60], replace(small[60], before=PAUSE_NS), *small[61:]]
+    told, twin = told_by_all(paused, tmp_path), told_by_all(small, tmp_path)
+    assert list(told.of_cell["verdict"].head(2)) == [WORK, "launch-bound"]
+    assert told.of_cell.iloc[0]["gain"] == pytest.approx(measured(paused, small), rel=0.1)
+    # Idle time that launches cause is as long as in the twin.
+    idle = [one.of_cell.set_index("verdict").loc["launch-bound", "share"] * one.row["step_ns"] for one in (told, twin)]
+    assert idle[0] == pytest.approx(idle[1], rel=0.2)
+    shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
+    charged = pause_costs.charge_pauses(shares, CellSimulation(told.program), told.row)
+    assert sum(charged[name] for name in PARTS) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("part", ["optimizer", "data"])
+def test_pauses_of_the_optimizer_and_of_the_input_are_told_of_by_other_verdicts(part: str, tmp_path: Path) -> None:
+    paused = [*BUSY[:60], replace(BUSY[60], before=PAUSE_NS, part=part), *BUSY[61:]]
+    assert WORK not in set(told_by_all(paused, tmp_path).of_cell["verdict"])
+
+
+def test_what_happens_now_and_then_is_not_the_steps_own(tmp_path: Path) -> None:
+    """A pause in three of seven steps, and one in every step at another place: the machine's, not the program's."""
+
+    def seldom(step: int) -> list[Act]:
+        return PAUSED if step in (2, 4, 6) else BUSY
+
+    def elsewhere(step: int) -> list[Act]:
+        acts = [replace(one, group=place % 40) for place, one in enumerate(BUSY)]
+        acts[7 * step + 3] = replace(acts[7 * step + 3], before=PAUSE_NS)
+        return acts
+
+    for inside in (seldom, elsewhere):
+        assert WORK not in set(told_by_all(inside, tmp_path).of_cell["verdict"])
+
+
+def test_code_that_is_loaded_in_each_step_is_named(tmp_path: Path) -> None:
+    load = Act("load", 0, "forward", PAUSE_NS, 5e4)
+    loading = [*BUSY[:60], load, *BUSY[60:]]
+    told = told_by_all(loading, tmp_path, cudnn_benchmark=True)
+    first = told.of_cell.iloc[0]
+    assert first["verdict"] == LOADING and first["gain"] == pytest.approx(measured(loading, BUSY), rel=0.1)
+    assert first["settings"] == "cudnn_benchmark=false"
+    plain = told_by_all(loading, tmp_path)
+    assert plain.of_cell.iloc[0]["next_step"].startswith("code for the GPU is compiled or loaded within the steps: use")
+
+    def at_first(step: int) -> list[Act]:
+        return loading if step == 0 else BUSY
+
+    assert NEW.isdisjoint(told_by_all(at_first, tmp_path).of_cell["verdict"])
+
+
+def test_copies_from_pageable_memory_cost_what_their_calls_take_longer(tmp_path: Path) -> None:
+    """Two copies through the staging buffer, of which the second waits for the first, in each step of little work."""
+    small = [operator(6e3) for _ in range(60)]
+    staged = [Act("staged", 0, "transfer", 5e3, 3e5, ns=2e5), Act("staged", 0, "transfer", 5e3, 3e5, ns=2e5)]
+    pinned = [replace(one, kind="copy", call=5e3) for one in staged]
+    told = told_by_all([*staged, *small], tmp_path, amend=lambda path, _: name_memory(path, 0), pin_memory=False)
+    row = told.of_cell.set_index("verdict").loc[PAGEABLE]
+    assert row["gain"] == pytest.approx(measured([*staged, *small], [*pinned, *small]), rel=0.15)
+    assert row["settings"] == "pin_memory=true"
+    for kind, acts in ((1, [*pinned, *small]), (7, [*staged, *small])):
+        twin = told_by_all(acts, tmp_path, amend=lambda path, _, kind=kind: name_memory(path, kind))
+        assert PAGEABLE not in set(twin.of_cell["verdict"])
+
+
+def test_stored_programs_keep_pauses_and_those_of_an_earlier_version_have_none(tmp_path: Path) -> None:
+    program, _ = simulated_waits.traced(PAUSED, tmp_path, add_lock_waits)
+    storage.write([program], tmp_path / "program.npz")
+    (kept,) = storage.read(tmp_path / "program.npz").values()
+    assert np.array_equal(kept.host["locked"], program.host["locked"]) and kept.host["locked"].sum() > 7 * PAUSE_NS
+    assert np.array_equal(kept.gpu["pageable"], program.gpu["pageable"])
+    earlier = replace(
+        program, host=program.host.drop(columns=["locked", "loads"]), gpu=program.gpu.drop(columns="pageable")
+    )
+    storage.write([earlier], tmp_path / "earlier.npz")
+    (old,) = storage.read(tmp_path / "earlier.npz").values()
+    row = told_by_all(BUSY, tmp_path).row
+    for change in ("lock_waits_removed", "loading_removed", "copies_pinned"):
+        assert predicted_gains.predict_gain(old, STEP_CHANGES[change](old, row)).gain == pytest.approx(1)
+
+
+def test_a_recorded_training_of_the_zoo_has_none_of_these(tmp_path: Path) -> None:
+    """Ten steps of MobileNetV2 on an H200."""
+    trace = tmp_path / "train.sqlite"
+    trace.write_bytes(gzip.decompress((DATA / "nsys" / "train.sqlite.gz").read_bytes()))
+    (program,) = tables.read_programs(trace)
+    replayed = CellSimulation(program)
+    row = told_by_all(BUSY, tmp_path).row
+    gains = {change: replayed.gain(RequestedChange(change), row, 0.0) for change in CHANGES}
+    assert all(found and found.gain < 1.02 for found in gains.values())
+    assert not host_pauses.find_pageable_copies(program).all()
