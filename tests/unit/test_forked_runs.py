@@ -170,7 +170,7 @@ def test_a_server_that_is_killed_ends_its_processes(program: str, starter: Proce
     ("word", "why"),
     [
         ("prepare=fails", "because ValueError: no such model"),
-        ("prepare=threads", "because an import or building the network started 1 thread(s): waiting"),
+        ("prepare=threads", "because an import or building the network started 1 thread(s): Thread-1 (sleep)"),
     ],
 )
 def test_what_cannot_be_forked_starts_by_itself_and_the_reason_is_said_once(
