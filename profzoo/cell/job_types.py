@@ -126,6 +126,31 @@ class BlockingLine(TypedDict):
     calls: int
 
 
+class PaddedRows(TypedDict):
+    """A tensor of an early batch whose rows end in one value again and again."""
+
+    # Its shape, the value, the number of padded places, and the places of the longest row without its padding.
+    rows: int
+    places: int
+    value: int
+    padded: int
+    longest: int
+
+
+class Compilation(TypedDict):
+    """One compilation by torch.compile."""
+
+    function: str
+    file: str
+    line: int
+    # Whether it is the code behind a graph break, which is at that line.
+    resumed: bool
+    # Which guard did not hold, where code was compiled before; else empty.
+    why_again: str
+    seconds: float
+    in_window: bool
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
@@ -156,6 +181,9 @@ class Sidecar(ProcessFacts, total=False):
     parameters: int
     # Lines at which a step waits for the GPU; missing where no step was observed.
     blocking_lines: Sequence[BlockingLine]
+    # Padding of early batches; missing where none was looked at. Compilations; missing where there were none.
+    padding: Sequence[PaddedRows]
+    compilations: Sequence[Compilation]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

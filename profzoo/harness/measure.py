@@ -15,6 +15,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.harness import (
     batch_size,
     built_networks,
+    compilations,
     data_loading,
     devices,
     distributed,
@@ -86,7 +87,9 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
+        **({"padding": outcome.padding} if outcome.padding else {}),
         **_window(recorder),
+        **({"compilations": made} if (made := _compilations(recorder)) else {}),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
         **({"memory": taken} if taken else {}),
@@ -154,6 +157,12 @@ def _watching(
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device
     )
+
+
+def _compilations(recorder: recorders.Recorder) -> Sequence[Any]:
+    """Compilations by torch.compile, with those in the window marked."""
+    known = _window(recorder)
+    return compilations.read_compilations(known.get("window_began_ns", 0), known.get("window_wall_ns", 0))
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:

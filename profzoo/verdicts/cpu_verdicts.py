@@ -17,6 +17,8 @@ from profzoo.verdicts import advice_scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.gain_methods import AMDAHL
+from profzoo.verdicts.noted_facts import NotedFacts
+from profzoo.verdicts.noted_verdicts import judge_noted
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, UNDECIDED
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.table_columns import COLUMNS
@@ -58,6 +60,7 @@ def tabulate_cpu_verdicts(
     operators: Mapping[CellKey, pd.DataFrame],
     ran_with: Mapping[CellKey, KnownSettings],
     given: Rules,
+    noted: Mapping[CellKey, NotedFacts] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell on a CPU, the largest gain first, then on its layers.
 
@@ -66,6 +69,7 @@ def tabulate_cpu_verdicts(
         operators: rows of operators.csv, by cell.
         ran_with: settings, by cell.
         given: rules, as `rules.load_rules` returns them.
+        noted: what the processes noted of their work, by cell.
 
     Gains are by Amdahl's law and have no score, because scores come from trials on GPUs. A rule applies if it does so
     at both ends of the interval of its share, which is wider where steps are unsteady; if it applies at one end only,
@@ -81,7 +85,9 @@ def tabulate_cpu_verdicts(
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given)
-        for group in (judged.of_cell(), judged.of_layers()):
+        of_work = judge_noted(given["rules"], (noted or {}).get(cell, NotedFacts()), ran_with.get(cell, {}), times)
+        of_cell = [row for row in judged.of_cell() if not of_work or row.verdict != NOTHING]
+        for group in (sorted([*of_cell, *of_work], key=lambda row: -(row.gain or 0.0)), judged.of_layers()):
             rows += [
                 {**dict(zip(CELL, cell, strict=True)), **one.columns(), "rank": rank}
                 for rank, one in enumerate(group, 1)

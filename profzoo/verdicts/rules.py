@@ -33,6 +33,7 @@ SHARES = {
     "trace": ("allocations_removed", "unrepeated_removed"),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
+    "noted": ("padding", "compiling", "graph_breaks"),
 }
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
@@ -47,6 +48,7 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
     "chains": ("fused_chains",),
+    "noted": (),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")

@@ -1,6 +1,6 @@
 """Make tables/verdicts.csv: verdicts on every cell, its top kernels and layers, from the tables of all cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -16,8 +16,7 @@ from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
 from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.cell_facts import read_cell_facts
-from profzoo.verdicts.rule_types import KnownSettings
+from profzoo.verdicts.cell_facts import CellFacts, read_cell_facts
 from profzoo.what_if import storage
 
 
@@ -65,16 +64,25 @@ def main(
     }
     found = [
         verdicts.tabulate_verdicts(
-            timed, kernel_table, held, rates, advice, ran_with, rules, trees, known, lines=lines, chains=fusible
+            timed,
+            kernel_table,
+            held,
+            rates,
+            advice,
+            ran_with,
+            rules,
+            trees,
+            known,
+            lines=lines,
+            chains=fusible,
+            noted=facts.noted,
         )
     ]
-    found.append(_judge_cpu_cells(*on_cpus, ran_with))
+    found.append(_judge_cpu_cells(*on_cpus, facts))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
 
 
-def _judge_cpu_cells(
-    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, KnownSettings]
-) -> pd.DataFrame:
+def _judge_cpu_cells(cells: str, ranges: str, operators: Sequence[str], facts: CellFacts) -> pd.DataFrame:
     """Return the verdicts on cells that ran on a CPU; only their operators are read."""
     timed, parts = schemas.read_table("cells", cells), select_parts(schemas.read_table("ranges", ranges))
     chosen = cpu_verdicts.cpu_cells(parts)
@@ -83,4 +91,6 @@ def _judge_cpu_cells(
         for path in operators
         if cell_key(path) in chosen
     }
-    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, ran_with, verdict_rules.load_rules())
+    return cpu_verdicts.tabulate_cpu_verdicts(
+        timed, parts, own, facts.ran_with, verdict_rules.load_rules(), facts.noted
+    )

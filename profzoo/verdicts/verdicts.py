@@ -7,10 +7,11 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice
+from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice, noted_verdicts
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.verdicts.other_settings import other_setting_rows
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.verdicts.rule_types import KnownSettings, Rules
@@ -38,6 +39,7 @@ def tabulate_verdicts(
     scored: advice_scores.Scores | None = None,
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
+    noted: Mapping[CellKey, NotedFacts] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -46,7 +48,7 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
-        chains: fusible work, by cell.
+        chains: fusible work, by cell. noted: what the unprofiled processes noted of their work, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -62,6 +64,7 @@ def tabulate_verdicts(
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
+        found += _judge_noted(judged, launches, (noted or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
@@ -73,6 +76,13 @@ def tabulate_verdicts(
         for group in (everything, judged.of_each(traits), of_layers, others, said):
             rows += [{**own, **row.columns(), "rank": rank} for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:
+    """Yield verdicts by what a cell's unprofiled process noted."""
+    if noted:
+        yield from noted_verdicts.judge_padding(judged, launches, noted)
+        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
 
 def judge_cell(

@@ -1,0 +1,152 @@
+"""Padding and compilations are noted in programs that have them, and judged by what they cost."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from profzoo.harness import batch_padding, compilations
+from profzoo.verdicts import cpu_verdicts, noted_verdicts
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.noted_facts import NotedFacts, Padding
+
+RULES = verdict_rules.load_rules()["rules"]
+LONG, SHORT, ROWS = 64, 16, 8
+
+
+def texts(places: int, value: int = 0) -> torch.Tensor:
+    """Rows of up to SHORT words, padded to so many places; the first has SHORT words."""
+    made = torch.full((ROWS, places), value)
+    for row, length in enumerate([SHORT, *range(SHORT // 2, SHORT // 2 + ROWS - 1)]):
+        made[row, :length] = torch.arange(1, length + 1) + value
+    return made
+
+
+def noted(*batches: Any) -> list[Any]:
+    found = batch_padding.BatchPadding()
+    for batch in batches:
+        found.note(batch)
+    return found.read()
+
+
+def test_padding_is_what_rows_end_in() -> None:
+    (one,) = noted((texts(LONG), torch.zeros(ROWS)))
+    lengths = [SHORT, *range(SHORT // 2, SHORT // 2 + ROWS - 1)]
+    assert one == {"rows": ROWS, "places": LONG, "value": 0, "padded": ROWS * LONG - sum(lengths), "longest": SHORT}
+    # Targets that are ignored, and a mask, are padded alike.
+    ignored, mask = noted({"labels": texts(LONG, -100), "mask": texts(LONG) > 0})
+    assert ignored["value"] == -100 and mask["value"] == 0 and ignored["padded"] == mask["padded"] == one["padded"]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.randint(0, 1000, (ROWS, LONG)),
+        torch.randn(ROWS, LONG),
+        torch.zeros(ROWS, 4, dtype=torch.int64),
+        torch.randint(0, 10, (ROWS,)),
+        "text",
+        None,
+    ],
+)
+def test_a_batch_without_padding_has_none(batch: Any) -> None:
+    torch.manual_seed(0)
+    assert sum(one["padded"] for one in noted(batch)) <= 2
+
+
+def test_only_the_first_batches_are_looked_at() -> None:
+    assert len(noted(*[texts(LONG)] * 5)) == batch_padding.BATCHES
+
+
+def facts(places: int) -> NotedFacts:
+    return NotedFacts(noted(texts(places)))
+
+
+def test_padding_is_described_by_the_longest_row() -> None:
+    found = facts(LONG).most_padded()
+    assert found and found.behind == 1 - SHORT / LONG and found.padded > found.behind
+    trimmed = facts(SHORT).most_padded()
+    assert trimmed and trimmed.behind == 0 < trimmed.padded
+
+
+def test_on_a_cpu_the_parts_that_padding_reaches_shrink() -> None:
+    times = {"forward": 40.0, "backward": 40.0, "optimizer": 20.0}
+    (row,) = noted_verdicts.judge_noted(RULES, facts(LONG), {}, times)
+    assert row.verdict == "padded batches" and row.next_step.startswith("8") and "8 x 64" in row.next_step
+    # A quarter of the places is left, and with it a quarter of 80 % of the step.
+    assert row.gain == pytest.approx(1 / (0.2 + 0.8 / 4))
+    assert row.gain_low == 1 and row.gain_high and row.gain_high > row.gain
+    assert noted_verdicts.judge_noted(RULES, NotedFacts(), {}, times) == []
+    assert noted_verdicts.judge_noted(RULES, facts(LONG), {}, {"forward": 1.0, "optimizer": 99.0}) == []
+
+
+def test_launches_keep_the_shortest_time_and_attention_shrinks_with_the_square() -> None:
+    launches = pd.DataFrame({"class": ["gemm", "attention", "elementwise", "copy"], "mean_ns": [1e5, 1e5, 2.5e3, 2e3]})
+    saved = noted_verdicts.saved_share(launches, 0.5, squared=True)
+    assert saved.tolist()[:2] == [0.5, 0.75]
+    least = launches["mean_ns"].quantile(0.1)
+    assert saved.tolist()[2:] == [pytest.approx(1 - least / 2.5e3), 0.0]
+    assert noted_verdicts.saved_share(launches, 0.5, squared=False).tolist()[1] == 0.5
+
+
+def grow(x: torch.Tensor, times: int) -> torch.Tensor:
+    return torch.relu(x) * times
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    y = torch.relu(x)
+    print("", end="")
+    return y * 2
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch._dynamo.utils.clear_compilation_metrics()
+    yield
+    torch._dynamo.reset()
+    torch._dynamo.utils.clear_compilation_metrics()
+
+
+def compiled(function: Any, *calls: tuple[Any, ...]) -> NotedFacts:
+    """What is noted of calls of a compiled function, of which the first is the warm-up."""
+    made = torch.compile(function, backend="eager")
+    made(*calls[0])
+    began = time.perf_counter_ns()
+    for one in calls[1:]:
+        made(*one)
+    window = time.perf_counter_ns() - began
+    return NotedFacts((), compilations.read_compilations(began, window), window)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_code_that_is_compiled_again_is_named_with_its_line_and_reason() -> None:
+    x = torch.randn(4)
+    found = compiled(grow, (x, 3), (x, 4), (x, 4))
+    # A window of one compilation is hardly more than that.
+    assert 0.5 < found.compiling_share() <= 1
+    (row,) = noted_verdicts.judge_compilation(RULES, found, {})
+    line = grow.__code__.co_firstlineno
+    assert row.verdict == "recompilation" and row.gain and row.gain > 2
+    assert f"test_noted_work.py:{line}) was compiled once" in row.next_step and "times == 3" in row.next_step
+    again = compiled(grow, (x, 4), (x, 4), (x, 4))
+    assert again.compiling_share() == 0 and list(noted_verdicts.judge_compilation(RULES, again, {})) == []
+
+
+@pytest.mark.usefixtures("fresh")
+def test_graph_breaks_are_named_by_their_lines_and_have_no_gain() -> None:
+    x = torch.randn(4)
+    (row,) = noted_verdicts.judge_compilation(RULES, compiled(cut, (x,), (x,)), {})
+    line = cut.__code__.co_firstlineno + 2
+    assert row.verdict == "graph breaks" and row.value == 1 and row.gain is None
+    assert f"test_noted_work.py:{line}: " in row.next_step
+    torch._dynamo.utils.clear_compilation_metrics()
+    assert list(noted_verdicts.judge_compilation(RULES, compiled(grow, (x, 1), (x, 1)), {})) == []
+
+
+def test_the_table_of_cpu_cells_has_these_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Padding(1, 2, 0, 0.5, 0.5) != Padding(1, 2, 0, 0.5, 0.4)
+    assert "noted" in cpu_verdicts.tabulate_cpu_verdicts.__annotations__
