@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.fusion import gradients
-from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, OPAQUE, Effects, Tensor, call_effects, kind_of
+from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, LISTS, OPAQUE, Effects, Tensor, call_effects, kind_of
 from profzoo.range_names import DOMAIN, original_name, parse_module_range
 from profzoo.tools.torch import nesting as nests
 from profzoo.tools.torch import owners
@@ -143,14 +143,15 @@ def mark_discarded(calls: Sequence[Call], trace: Trace, nesting: Nesting) -> lis
 
 
 def _updates(calls: Sequence[Call], trace: Trace, first: int, last: int) -> list[gradients.Update]:
-    """Return the updates by optimizers between two times (ns); none if it is not known of each what it writes."""
+    """Return the updates by optimizers between two times (ns)."""
     found = []
     for begin, end in zip(*_optimizer_ranges(trace), strict=True):
-        own = [call for call in calls if call.updates and begin <= call.began <= end and call.writes]
+        own = [call for call in calls if call.updates and begin <= call.began <= end]
         if not first <= begin <= last:
             continue
-        if not own:
-            return []
+        if not own or any(call.kind == LISTS and not call.writes for call in own) or not own[-1].writes:
+            found.append(gradients.Update(int(begin), None, None))
+            continue
         # The last operation is the one on the parameters.
         final = [call for call in own if call.operator == own[-1].operator]
         written, parameters = ([one.shape for call in some for one in call.writes] for some in (own, final))

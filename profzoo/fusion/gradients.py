@@ -31,11 +31,14 @@ OTHERS = "(others)."
 
 @dataclass(frozen=True)
 class Update:
-    """A step of an optimizer: when it began, in ns; the shapes of all that it writes, and of its parameters."""
+    """A step of an optimizer: when it began, in ns; the shapes of all that it writes, and of its parameters.
+
+    A trace does not tell the shapes of long lists of tensors; both are then None.
+    """
 
     began: int
-    written: Collection[Shape]
-    parameters: Sequence[Shape]
+    written: Collection[Shape] | None
+    parameters: Sequence[Shape] | None
 
 
 @dataclass(frozen=True)
@@ -78,16 +81,22 @@ def find_unused_times(
     >>> find_unused_times(stored, [Update(9, {(8, 2)}, [(8, 2)])], [0])
     [(1, 5)]
     """
-    used = {shape for one in updates for shape in one.written}
+    if not updates:
+        return []
+    # Where the trace does not tell what is updated, it may be everything.
+    unknown = any(one.written is None for one in updates)
+    used = {shape for one in updates for shape in one.written or ()}
     passes = _passes(stored, sorted({*forward, *(one.began for one in updates)}))
     found = []
     for place, own in enumerate(passes):
         # The step after this one begins as this one does.
         following = passes[(place + 1) % len(passes)]
         until = following[0].began if place + 1 < len(passes) else np.inf
-        updated = Counter(shape for one in updates if own[-1].began < one.began < until for shape in one.parameters)
-        forgotten = _forgotten(own, following, updated) if updated and len(passes) > 1 else set()
-        useful = [one.began for one in own if one.shape in used and one.key not in forgotten]
+        after = [one.parameters for one in updates if own[-1].began < one.began < until]
+        updated = Counter(shape for shapes in after for shape in shapes or ())
+        known = bool(updated) and None not in after and len(passes) > 1
+        forgotten = _forgotten(own, following, updated) if known else set()
+        useful = [one.began for one in own if (unknown or one.shape in used) and one.key not in forgotten]
         if useful and own[-1].began > useful[-1]:
             found.append((useful[-1], own[-1].began))
     return found

@@ -33,7 +33,7 @@ SHARES = {
     "trace": ("allocations_removed", "unrepeated_removed"),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
-    "noted": ("padding", "compiling", "graph_breaks"),
+    "noted": ("padding", "compiling", "graph_breaks", "tuning"),
 }
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")

@@ -14,6 +14,7 @@ from profzoo.tables.roofline import read_peaks
 from profzoo.tables.user_ranges import select_parts
 from profzoo.tools.ncu import details_page as ncu_details
 from profzoo.tools.ncu import export_schema
+from profzoo.tools.torch import tables as torch_tables
 from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cell_facts import CellFacts, read_cell_facts
@@ -34,13 +35,14 @@ def main(
     csv: str,
     waits: str,
     chains: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    activities: Sequence[str] = (),
 ) -> None:
     """Read the tables, write the verdicts (csv) and the lines that wait (waits).
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
     order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
     programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell; chains: what
-    could be fused, and the kernels of that, in the same order.
+    could be fused, and the kernels of that, in the same order; activities: operators by torch.profiler.
     """
     rates = read_peaks(peaks) if peaks else {}
     held = schemas.read_table("roofline", roofline) if roofline else None
@@ -76,6 +78,7 @@ def main(
             lines=lines,
             chains=fusible,
             noted=facts.noted,
+            activities={cell_key(path): reading.read(path, torch_tables.TABLE) for path in activities},
         )
     ]
     found.append(_judge_cpu_cells(*on_cpus, facts))

@@ -7,7 +7,14 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice, noted_verdicts
+from profzoo.verdicts import (
+    advice_scores,
+    chain_verdicts,
+    layer_verdicts,
+    ncu_advice,
+    noted_verdicts,
+    tuning_verdicts,
+)
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
@@ -40,6 +47,7 @@ def tabulate_verdicts(
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     noted: Mapping[CellKey, NotedFacts] | None = None,
+    activities: Mapping[CellKey, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -49,6 +57,7 @@ def tabulate_verdicts(
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
         chains: fusible work, by cell. noted: what the unprofiled processes noted of their work, by cell.
+        activities: operators with their host time by torch.profiler, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -65,6 +74,7 @@ def tabulate_verdicts(
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _judge_noted(judged, launches, (noted or {}).get(cell))
+        found += tuning_verdicts.judge_tuning(judged, (activities or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
