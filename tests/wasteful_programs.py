@@ -54,9 +54,9 @@ def train(network: nn.Module, inputs: Callable[[], Tensor], weights: Any = None,
     return step
 
 
-def adversarial(detached: bool, foreach: bool = True) -> Step:
+def adversarial(detached: bool, foreach: bool = True, layers: int = 3) -> Step:
     """Return a step of a generator and a judge; detached: whether the judge's loss stops at the generated values."""
-    generator, judge = perceptron(), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+    generator, judge = perceptron(layers=layers), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
     mark(generator)
     mark(nn.ModuleDict({"judge": judge}), OTHERS)
     of_generator, of_judge = (torch.optim.Adam(one.parameters(), foreach=foreach) for one in (generator, judge))

@@ -22,8 +22,8 @@ GROWING = ("forward", "loss", "backward")
 SQUARED = "attention"
 # A batch whose longest row is shorter than its places by this share can be cut; else rows have to be grouped or packed.
 CUT = 0.1
-# Of the kernels' mean times, the shortest tenth is what a launch takes at least.
-SHORT = 0.1
+# What a launch takes at least, in ns, as in the rules on short launches.
+SHORTEST_NS = 2000.0
 EVIDENCE = {
     PADDING: "sidecar of the unprofiled run: padding", COMPILING: "sidecar of the unprofiled run: compilations",
     BREAKS: "sidecar of the unprofiled run: compilations",
@@ -64,7 +64,7 @@ def saved_share(launches: pd.DataFrame, part: float, squared: bool) -> pd.Series
     kept = pd.Series(1 - part, launches.index)
     if squared:
         kept = kept.where(launches["class"] != SQUARED, (1 - part) ** 2)
-    least = launches["mean_ns"].quantile(SHORT) / launches["mean_ns"]
+    least = SHORTEST_NS / launches["mean_ns"]
     return 1 - kept.clip(lower=least.clip(upper=1.0))
 
 

@@ -30,7 +30,7 @@ SHARES = {
     "step": (LAUNCH_IDLE_SHARE, *PARTS),
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
-    "trace": ("allocations_removed", "unrepeated_removed"),
+    "trace": ("allocations_removed", "unrepeated_removed", "logging_removed"),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
     "noted": ("padding", "compiling", "graph_breaks", "tuning"),

@@ -11,6 +11,7 @@ from profzoo.verdicts import (
     advice_scores,
     chain_verdicts,
     layer_verdicts,
+    logged_readings,
     ncu_advice,
     noted_verdicts,
     tuning_verdicts,
@@ -76,6 +77,7 @@ def tabulate_verdicts(
         found += _judge_noted(judged, launches, (noted or {}).get(cell))
         found += tuning_verdicts.judge_tuning(judged, (activities or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
+        found = list(logged_readings.advise_logging(found, judged.feasible))
         everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []

@@ -9,10 +9,15 @@ import pytest
 import torch
 
 from profzoo.harness import batch_padding, compilations
-from profzoo.verdicts import cpu_verdicts, noted_verdicts
+from profzoo.verdicts import noted_verdicts, tuning_verdicts, verdicts
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.noted_facts import NotedFacts, Padding
+from profzoo.verdicts.noted_facts import NotedFacts
+from profzoo.what_if import storage
+from tests.unit.test_fusion_costs import attention_cell
+from tests.unit.test_verdicts import UNTRIED, kernel_rows
+from tests.unit.test_verdicts import made as a_step
 
+__all__ = ["attention_cell"]
 RULES = verdict_rules.load_rules()["rules"]
 LONG, SHORT, ROWS = 64, 16, 8
 
@@ -87,8 +92,8 @@ def test_launches_keep_the_shortest_time_and_attention_shrinks_with_the_square()
     launches = pd.DataFrame({"class": ["gemm", "attention", "elementwise", "copy"], "mean_ns": [1e5, 1e5, 2.5e3, 2e3]})
     saved = noted_verdicts.saved_share(launches, 0.5, squared=True)
     assert saved.tolist()[:2] == [0.5, 0.75]
-    least = launches["mean_ns"].quantile(0.1)
-    assert saved.tolist()[2:] == [pytest.approx(1 - least / 2.5e3), 0.0]
+    # No launch is shorter than 2 µs.
+    assert saved.tolist()[2:] == [pytest.approx(0.2), 0.0]
     assert noted_verdicts.saved_share(launches, 0.5, squared=False).tolist()[1] == 0.5
 
 
@@ -147,6 +152,36 @@ def test_graph_breaks_are_named_by_their_lines_and_have_no_gain() -> None:
     assert list(noted_verdicts.judge_compilation(RULES, compiled(grow, (x, 1), (x, 1)), {})) == []
 
 
-def test_the_table_of_cpu_cells_has_these_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Padding(1, 2, 0, 0.5, 0.5) != Padding(1, 2, 0, 0.5, 0.4)
-    assert "noted" in cpu_verdicts.tabulate_cpu_verdicts.__annotations__
+def test_convolutions_of_new_shapes_that_take_the_host_long_are_tuned() -> None:
+    usual = {
+        "kind": "operator",
+        "name": "aten::cudnn_convolution",
+        "count": 16,
+        "cpu_ns": 1.6e6,
+        "shapes": "[[16, 64]]",
+    }
+    new = usual | {"count": 1, "cpu_ns": 3e7, "shapes": "[[16, 3, 84, 84], [64, 3, 7, 7], []]"}
+    step = {"kind": "range", "name": "step", "count": 2, "cpu_ns": 7e7, "shapes": ""}
+    found = tuning_verdicts.find_tuning(pd.DataFrame([usual, new, new | {"shapes": "[[16, 3, 80, 80]]"}, step]))
+    assert found and found.ns == pytest.approx(3e7 - 1e5) and found.shapes == new["shapes"]
+    for twin in ([usual, step], [usual, new | {"count": 2}, step], [usual, new | {"cpu_ns": 2e5}, step], [usual, new]):
+        assert tuning_verdicts.find_tuning(pd.DataFrame(twin)) is None
+
+
+def test_padded_batches_are_judged_in_a_step_on_a_gpu(attention_cell: Any) -> None:
+    folder = attention_cell[2]
+    (process,) = programs = storage.read(folder / "p.npz")
+    step = a_step({}).assign(process=process)
+    judged = verdicts.judge_cell(step, {}, verdict_rules.load_rules(), {}, programs, UNTRIED)
+    assert judged.replayed
+    program, operations = judged.replayed.program, judged.replayed.operations
+    each = operations.keys.assign(total_ns=program.gpu["ns"] / program.steps, launches=1 / program.steps)
+    rows = each[operations.kernels].groupby(list(operations.keys), as_index=False).sum()
+    rows = kernel_rows(total_ns=rows["total_ns"]).assign(**rows, mean_ns=rows["total_ns"] / rows["launches"])
+    found = noted_verdicts.judge_padding(judged, rows, facts(LONG))
+    (row,) = found
+    assert row.verdict == "padded batches" and row.method == "replay"
+    # The step is the sum of its kernels, all of which go with the places, of which a quarter is left.
+    assert row.gain == pytest.approx(4, rel=0.02) and row.gain_low and row.gain_high
+    assert row.gain_low < row.gain < row.gain_high
+    assert list(noted_verdicts.judge_padding(judged, rows, NotedFacts())) == []

@@ -41,6 +41,12 @@ STEPS: list[tuple[str, Make, Make]] = [
         lambda: programs.adversarial(False, foreach=False),
         lambda: programs.adversarial(True, False),
     ),
+    # Of such long lists of parameters the trace does not tell the shapes.
+    (
+        discarded.DISCARDED,
+        lambda: programs.adversarial(False, layers=20),
+        lambda: programs.adversarial(True, layers=20),
+    ),
     (discarded.DISCARDED, lambda: programs.fine_tuned(frozen=False), lambda: programs.fine_tuned(frozen=True)),
     (wide_types.ENTRY, lambda: programs.scaled(wide=True), lambda: programs.scaled(wide=False)),
     (wide_types.DOUBLE, lambda: programs.scaled(wide=True), lambda: programs.scaled(wide=True, everything=True)),
@@ -87,6 +93,13 @@ def test_gradients_that_are_added_up_are_used() -> None:
     forgotten = [*added[:1], Stored(12, "", (8, 8), True)]
     assert gradients.find_unused_times([*first, *forgotten], updates, [0, 10]) == [(1, 2)]
     assert gradients.find_unused_times(first, [], [0]) == []
+
+
+def test_nothing_is_said_where_it_is_not_known_what_is_updated() -> None:
+    stored = [Stored(1, "head", (8, 1), True), Stored(2, "body", (8, 8), True)]
+    assert gradients.find_unused_times(stored, [Update(5, {(8, 1)}, [(8, 1)])], [0]) == [(1, 2)]
+    assert gradients.find_unused_times(stored, [Update(5, None, None)], [0]) == []
+    assert gradients.find_unused_times(stored, [Update(5, {(8, 1)}, [(8, 1)]), Update(6, None, None)], [0]) == []
 
 
 def test_double_precision_enters_at_the_scale_of_the_first_layer() -> None:
