@@ -87,9 +87,8 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
-        **({"padding": outcome.padding} if outcome.padding else {}),
         **_window(recorder),
-        **({"compilations": made} if (made := _compilations(recorder)) else {}),
+        **_work(outcome, recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
         **({"memory": taken} if taken else {}),
@@ -159,10 +158,11 @@ def _watching(
     )
 
 
-def _compilations(recorder: recorders.Recorder) -> Sequence[Any]:
-    """Compilations by torch.compile, with those in the window marked."""
-    known = _window(recorder)
-    return compilations.read_compilations(known.get("window_began_ns", 0), known.get("window_wall_ns", 0))
+def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[str, Any]:
+    """Padding of early batches, and compilations by torch.compile with those in the window marked, if any."""
+    window = _window(recorder)
+    made = compilations.read_compilations(window.get("window_began_ns", 0), window.get("window_wall_ns", 0))
+    return {**({"padding": outcome.padding} if outcome.padding else {}), **({"compilations": made} if made else {})}
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:

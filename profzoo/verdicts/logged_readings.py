@@ -1,6 +1,6 @@
 """Says what reading values for logging less often would gain, such as the loss: a wait or a few in each step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,21 +32,20 @@ def find_logged(lines: "Sequence[BlockingLine] | None") -> "Sequence[BlockingLin
     return known if known and reads and sum(one["calls"] for one in known) <= FEW else []
 
 
-def advise_logging(found: Sequence[Verdict], feasible: Feasibility) -> Iterator[Verdict]:
-    """Yield verdicts; those on waits of lines that only log say what it gains to read every tenth step.
+def advise_logging(found: Sequence[Verdict], feasible: Feasibility) -> list[Verdict]:
+    """Return verdicts; those on waits of lines that only log say what it gains to read every tenth step.
 
     The verdict that reading costs less than synchronisation-bound asks for stays only where there are such lines, and
     where no verdict on synchronisation says more.
     """
     lines, told = find_logged(feasible.lines), any(row.about == SYNCHRONISATION for row in found)
+    kept = []
     for row in found:
-        if row.about not in (LOGGING, SYNCHRONISATION):
-            yield row
-        elif lines:
-            if row.about == SYNCHRONISATION or not told:
-                yield _advised(row, lines)
-        elif row.about == SYNCHRONISATION:
-            yield row
+        if row.about not in (LOGGING, SYNCHRONISATION) or (row.about == SYNCHRONISATION and not lines):
+            kept.append(row)
+        elif lines and (row.about == SYNCHRONISATION or not told):
+            kept.append(_advised(row, lines))
+    return kept
 
 
 def _advised(row: Verdict, lines: "Sequence[BlockingLine]") -> Verdict:

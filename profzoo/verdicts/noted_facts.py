@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Compilation, PaddedRows, Sidecar
 
+CellKey = tuple[str, str]
 # So many lines are named.
 NAMED = 3
 
@@ -28,11 +31,16 @@ class Padding:
 
 @dataclass(frozen=True)
 class NotedFacts:
-    """What was noted in the unprofiled run of a cell; window_ns: duration of the window, 0 where it is unknown."""
+    """What was noted of a cell's work: in its unprofiled run, and of its operators.
+
+    window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
+    torch.profiler; None without.
+    """
 
     padding: "Sequence[PaddedRows]" = ()
-    compilations: "Sequence[Compilation]" = field(default=())
+    compilations: "Sequence[Compilation]" = ()
     window_ns: float = 0.0
+    activities: pd.DataFrame | None = None
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded."""
@@ -87,4 +95,11 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
     )
 
 
-Noted = Mapping[tuple[str, str], NotedFacts]
+def add_activities(
+    noted: Mapping[CellKey, NotedFacts], activities: Mapping[CellKey, pd.DataFrame]
+) -> dict[CellKey, NotedFacts]:
+    """Return what was noted of all cells, with the operators of those that have any."""
+    return {
+        cell: replace(noted.get(cell, NotedFacts()), activities=activities.get(cell))
+        for cell in dict.fromkeys((*noted, *activities))
+    }

@@ -6,6 +6,7 @@ import pandas as pd
 
 from profzoo.fusion import table as fusion
 from profzoo.io import csv_tables as reading
+from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.tables import layer_kernels, schemas
 from profzoo.tables import layers as layer_tables
@@ -18,6 +19,7 @@ from profzoo.tools.torch import tables as torch_tables
 from profzoo.verdicts import cpu_verdicts, verdicts, wait_table
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cell_facts import CellFacts, read_cell_facts
+from profzoo.verdicts.noted_facts import add_activities
 from profzoo.what_if import storage
 
 
@@ -53,36 +55,27 @@ def main(
     facts = read_cell_facts(sidecars)
     ran_with, lines = facts.ran_with, facts.lines
     kernel_table = schemas.read_table("kernels", kernels)
-    trees = {
-        cell_key(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
-        for path, tree in zip(*layers, strict=True)
-    }
+    trees = _read_pairs(layers, layer_kernels.TABLE, layer_tables.TABLE)
     rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
     known = {cell_key(path): storage.read(path) for path in programs}
     write_csv(wait_table.tabulate_waits(lines, known), waits)
-    fusible = {
-        cell_key(path): (reading.read(path, fusion.CHAINS), reading.read(kernels, fusion.KERNELS))
-        for path, kernels in zip(*chains, strict=True)
-    }
-    found = [
-        verdicts.tabulate_verdicts(
-            timed,
-            kernel_table,
-            held,
-            rates,
-            advice,
-            ran_with,
-            rules,
-            trees,
-            known,
-            lines=lines,
-            chains=fusible,
-            noted=facts.noted,
-            activities={cell_key(path): reading.read(path, torch_tables.TABLE) for path in activities},
-        )
-    ]
+    fusible = _read_pairs(chains, fusion.CHAINS, fusion.KERNELS)
+    noted = add_activities(facts.noted, {cell_key(path): reading.read(path, torch_tables.TABLE) for path in activities})
+    given = (timed, kernel_table, held, rates, advice, ran_with, rules, trees, known)
+    found = [verdicts.tabulate_verdicts(*given, lines=lines, chains=fusible, noted=noted)]
     found.append(_judge_cpu_cells(*on_cpus, facts))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
+
+
+def _read_pairs(
+    files: tuple[Sequence[str], Sequence[str]], *tables: Table
+) -> dict[verdicts.CellKey, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Return two tables of each cell; files: of both kinds, in the same order."""
+    first, second = tables
+    return {
+        cell_key(one): (reading.read(one, first), reading.read(other, second))
+        for one, other in zip(*files, strict=True)
+    }
 
 
 def _judge_cpu_cells(cells: str, ranges: str, operators: Sequence[str], facts: CellFacts) -> pd.DataFrame:

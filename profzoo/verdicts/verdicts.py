@@ -48,7 +48,6 @@ def tabulate_verdicts(
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     noted: Mapping[CellKey, NotedFacts] | None = None,
-    activities: Mapping[CellKey, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -57,8 +56,7 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
-        chains: fusible work, by cell. noted: what the unprofiled processes noted of their work, by cell.
-        activities: operators with their host time by torch.profiler, by cell.
+        chains: fusible work, by cell. noted: what was noted of their work, by cell.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
@@ -75,10 +73,8 @@ def tabulate_verdicts(
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _judge_noted(judged, launches, (noted or {}).get(cell))
-        found += tuning_verdicts.judge_tuning(judged, (activities or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        found = list(logged_readings.advise_logging(found, judged.feasible))
-        everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
+        everything = _rank(judged, found) or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -90,9 +86,15 @@ def tabulate_verdicts(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def _rank(judged: CellRules, found: Sequence[Verdict]) -> list[Verdict]:
+    """Return verdicts in their order; those on waits of lines that only log say what it gains to read less often."""
+    return rank_verdicts(logged_readings.advise_logging(found, judged.feasible), judged.feasible)
+
+
 def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:
-    """Yield verdicts by what a cell's unprofiled process noted."""
+    """Yield verdicts by what was noted of a cell's work."""
     if noted:
+        yield from tuning_verdicts.judge_tuning(judged, noted.activities)
         yield from noted_verdicts.judge_padding(judged, launches, noted)
         yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
