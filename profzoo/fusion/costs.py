@@ -17,7 +17,7 @@ import numpy as np
 from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import product_flop
-from profzoo.op_costs.tensor_effects import NORM, REDUCTION
+from profzoo.op_costs.tensor_effects import NORM, REDUCTION, SCATTER
 
 DRAM = "dram"
 # Work on so many bytes does not fit into the cache of any GPU today (L2 of an H200: 50 MB).
@@ -121,13 +121,17 @@ def fused_time(chain: Chain, rates: Rates) -> FusedTime:
 def narrowed_time(chain: Chain, rates: Rates) -> FusedTime:
     """Return the times of a chain whose calls remain, in single instead of double precision.
 
-    What is no product takes time in proportion to its bytes, but a launch takes no less than the shortest one. Products
-    are as much faster as the peaks are. The time is lowest with tf32 and with all bytes at the bandwidth of memory.
+    What is no product takes time in proportion to its bytes, but a launch takes no less than the shortest one. Sums
+    into places that are chosen by numbers are atomic operations, as many as before: their time lies between half and
+    all of it, and the geometric mean is expected. Products are as much faster as the peaks are. The time is lowest with
+    tf32 and with all bytes at the bandwidth of memory.
     """
     ns, floor = chain.ns, min(chain.fused_launches * rates.shortest_ns, chain.ns)
     rest = max(ns - chain.kept_ns, 0.0)
     share = chain.fused_bytes / chain.bytes if chain.bytes else 1.0
     moved = min(chain.fused_bytes / rates.bytes_per_ns if rates.bytes_per_ns else rest * share, rest * share)
     expected, slow, fast = (chain.kept_ns / times for times in rates.narrowing)
-    ends = (expected + rest * share, fast + moved, slow + rest * share)
-    return FusedTime(ns, *(min(max(one, floor), ns) for one in ends))
+    atomic = min(sum(call.ns for call in chain.calls if call.kind == SCATTER), rest)
+    moving = (rest - atomic) * share
+    ends = (expected + moving + atomic * np.sqrt(share), fast + moved, slow + moving + atomic)
+    return FusedTime(ns, *(float(min(max(one, floor), ns)) for one in ends))

@@ -10,10 +10,13 @@ DISCARDED = "discarded gradients"
 
 
 def find_discarded(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
-    """Yield the calls whose gradients nobody uses, a chain per module and call of it."""
-    groups: dict[tuple[str, int], list[Call]] = {}
+    """Yield the calls whose gradients nobody uses, a chain per backward pass."""
+    run: list[Call] = []
     for call in flow.calls:
         if call.discarded and call.place not in taken:
-            groups.setdefault((call.module, call.instance), []).append(call)
-    for calls in groups.values():
-        yield Chain(DISCARDED, tuple(calls), 0.0, 0.0)
+            run.append(call)
+        elif run:
+            yield Chain(DISCARDED, tuple(run), 0.0, 0.0)
+            run = []
+    if run:
+        yield Chain(DISCARDED, tuple(run), 0.0, 0.0)

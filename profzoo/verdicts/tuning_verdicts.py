@@ -63,7 +63,8 @@ def judge_tuning(judged: CellRules, activities: pd.DataFrame | None) -> Iterator
     for rule in judged.given["rules"]:
         if rule["of"] != NOTED or rule["share"] != TUNING or found is None:
             continue
-        share = min(found.ns, float(judged.step["idle_ns"])) / float(judged.step["step_ns"])
+        # Tuning is of a step as most are.
+        share = min(found.ns, float(judged.step["idle_ns"])) / float(judged.step["step_median_ns"])
         if share >= rule["at_least"]:
             row = judged.row(rule, share, None, LAYER_LEVEL, EVIDENCE)
             lead = f"{found.operator} of {shorten_shapes(found.shapes)}, a shape that not every step has: "

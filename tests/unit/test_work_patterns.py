@@ -9,6 +9,7 @@ from torch import nn
 
 from profzoo.fusion import autocast_casts, chains, costs, discarded, gradients, repeated_calls, wide_types
 from profzoo.fusion.gradients import Stored, Update
+from profzoo.op_costs.tensor_effects import SCATTER
 from tests import wasteful_programs as programs
 from tests.wasteful_programs import BATCH, PARTS, WIDTH, Step, train
 
@@ -113,8 +114,11 @@ def test_single_precision_takes_as_long_as_bytes_and_peaks_say() -> None:
     (entry,) = found(programs.scaled(wide=True), wide_types.ENTRY)
     peaks = {"dram": 2e12, "fp64": 6e13, "fp32": 6e13, "tf32": 4.2e14}
     rates, plain = (replace(costs.measure_rates(entry.calls, peaks, tf32), shortest_ns=0.0) for tf32 in (True, False))
-    pointwise = replace(entry, kept_ns=0.0)
-    assert costs.fused_time(pointwise, rates).fused_ns == pytest.approx(entry.ns * entry.fused_bytes / entry.bytes)
+    pointwise, share = replace(entry, kept_ns=0.0), entry.fused_bytes / entry.bytes
+    assert costs.fused_time(pointwise, rates).fused_ns == pytest.approx(entry.ns * share)
+    kinds = [replace(call, effects=call.effects._replace(kind=SCATTER)) for call in entry.calls]
+    atomic = costs.fused_time(replace(pointwise, calls=tuple(kinds)), rates)
+    assert atomic.fused_ns == pytest.approx(entry.ns * share**0.5) and atomic.high == pytest.approx(entry.ns)
     products = replace(entry, kept_ns=entry.ns)
     assert costs.fused_time(products, rates).fused_ns == pytest.approx(entry.ns / 7)
     assert costs.fused_time(products, plain).fused_ns == pytest.approx(entry.ns)
