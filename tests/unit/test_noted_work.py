@@ -1,7 +1,9 @@
 """Padding and compilations are noted in programs that have them, and judged by what they cost."""
 
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,7 +13,8 @@ import torch
 from profzoo.harness import batch_padding, compilations
 from profzoo.verdicts import noted_verdicts, tuning_verdicts, verdicts
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.noted_facts import NotedFacts
+from profzoo.verdicts.cell_facts import read_cell_facts
+from profzoo.verdicts.noted_facts import NotedFacts, add_activities
 from profzoo.what_if import storage
 from tests.unit.test_fusion_costs import attention_cell
 from tests.unit.test_verdicts import UNTRIED, kernel_rows
@@ -185,3 +188,25 @@ def test_padded_batches_are_judged_in_a_step_on_a_gpu(attention_cell: Any) -> No
     assert row.gain == pytest.approx(4, rel=0.02) and row.gain_low and row.gain_high
     assert row.gain_low < row.gain < row.gain_high
     assert list(noted_verdicts.judge_padding(judged, rows, NotedFacts())) == []
+
+
+def test_what_was_noted_is_read_from_the_sidecar_of_each_cell(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    path = tmp_path / "m" / "train.time.csv.json"
+    made = compilations_of_a_window()
+    path.write_text(
+        json.dumps({"cell": {}, "padding": noted(texts(LONG)), "compilations": made, "window_wall_ns": 4e9})
+    )
+    found = read_cell_facts([str(path)]).noted["m", "train"]
+    padding = found.most_padded()
+    assert padding and padding.places == LONG and found.compiling_share() == 0.25
+    with_operators = add_activities({("m", "train"): found}, {("n", "train"): pd.DataFrame()})
+    assert with_operators["m", "train"].activities is None and with_operators["n", "train"].padding == ()
+    path.write_text(json.dumps({"cell": {}}))
+    assert read_cell_facts([str(path)]).noted["m", "train"] == NotedFacts()
+
+
+def compilations_of_a_window() -> list[Any]:
+    """Two compilations of a second each, of which one is in the window."""
+    one = {"function": "f", "file": "a.py", "line": 3, "resumed": False, "why_again": "", "seconds": 1.0}
+    return [one | {"in_window": False}, one | {"in_window": True}]
