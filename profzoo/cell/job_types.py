@@ -155,6 +155,31 @@ class HostLine(TypedDict):
     share: float
 
 
+class PaddedRows(TypedDict):
+    """A tensor of an early batch whose rows end in one value again and again."""
+
+    # Its shape, the value, the number of padded places, and the places of the longest row without its padding.
+    rows: int
+    places: int
+    value: int
+    padded: int
+    longest: int
+
+
+class Compilation(TypedDict):
+    """One compilation by torch.compile."""
+
+    function: str
+    file: str
+    line: int
+    # Whether it is the code behind a graph break, which is at that line.
+    resumed: bool
+    # Which guard did not hold, where code was compiled before; else empty.
+    why_again: str
+    seconds: float
+    in_window: bool
+
+
 class Sidecar(ProcessFacts, total=False):
     """The JSON file beside a measured file: the job, its software and machine, and the facts from the program."""
 
@@ -187,6 +212,9 @@ class Sidecar(ProcessFacts, total=False):
     blocking_lines: Sequence[BlockingLine]
     # Lines at which the host spends the step; missing where no step was sampled.
     host_lines: Sequence[HostLine]
+    # Padding of early batches; missing where none was looked at. Compilations; missing where there were none.
+    padding: Sequence[PaddedRows]
+    compilations: Sequence[Compilation]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

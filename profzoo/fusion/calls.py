@@ -1,13 +1,13 @@
 """Lists the operators of one traced step that do work: what they read and write, their layer, their launches."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, OPAQUE, Effects, Tensor, call_effects, kind_of
+from profzoo.fusion import gradients
+from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, LISTS, OPAQUE, Effects, Tensor, call_effects, kind_of
 from profzoo.range_names import DOMAIN, original_name, parse_module_range
 from profzoo.tools.torch import nesting as nests
 from profzoo.tools.torch import owners
@@ -40,6 +40,8 @@ class Call:
         updates: whether it ran in the `step` of one of torch's optimizers.
         ns: GPU time of its launches; on a CPU its own time.
         launches: positions of its launches in the step; on a CPU none.
+        began: when it began, in ns of the trace's clock.
+        discarded: whether it computes gradients that nobody uses.
     """
 
     place: int
@@ -57,6 +59,8 @@ class Call:
     updates: bool
     ns: float
     launches: tuple[int, ...]
+    began: int = 0
+    discarded: bool = False
 
     @property
     def fusible(self) -> bool:
@@ -119,7 +123,40 @@ def read_step(trace: Trace) -> TracedStep:
         operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
         frame = owners.own_operators(trace, nesting, operators)
         groups = {int(one): [] for one in operators[np.flatnonzero(_typical(frame["step"]))]}
-    return TracedStep(_calls(trace, nesting, groups, launches), launches, trace.sources, _types(trace.texts), gpu)
+    calls = mark_discarded(_calls(trace, nesting, groups, launches), trace, nesting)
+    return TracedStep(calls, launches, trace.sources, _types(trace.texts), gpu)
+
+
+def mark_discarded(calls: Sequence[Call], trace: Trace, nesting: Nesting) -> list[Call]:
+    """Return calls of a step with those marked that compute gradients which nobody uses."""
+    first, last = (end((call.began for call in calls if call.began), default=0) for end in (min, max))
+    updates = _updates(calls, trace, first, last)
+    forward = [call.began for call in calls if call.direction == "forward"]
+    stored = gradients.list_stored(trace, nesting, first, last) if updates else []
+    unused = gradients.find_unused_times(stored, updates, forward)
+    return [
+        replace(call, discarded=True)
+        if call.direction == "backward" and any(begin < call.began < end for begin, end in unused)
+        else call
+        for call in calls
+    ]
+
+
+def _updates(calls: Sequence[Call], trace: Trace, first: int, last: int) -> list[gradients.Update]:
+    """Return the updates by optimizers between two times (ns)."""
+    found = []
+    for begin, end in zip(*_optimizer_ranges(trace), strict=True):
+        own = [call for call in calls if call.updates and begin <= call.began <= end]
+        if not first <= begin <= last:
+            continue
+        if not own or any(call.kind == LISTS and not call.writes for call in own) or not own[-1].writes:
+            found.append(gradients.Update(int(begin), None, None))
+            continue
+        # The last operation is the one on the parameters.
+        final = [call for call in own if call.operator == own[-1].operator]
+        written, parameters = ([one.shape for call in some for one in call.writes] for some in (own, final))
+        found.append(gradients.Update(int(begin), set(written), parameters))
+    return found
 
 
 def _types(texts: Sequence[str]) -> dict[str, str]:
@@ -187,12 +224,16 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
                 values=tuple(map(str, values)),
                 around=around,
                 outer=outer,
-                **{key: str(column[row]) for key, column in columns.items()},
+                module=str(columns["module"][row]),
+                type=str(columns["type"][row]),
+                direction=str(columns["direction"][row]),
+                range=str(columns["range"][row]),
                 instance=numbers["call"][row],
                 sequence=numbers["sequence"][row],
                 updates=bool(updating[row]),
                 ns=float(ns[mine].sum()) if mine else float(own[operator]),
                 launches=tuple(mine),
+                began=int(trace.operators["start"][operator]),
             )
         )
     return found
@@ -204,14 +245,19 @@ def _unknown(place: int, mine: Sequence[int], ns: float) -> Call:
 
 def _updating(trace: Trace, known: np.ndarray) -> np.ndarray:
     """Return flags of the operators that began while an optimizer's `step` ran."""
+    starts, ends = _optimizer_ranges(trace)
+    began = trace.operators["start"][known]
+    last = np.searchsorted(starts, began, side="right") - 1
+    return (last >= 0) & (began < np.append(ends, -1)[last])
+
+
+def _optimizer_ranges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return begin and end of each `step` of an optimizer of torch."""
     chosen = np.array([text.startswith(OPTIMIZER) for text in trace.texts] + [False])
     ranges = np.flatnonzero(chosen[trace.ranges["name"]])
     ranges = ranges[np.argsort(trace.ranges["start"][ranges], kind="stable")]
     starts = trace.ranges["start"][ranges]
-    ends = np.maximum.accumulate(starts + trace.ranges["ns"][ranges])
-    began = trace.operators["start"][known]
-    last = np.searchsorted(starts, began, side="right") - 1
-    return (last >= 0) & (began < np.append(ends, -1)[last])
+    return starts, np.maximum.accumulate(starts + trace.ranges["ns"][ranges])
 
 
 def _around(
@@ -223,16 +269,4 @@ def _around(
     while above >= 0 and kinds[above] not in (nests.MARK, nests.NODE, nests.SUM) and len(names) < DEEPEST:
         names.append(trace.texts[trace.operators["name"][above]])
         outermost, above = above, int(nesting.parent[above])
-    return tuple(reversed(names)), _shapes(trace.texts[trace.operators["shapes"][outermost]])
-
-
-def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    """Return shapes from their text; a list of tensors has none.
-
-    >>> _shapes("[[4, 8], [], [[2], [3]]]")
-    ((4, 8), (), ())
-    """
-    if not text:
-        return ()
-    found = json.loads(text)
-    return tuple(tuple(one) if all(type(size) is int for size in one) else () for one in found)
+    return tuple(reversed(names)), gradients.parse_shapes(trace.texts[trace.operators["shapes"][outermost]])

@@ -23,6 +23,7 @@ class Chain:
         fused_launches: kernels that remain, 0 if nothing has to be done at all.
         kept_ns: time of matrix products among them, which fusing does not shorten.
         flop: operations of these products if a batched kernel replaces many small ones, else 0.
+        narrowed: whether the calls remain, in single instead of double precision.
     """
 
     pattern: str
@@ -31,6 +32,7 @@ class Chain:
     fused_launches: float = 1.0
     kept_ns: float = 0.0
     flop: float = 0.0
+    narrowed: bool = False
 
     @property
     def bytes(self) -> int:

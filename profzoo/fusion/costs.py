@@ -17,7 +17,7 @@ import numpy as np
 from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import product_flop
-from profzoo.op_costs.tensor_effects import NORM, REDUCTION
+from profzoo.op_costs.tensor_effects import NORM, REDUCTION, SCATTER
 
 DRAM = "dram"
 # Work on so many bytes does not fit into the cache of any GPU today (L2 of an H200: 50 MB).
@@ -32,12 +32,14 @@ BUSY_FLOP = 1e9
 class Rates:
     """What a device can do: bytes of memory per ns, ns of the shortest launch, operations of products per ns.
 
+    narrowing: how many times as fast products are expected to be in single precision as in fp64, at least, at most.
     A rate of 0 is not known.
     """
 
     bytes_per_ns: float
     shortest_ns: float
     flop_per_ns: float
+    narrowing: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,32 @@ class FusedTime:
     high: float
 
 
-def measure_rates(calls: Sequence[Call], peaks: Mapping[str, float]) -> Rates:
-    """Return the rates of the device of a step; peaks: measured rates by name, in byte/s and flop/s, may be empty."""
+def measure_rates(calls: Sequence[Call], peaks: Mapping[str, float], tf32: bool = False) -> Rates:
+    """Return the rates of the device of a step.
+
+    peaks: measured rates by name, in byte/s and flop/s, may be empty. tf32: whether products in fp32 are in tf32.
+    """
     timed = [call for call in calls if call.ns > 0]
     dram = peaks[DRAM] / 1e9 if DRAM in peaks else _fast(timed)
     short = [call.ns / call.count for call in timed if call.fusible]
     flop = [product_flop(call) / call.ns for call in timed if product_flop(call) >= BUSY_FLOP]
     shortest = float(np.quantile(short, SHORT)) if short else 0.0
-    return Rates(dram, shortest, max(flop, default=0.0))
+    return Rates(dram, shortest, max(flop, default=0.0), _narrowing(peaks, tf32))
+
+
+def _narrowing(peaks: Mapping[str, float], tf32: bool) -> tuple[float, float, float]:
+    """Return how many times as fast products are expected to be in single precision as in fp64, at least and at most.
+
+    Products in tf32 reach half of the measured peak at least. 1 stands for rates that are not known.
+
+    >>> peaks = {"fp64": 6e13, "fp32": 5e13, "tf32": 4.2e14}
+    >>> _narrowing(peaks, True), _narrowing(peaks, False), _narrowing({}, True)
+    ((7.0, 3.5, 7.0), (1.0, 1.0, 7.0), (1.0, 1.0, 1.0))
+    """
+    double = peaks.get("fp64", 0.0)
+    single, tensor = (max(peaks.get(name, 0.0) / double, 1.0) if double else 1.0 for name in ("fp32", "tf32"))
+    best = max(single, tensor)
+    return (best, max(best / 2, single), best) if tf32 else (single, single, best)
 
 
 def _fast(calls: Iterable[Call]) -> float:
@@ -77,6 +97,8 @@ def fused_time(chain: Chain, rates: Rates) -> FusedTime:
     >>> fused_time(two, Rates(2000.0, 1.0, 0.0)), fused_time(two, Rates(2000.0, 5.0, 0.0)).fused_ns
     (FusedTime(ns=16.0, fused_ns=4.0, low=4.0, high=8.0), 5.0)
     """
+    if chain.narrowed:
+        return narrowed_time(chain, rates)
     ns, products = chain.ns, sum(call.ns for call in chain.calls if product_flop(call))
     floor = chain.fused_launches * rates.shortest_ns
     own_rate = chain.bytes / ns if ns else 0.0
@@ -94,3 +116,22 @@ def fused_time(chain: Chain, rates: Rates) -> FusedTime:
     summing = any(call.kind in (NORM, REDUCTION) for call in chain.calls) and not chain.kept_ns
     expected = float(np.sqrt(least * high)) if summing else least
     return FusedTime(ns, min(expected, ns), min(max(moved, floor, computed), expected, ns), min(high, ns))
+
+
+def narrowed_time(chain: Chain, rates: Rates) -> FusedTime:
+    """Return the times of a chain whose calls remain, in single instead of double precision.
+
+    What is no product takes time in proportion to its bytes, but a launch takes no less than the shortest one. Sums
+    into places that are chosen by numbers are atomic operations, as many as before: their time lies between half and
+    all of it, and the geometric mean is expected. Products are as much faster as the peaks are. The time is lowest with
+    tf32 and with all bytes at the bandwidth of memory.
+    """
+    ns, floor = chain.ns, min(chain.fused_launches * rates.shortest_ns, chain.ns)
+    rest = max(ns - chain.kept_ns, 0.0)
+    share = chain.fused_bytes / chain.bytes if chain.bytes else 1.0
+    moved = min(chain.fused_bytes / rates.bytes_per_ns if rates.bytes_per_ns else rest * share, rest * share)
+    expected, slow, fast = (chain.kept_ns / times for times in rates.narrowing)
+    atomic = min(sum(call.ns for call in chain.calls if call.kind == SCATTER), rest)
+    moving = (rest - atomic) * share
+    ends = (expected + moving + atomic * np.sqrt(share), fast + moved, slow + moving + atomic)
+    return FusedTime(ns, *(float(min(max(one, floor), ns)) for one in ends))

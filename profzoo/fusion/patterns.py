@@ -2,19 +2,40 @@
 
 from collections.abc import Mapping
 
-from profzoo.fusion import attention, chains, loops, losses, row_patterns, updates, weights
+from profzoo.fusion import (
+    attention,
+    autocast_casts,
+    chains,
+    discarded,
+    loops,
+    losses,
+    repeated_calls,
+    row_patterns,
+    updates,
+    weights,
+    wide_types,
+)
 
 FINDERS: tuple[chains.Finder, ...] = (
+    discarded.find_discarded,
+    wide_types.find_double,
     updates.find_updates,
     loops.find_loops,
+    repeated_calls.find_repeated_calls,
     attention.find_attention,
     losses.find_losses,
     weights.find_one_hot_products,
     weights.find_weight_casts,
+    autocast_casts.find_autocast_casts,
     row_patterns.find_row_patterns,
 )
 # Patterns by the share of the step that a rule about chains looks at.
 PATTERNS_OF_SHARE: Mapping[str, tuple[str, ...]] = {
+    "discarded_gradients": (discarded.DISCARDED,),
+    "double_precision": (wide_types.ENTRY, wide_types.DOUBLE),
+    "small_batches": (repeated_calls.BATCHES,),
+    "time_steps": (repeated_calls.TIMES,),
+    "autocast_casts": (autocast_casts.CASTS,),
     "attention": (attention.ATTENTION,),
     "loss": (losses.LOSS,),
     "softmax": (row_patterns.SOFTMAX,),

@@ -111,7 +111,8 @@ def make_chains(step: TracedStep, peaks: Mapping[str, float]) -> tuple[pd.DataFr
 
     peaks: measured rates by name, in byte/s and flop/s; may be empty.
     """
-    rates = costs.measure_rates(step.calls, peaks)
+    tf32 = bool(len(step.launches)) and step.launches["name"].astype(str).str.contains("tf32", regex=False).any()
+    rates = costs.measure_rates(step.calls, peaks, tf32)
     numbered, rows = [], []
     for number, group in enumerate(group_chains(find_chains(Flow(step.calls), FINDERS))):
         times = [costs.fused_time(chain, rates) for chain in group]

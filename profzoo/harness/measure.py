@@ -15,6 +15,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.harness import (
     batch_size,
     built_networks,
+    compilations,
     data_loading,
     devices,
     distributed,
@@ -89,6 +90,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
         **({} if outcome.host_lines is None else {"host_lines": outcome.host_lines}),
         **_window(recorder),
+        **_work(outcome, recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
         **({"memory": taken} if taken else {}),
@@ -162,6 +164,13 @@ def _watching(
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device
     )
+
+
+def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[str, Any]:
+    """Padding of early batches, and compilations by torch.compile with those in the window marked, if any."""
+    window = _window(recorder)
+    made = compilations.read_compilations(window.get("window_began_ns", 0), window.get("window_wall_ns", 0))
+    return {**({"padding": outcome.padding} if outcome.padding else {}), **({"compilations": made} if made else {})}
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import (
     activation_checkpointing,
+    batch_padding,
     batch_structure,
     blocking_lines,
     cuda_graph,
@@ -38,7 +39,7 @@ from profzoo.range_names import STEP, WINDOW
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.cell.job_types import BlockingLine, HostLine
+    from profzoo.cell.job_types import BlockingLine, HostLine, PaddedRows
     from profzoo.cell.number_types import StepNumbers
 
 
@@ -67,7 +68,7 @@ class RunOutcome:
 
     outputs: some values of the last output; only in inference. numbers: of the first steps. repeated: the parts of the
     step, with which more steps can be run as long as the process group exists. blocking_lines: where a step waits for
-    the GPU, and host_lines: where the host spends a step; None if no step was observed.
+    the GPU, and host_lines: where the host spends a step; None if no step was observed. padding: of early batches.
     """
 
     parameters: int
@@ -78,6 +79,7 @@ class RunOutcome:
     repeated: StepParts | None
     blocking_lines: "list[BlockingLine] | None" = None
     host_lines: "list[HostLine] | None" = None
+    padding: "Sequence[PaddedRows]" = ()
 
 
 def choose_cell_device(cell: "CellSettings") -> torch.device:
@@ -146,7 +148,7 @@ def run_steps(
         # torch ranges are on from the first step, except where a baseline is timed first.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(iterate_batches(window_length.extend_epochs(cell, recorder), model))
-    first = first_steps.FirstSteps(cell, network)
+    first, padding = first_steps.FirstSteps(cell, network), batch_padding.BatchPadding()
     repeated = make_step(cell, model, network, device, ranges)
     if repeated.trainer:
         repeated.trainer.first_steps = first
@@ -169,14 +171,15 @@ def run_steps(
             watching.step(cell["batch"] * process_count(cell))
         else:
             first.note(batch, results[-1])
+            padding.note(batch)
     recorder.stop()
     ranges.close()
     losses = _finite(results, cell)
     numbers = first.read(losses, results[-1])
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     counted = count_parameters(network)
-    lines = observed.found, sampled.found
-    return RunOutcome(counted, losses[-1], (losses[:before] or losses)[-1], sample, numbers, repeated, *lines)
+    last, seen = (losses[:before] or losses)[-1], (observed.found, sampled.found, padding.read())
+    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, *seen)
 
 
 def count_parameters(network: nn.Module) -> int:

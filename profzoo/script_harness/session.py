@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness import devices, gradient_sync
+from profzoo.harness import batch_padding, devices, gradient_sync
 from profzoo.harness.first_steps import LOSSES, FirstSteps
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import STEP
@@ -69,7 +69,7 @@ class Session:
         self._names: dict[Hashable, str] = {}
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
-        self._samples = SampleCount()
+        self._samples, self._padding = SampleCount(), batch_padding.BatchPadding()
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int] = []
         self._loss: Tensor | None = None
@@ -130,6 +130,8 @@ class Session:
         self._counts[FORWARDS] += 1
         evaluates = self.finder.made > 0 and self.task.cell["phase"] == "train" and not torch.is_grad_enabled()
         self._samples.note_call(id(network), inputs, output, evaluates)
+        if self._stages is None:
+            self._padding.note(inputs)
         if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
             self.first_steps.note(inputs, output)
         self._names[id(network)] = f"a call of {type(network).__name__}"
@@ -284,6 +286,7 @@ class Session:
             "script": script,
             **self._waits.facts(),
             **gradient_sync.describe_gradient_sync(self.networks.found),
+            **step_facts.describe_work(self._padding.read(), self._stages.facts()),
         }
 
     def describe_progress(self) -> dict[str, Any]:

@@ -4,17 +4,18 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from profzoo.harness.compilations import read_compilations
 from profzoo.script_harness.outside_settings import is_compiled
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import ScriptArithmetic
+    from profzoo.cell.job_types import PaddedRows, ScriptArithmetic
 
 # A process whose other threads keep it alive after its window is ended by then.
 PATIENCE_S = 30.0
@@ -57,6 +58,12 @@ def imported_files() -> list[str]:
         if real.endswith(".py") and not real.startswith((*installed, ours)) and Path(real).is_file():
             found.add(real)
     return sorted(found)
+
+
+def describe_work(padding: "Sequence[PaddedRows]", window: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of padding in early batches and of compilations; window: facts of the window."""
+    made = read_compilations(window.get("window_began_ns", 0), window.get("window_wall_ns", 0))
+    return {**({"padding": padding} if padding else {}), **({"compilations": made} if made else {})}
 
 
 def end_process() -> None:

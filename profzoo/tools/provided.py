@@ -23,6 +23,7 @@ PROVIDED: Mapping[str, str] = {
     "fusion": "operators that fewer kernels could compute (profzoo.fusion.table.CHAINS)",
     "fusion_kernels": "the kernels of these operators (profzoo.fusion.table.KERNELS)",
     "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
+    "activities": "time per operator, range and kernel as torch.profiler has it (profzoo.tools.torch.tables.TABLE)",
     "owners": "how much of the GPU time has an owner (profzoo.tables.owner_coverage.TABLE)",
     "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",
     "coverage": "launch configurations that were counted, of all traced ones (profzoo.tables.ncu_coverage.TABLE)",

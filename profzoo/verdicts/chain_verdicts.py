@@ -7,6 +7,7 @@ import pandas as pd
 
 from profzoo.fusion.joining import NUMBER
 from profzoo.fusion.patterns import PATTERNS_OF_SHARE
+from profzoo.fusion.wide_types import ENTRY
 from profzoo.verdicts.gain_models import CHAINS, RequestedChange
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
 from profzoo.verdicts.rule_types import Rule
@@ -38,7 +39,7 @@ def _judge(judged: CellRules, rule: Rule, rows: pd.DataFrame, kernels: pd.DataFr
     if gain is None or (share := 1 - 1 / gain.gain) < rule["at_least"]:
         return None
     row = replace(judged.row(rule, share, None, LAYER_LEVEL, EVIDENCE), level=CELL_LEVEL, change=asked)
-    found = judged.expect(replace(row, lead=f"{describe_places(rows)}: "))
+    found = judged.expect(replace(row, lead=f"{describe_entry(rows)}{describe_places(rows)}: "))
     error = judged.scored.error(rule["verdict"])
     ends = [
         judged.replayed.gain(ask_fusion(rows, kernels, f"{FUSED_NS}_{end}"), judged.step, error)
@@ -53,6 +54,22 @@ def ask_fusion(rows: pd.DataFrame, kernels: pd.DataFrame, column: str) -> Reques
     """Return the change that fuses chains; column: which of the expected times their fused kernels take."""
     own = kernels[kernels[NUMBER].isin(rows["chain"])]
     return RequestedChange(CHAINS, own, fused=rows.set_index("chain")[column])
+
+
+def describe_entry(rows: pd.DataFrame) -> str:
+    """Return where double precision enters, by the first operator in it; empty for chains of other patterns.
+
+    >>> describe_entry(pd.DataFrame({"pattern": [ENTRY], "module": ["a.0"], "type": ["A"], "source": ["m.py:2-9"],
+    ...     "operators": ["mul x 2, add"]}))
+    'fp64 enters in a.0 (A, m.py:2-9) at mul; '
+    """
+    first = rows[rows["pattern"] == ENTRY]
+    if first.empty:
+        return ""
+    row = first.iloc[0]
+    about = ", ".join(filter(None, (row["type"], row["source"])))
+    operator = row["operators"].partition(",")[0].partition(" x ")[0]
+    return f"fp64 enters in {row['module']}{f' ({about})' if about else ''} at {operator}; "
 
 
 def describe_places(rows: pd.DataFrame) -> str:

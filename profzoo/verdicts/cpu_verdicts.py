@@ -15,8 +15,11 @@ from profzoo.tables.step_shares import amdahl
 from profzoo.tables.tool_preference import prefer_tool
 from profzoo.verdicts import advice_scores, host_places
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.cell_facts import CellFacts
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.gain_methods import AMDAHL
+from profzoo.verdicts.noted_facts import NotedFacts
+from profzoo.verdicts.noted_verdicts import judge_noted
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, UNDECIDED
 from profzoo.verdicts.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.table_columns import COLUMNS
@@ -61,7 +64,7 @@ def tabulate_cpu_verdicts(
     operators: Mapping[CellKey, pd.DataFrame],
     ran_with: Mapping[CellKey, KnownSettings],
     given: Rules,
-    host_lines: "Mapping[CellKey, Sequence[HostLine]] | None" = None,
+    facts: CellFacts | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell on a CPU, the largest gain first, then on its layers.
 
@@ -70,14 +73,14 @@ def tabulate_cpu_verdicts(
         operators: rows of operators.csv, by cell.
         ran_with: settings, by cell.
         given: rules, as `rules.load_rules` returns them.
-        host_lines: lines at which the host spends a step, by cell.
+        facts: lines at which the host spends a step, and what the processes noted of their work.
 
     Gains are by Amdahl's law and have no score, because scores come from trials on GPUs. A rule applies if it does so
     at both ends of the interval of its share, which is wider where steps are unsteady; if it applies at one end only,
     the verdict is UNDECIDED.
     """
     rows: list[dict[str, Any]] = []
-    attributed = _attributed(ranges)
+    attributed, known = _attributed(ranges), facts or CellFacts()
     for cell in cpu_cells(ranges):
         mine, parts = schemas.rows_of_cell(timed, *cell), schemas.rows_of_cell(attributed, *cell)
         times = dict(zip(parts["range"], parts["ns_per_step"], strict=True))
@@ -85,8 +88,10 @@ def tabulate_cpu_verdicts(
             continue
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
-        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, (host_lines or {}).get(cell, ()))
-        for group in (judged.of_cell(), judged.of_layers()):
+        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, known.host_lines.get(cell, ()))
+        of_work = judge_noted(given["rules"], known.noted.get(cell, NotedFacts()), ran_with.get(cell, {}), times)
+        of_cell = [one for one in judged.of_cell() if not of_work or one.verdict != NOTHING]
+        for group in (sorted([*of_cell, *of_work], key=lambda one: -(one.gain or 0.0)), judged.of_layers()):
             rows += [
                 {**dict(zip(CELL, cell, strict=True)), **one.columns(), "rank": rank}
                 for rank, one in enumerate(group, 1)

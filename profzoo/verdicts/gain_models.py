@@ -65,6 +65,8 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
     WITHOUT_WAITS: lambda program, _: _remove_step_waits(program),
+    # Of steps whose only waits are those for logging.
+    "logging_removed": lambda program, _: _remove_step_waits(program),
     WITHOUT_PAUSES: lambda program, _: _remove_step_waits(changes.remove_allocations(program)),
     GRAPH: lambda program, _: changes.capture_as_graph(program),
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),

@@ -105,7 +105,7 @@ class Rule(TypedDict):
     """A bottleneck, found by one share of the step."""
 
     verdict: str
-    # What the rule is about: "step", "kernels", "layers", "trace", "cpu" or "chains".
+    # What the rule is about: "step", "kernels", "layers", "trace", "cpu", "chains" or "noted".
     of: str
     share: str
     at_least: float

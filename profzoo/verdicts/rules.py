@@ -32,10 +32,11 @@ SHARES = {
     "layers": ("padded",),
     "trace": (
         "allocations_removed", "unrepeated_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
-        "copies_pinned",
+        "copies_pinned", "logging_removed",
     ),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
+    "noted": ("padding", "compiling", "graph_breaks", "tuning"),
 }  # fmt: skip
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
@@ -50,6 +51,7 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
     "chains": ("fused_chains",),
+    "noted": (),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")

@@ -7,11 +7,23 @@ import pandas as pd
 
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import advice_scores, chain_verdicts, host_places, layer_verdicts, ncu_advice, sync_places
+from profzoo.verdicts import (
+    advice_scores,
+    chain_verdicts,
+    host_places,
+    layer_verdicts,
+    logged_readings,
+    ncu_advice,
+    noted_verdicts,
+    sync_places,
+    tuning_verdicts,
+)
+from profzoo.verdicts.cell_facts import CellFacts
 from profzoo.verdicts.clock_verdicts import judge_clocks
 from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.verdicts.other_settings import other_setting_rows
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.verdicts.rule_types import KnownSettings, Rules
@@ -20,7 +32,7 @@ from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import BlockingLine, GradientSync, HostLine
+    from profzoo.cell.job_types import BlockingLine
 
 NOTHING = "nothing stands out"
 CellKey = tuple[str, str]
@@ -39,8 +51,7 @@ def tabulate_verdicts(
     scored: advice_scores.Scores | None = None,
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     chains: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
-    host_lines: "Mapping[CellKey, Sequence[HostLine]] | None" = None,
-    syncs: "Mapping[CellKey, GradientSync] | None" = None,
+    facts: CellFacts | None = None,
 ) -> pd.DataFrame:
     """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
@@ -49,13 +60,13 @@ def tabulate_verdicts(
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of layers, by cell.
         programs: traced steps of each cell, by process. scored: records of advice. lines: those that wait, by cell.
-        chains: fusible work. host_lines: lines at which the host spends a step. syncs: how gradients are sent.
+        chains: fusible work, by cell. facts: what else processes noted of their steps.
 
     `share` is the share of the unprofiled step that a row is about. A cell to which no rule applies has the verdict
     NOTHING, one with too little evidence UNDECIDED. `limit` is the gain at which the CPU limits the step; `method` is
     what-if simulation or Amdahl's law; `score` says how right such advice was; `settings` are words of models.run.
     """
-    rows = []
+    rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
         traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
@@ -64,9 +75,11 @@ def tabulate_verdicts(
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
+        found += _judge_noted(judged, launches, known.noted.get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        found = _name_reasons(found, cell, host_lines or {}, lines or {}, syncs or {})
-        everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
+        everything = _rank(judged, _name_reasons(found, cell, known)) or [
+            _nothing_row(judged.step, roofline is not None)
+        ]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -78,16 +91,23 @@ def tabulate_verdicts(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _name_reasons(
-    found: Sequence[Verdict],
-    cell: CellKey,
-    host: "Mapping[CellKey, Sequence[HostLine]]",
-    waits: "Mapping[CellKey, Sequence[BlockingLine]]",
-    syncs: "Mapping[CellKey, GradientSync]",
-) -> list[Verdict]:
+def _name_reasons(found: Sequence[Verdict], cell: CellKey, facts: CellFacts) -> list[Verdict]:
     """Return verdicts on a cell that begin with what is known of the lines and buckets behind them."""
-    told = [host_places.name_places(row, host.get(cell), waits.get(cell)) for row in found]
-    return [sync_places.name_sync(row, syncs.get(cell)) for row in told]
+    lines = facts.host_lines.get(cell), facts.lines.get(cell)
+    return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in found]
+
+
+def _rank(judged: CellRules, found: Sequence[Verdict]) -> list[Verdict]:
+    """Return verdicts in their order; those on waits of lines that only log say what it gains to read less often."""
+    return rank_verdicts(logged_readings.advise_logging(found, judged.feasible), judged.feasible)
+
+
+def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:
+    """Yield verdicts by what was noted of a cell's work."""
+    if noted:
+        yield from tuning_verdicts.judge_tuning(judged, noted.activities)
+        yield from noted_verdicts.judge_padding(judged, launches, noted)
+        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
 
 def judge_cell(

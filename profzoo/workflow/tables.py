@@ -105,9 +105,9 @@ class Tables:
         return {key: self.selection.provided_files(name, "launch_times") for key, name in files.items()}
 
     def operator_verdict_inputs(self) -> dict[str, list[str]]:
-        """Inputs of verdicts on cells on a CPU, if a tool that records operators is chosen."""
-        known = self.selection.provides("operators")
-        return {"operators": self.selection.provided_files("operators")} if known else {}
+        """Inputs of verdicts on cells on a CPU, and on the host's time, if a tool that records operators is chosen."""
+        names = ("operators", "activities")
+        return {name: self.selection.provided_files(name) for name in names if self.selection.provides(name)}
 
     def replay_verdict_inputs(self) -> dict[str, list[str]]:
         """Step programs for what-if simulations of expected gains, if a tool that traces them is chosen."""

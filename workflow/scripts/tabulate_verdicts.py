@@ -21,4 +21,5 @@ with begin_script(snakemake) as job:
         csv=job.output.csv,
         waits=job.output.waits,
         chains=(as_list(given.get("chains", [])), as_list(given.get("chain_kernels", []))),
+        activities=as_list(given.get("activities", [])),
     )

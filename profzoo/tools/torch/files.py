@@ -19,10 +19,10 @@ def table_inputs(own: "TorchSettings") -> Mapping[str, str]:
 
 
 def provided_files(own: "TorchSettings") -> Mapping[str, str]:
-    """Return the tables of layers, their kernels, operators, the share of time with an owner, and of chains."""
+    """Return the tables of layers, their kernels, operators, the share with an owner, of chains and activities."""
     names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners",
              "fusion": "fusion", "fusion_kernels": "fusion-kernels"}  # fmt: skip
-    return {name: f"{{phase}}.{part}.csv" for name, part in names.items()}
+    return {name: f"{{phase}}.{part}.csv" for name, part in names.items()} | {"activities": "{phase}.torch.csv"}
 
 
 def required_files(own: "TorchSettings") -> Sequence[str]:
