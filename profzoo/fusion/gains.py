@@ -5,8 +5,9 @@ import pandas as pd
 
 from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, WAITS
 from profzoo.what_if import blocking_calls, changes
+from profzoo.what_if.blocking_changes import remove_blocking_calls
 from profzoo.what_if.kernel_matching import Operations, spread_evenly
-from profzoo.what_if.program import Program, replace_tables
+from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import KERNEL
 
 # The least share of the chains' time that must be found in the trace for a prediction.
@@ -45,7 +46,7 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
 
 
 def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> Program:
-    """Return the program without the host's waits between launches that follow one another in such a chain."""
+    """Return the program without the host's waits, and the reading of values, between launches of such a chain."""
     chosen = np.flatnonzero((places >= 0) & (rows[WAITS].to_numpy()[places] > 0))
     calls, numbers = program.gpu["host"].to_numpy()[chosen], rows[NUMBER].to_numpy()[places[chosen]]
     near = (np.diff(chosen) <= APART) & (np.diff(numbers) == 0)
@@ -53,8 +54,7 @@ def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> 
     np.add.at(edges, calls[:-1][near], 1)
     np.add.at(edges, calls[1:][near], -1)
     inside = np.cumsum(edges)[:-1] > 0
-    wait = np.where(inside, blocking_calls.NOTHING, program.host["wait"])
-    return replace_tables(program, host={"wait": wait, "tail": np.where(inside, 0.0, program.host["tail"])})
+    return remove_blocking_calls(program, inside & (program.host["wait"] != blocking_calls.NOTHING).to_numpy())
 
 
 def _are_found(program: Program, chosen: np.ndarray, ns: float) -> bool:

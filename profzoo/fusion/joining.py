@@ -7,6 +7,7 @@ import pandas as pd
 from profzoo.fusion.calls import TracedStep
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import EXPERTS
+from profzoo.fusion.updates import NORMS
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER
 from profzoo.tools.ncu.raw_page import CONFIGURATION
@@ -26,7 +27,7 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
 
     Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0; `waits`, 1 if the host's waits between
     launches of the chain disappear with it, else 0. A batched product of all experts need not know how many rows each
-    has.
+    has, and norms that are taken at once can be read at once.
 
     Args:
         numbered: chains of the step, each with a number, which several may share.
@@ -44,7 +45,7 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     found = joined_step.join_nsys_launches(nsys, own).launches
     columns = {PLACE: found["launch"], OF: len(found), STAYS: found["shapes"].eq(STAYS).astype("int64")}
     rows = found.assign(**columns)[found["operator"] != ""]
-    waiting = {number for number, chain in numbered if chain.pattern == EXPERTS}
+    waiting = {number for number, chain in numbered if chain.pattern in (EXPERTS, NORMS)}
     numbers = rows["operator"].astype("int64")
     return rows.assign(**{NUMBER: numbers, WAITS: numbers.isin(waiting).astype("int64")})[KERNELS].reset_index(
         drop=True

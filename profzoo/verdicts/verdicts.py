@@ -8,10 +8,11 @@ import pandas as pd
 from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, chain_verdicts, layer_verdicts, ncu_advice
-from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
+from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.other_settings import other_setting_rows
+from profzoo.verdicts.ranking import rank_verdicts
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.verdicts.rule_types import KnownSettings, Rules
 from profzoo.verdicts.table_columns import COLUMNS
@@ -63,7 +64,8 @@ def tabulate_verdicts(
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        everything = rank_verdicts(found, judged.feasible) or [_nothing_row(judged.step, roofline is not None)]
+        ordered = rank_verdicts(found, judged.feasible, judged.replayed, judged.step)
+        everything = ordered or [_nothing_row(judged.step, roofline is not None)]
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )

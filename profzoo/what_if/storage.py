@@ -18,7 +18,7 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED = ("waited",)
+MEASURED, DIRECTED = ("waited",), ("inward",)
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"
@@ -40,7 +40,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
     facts = []
     for place, one in enumerate(map(shorten, programs)):
         arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in (*HOST, *MEASURED) if name in one.host}
-        arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
+        arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in (*GPU, *DIRECTED) if name in one.gpu}
         kernels = {str(number): name for number, name in one.kernels.items()}
         facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
     # An open file, because numpy appends an ending to a name.
@@ -74,10 +74,13 @@ def process_number(process: int) -> int:
 
 
 def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Program:
-    more = [name for name in MEASURED if f"{place}.host.{name}" in archive]
-    host, gpu = (
-        pd.DataFrame({name: archive[f"{place}.{table}.{name}"] for name in names})
-        for table, names in (("host", (*HOST, *more)), ("gpu", GPU))
-    )
+    host = _columns(archive, f"{place}.host", HOST, MEASURED)
+    gpu = _columns(archive, f"{place}.gpu", GPU, DIRECTED)
     kernels = {int(number): name for number, name in facts["kernels"].items()}
     return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])
+
+
+def _columns(archive: Mapping[str, np.ndarray], of: str, names: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
+    """Read a table's columns; more: those that the file may lack."""
+    there = [*names, *(name for name in more if f"{of}.{name}" in archive)]
+    return pd.DataFrame({name: archive[f"{of}.{name}"] for name in there})

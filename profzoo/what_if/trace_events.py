@@ -14,7 +14,7 @@ from profzoo.tools.nsys import export_columns as nsys_columns
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.timeline import CROSSING
+from profzoo.tools.nsys.timeline import CROSSING, INWARD
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, read_integers, read_ranges, read_window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
@@ -35,7 +35,8 @@ class Events:
         parts: `name`, `start` and `end` of the step's parts on the CPU, one row per range.
         calls: `start`, `end`, `correlation`, `thread` and `name`, one row per CUDA call of any thread, by start.
         operations: one row per GPU operation: `start`, `end`, `correlation`, `stream`, `kind`; `talking`, whether it
-            communicates; `crossing`, whether it copies between host and device; PACKS, a kernel's launch configuration.
+            communicates; `crossing`, whether it copies between host and device; `inward`, whether it copies to the
+            device; PACKS, a kernel's launch configuration.
         waits: one row per synchronisation: `correlation`, `kind`, `stream`, `event` and `record`.
         records: one row per recording of an event: `correlation`, `stream`, `event` and `record`. A record is the
             number by which a wait refers to a recording; 0 if the trace does not say.
@@ -122,15 +123,17 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
         kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
         talking=mangled.isin(talking) & (launched["graph"] < 0),
         crossing=False,
+        inward=False,
     )
     frames = [kernels]
     for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
         columns = ["start", "end", "correlationId", "streamId", "globalPid", *(["copyKind"] if kind == COPY else [])]
         rows = _rows(database, tables, table, columns)
-        crossing = rows["copyKind"].isin(CROSSING) if kind == COPY else False
+        crossing, inward = (rows["copyKind"].isin(kinds) if kind == COPY else False for kinds in (CROSSING, INWARD))
         named = rows.rename(columns=_NAMES)
-        frames.append(named.assign(kind=kind, talking=False, crossing=crossing, **dict.fromkeys(PACKS, 0)))
-    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *PACKS]
+        none = dict.fromkeys(PACKS, 0)
+        frames.append(named.assign(kind=kind, talking=False, crossing=crossing, inward=inward, **none))
+    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", "inward", *PACKS]
     return pd.concat([frame[columns] for frame in frames], ignore_index=True)
 
 
