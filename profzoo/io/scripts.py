@@ -20,7 +20,7 @@ import pandas as pd
 from profzoo import import_graph
 from profzoo.errors import ConfigError, DataError
 from profzoo.io import file_checks, sidecars
-from profzoo.records import derived_outputs
+from profzoo.records import derived_outputs, digests
 
 
 class PrivateOutputs(list[str]):
@@ -62,11 +62,16 @@ def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
     """Yield a script's job; after the body, its outputs move into place with a record.
 
     snakemake: the object that Snakemake passes to a script. Errors in the data end it with one line (report_errors).
+    Its inputs with the name `sources` are the user's own files, which may be empty; all others have to be whole.
     """
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
     code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)
+    named = snakemake.input.get("sources", [])
+    own = {Path(path) for path in ([named] if isinstance(named, str) else named)}
     with report_errors(snakemake.log[0]) as say:
-        sources, inputs = derived_outputs.source_digests(code, root), file_checks.require_whole(read)
+        sources = derived_outputs.source_digests(code, root)
+        inputs = file_checks.require_whole([path for path in read if path not in own])
+        inputs |= {path: digests.compute_digest(path) for path in read if path in own}
         with derived_outputs.make_privately(outputs) as made:
             places = PrivateOutputs(snakemake.output, made)
             tell = partial(_say_of, say, dict(zip(map(str, made), map(str, outputs), strict=True)))

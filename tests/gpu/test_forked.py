@@ -30,9 +30,11 @@ def test_forks_measure_what_separate_processes_do(
             each = [trial_speed.run_command(starter, words, tmp_path / f"{fork}{number}.csv")[1] for number in range(2)]
             assert starter.separate_why == ""
         facts[fork] = each
-    same = ("loss", "peak_memory_bytes", "parameters", "device", "device_uuid", "cudnn", "threads")
+    same = ("loss", "parameters", "device", "device_uuid", "cudnn", "threads")
     for own in facts[True]:
         assert {key: own[key] for key in same} == {key: facts[False][0][key] for key in same}
+        # Python collects garbage at other moments in a fork, and with it tensors that nothing holds any more.
+        assert own["peak_memory_bytes"] == pytest.approx(facts[False][0]["peak_memory_bytes"], rel=0.001)
     one, other = (statistics.median(own["step_ns"] for own in facts[fork]) for fork in (True, False))
     # Clocks may move by a few percent between processes of either way.
     assert one == pytest.approx(other, rel=0.05)

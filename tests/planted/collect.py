@@ -1,6 +1,6 @@
 """Collects a half of the planted cases on a machine with a GPU, within some minutes; the next call goes on.
 
-python -m tests.planted.collect --half development --results FOLDER --minutes 9 [--cases a,b] [--pack FOLDER]
+python -m tests.planted.collect --half development --results FOLDER --minutes 9 [--cases a,b] [--counters] [--pack FOLDER]
 
 `--pack` puts what tables are made of into archives that another machine without a GPU can derive tables from
 (`python -m tests.planted.derive`). Reports of nsys stay behind: their exports hold all that is read.
@@ -17,7 +17,7 @@ from tests.planted.cases import HALVES, Case, find_cases
 
 # Cases whose programs start up beside each other; one program at a time has the GPU.
 SIDE_BY_SIDE = 3
-# Programs of a case: three tools, and the baseline of its twin.
+# Programs of a case that may start beside each other: three tools, and the baseline of its twin.
 PROGRAMS = 4
 # How often runs are looked at, in seconds.
 POLL_S = 0.2
@@ -34,21 +34,23 @@ def choose_cases(half: str, names: str) -> list[Case]:
     return found
 
 
-def missing_files(case: Case, results: Path, tiny: bool) -> list[str]:
+def missing_files(case: Case, results: Path, tiny: bool, counters: bool = False) -> list[str]:
     """Files of a case and its twin that are not there."""
-    wanted = [file for files in configuration.files_of(case, tiny).values() for file in files]
+    wanted = [file for files in configuration.files_of(case, tiny, counters).values() for file in files]
     return [str(results / file) for file in wanted if not (results / file).is_file()]
 
 
-def begin_case(case: Case, folder: Path, tiny: bool) -> subprocess.Popen[bytes] | None:
+def begin_case(case: Case, folder: Path, tiny: bool, counters: bool) -> subprocess.Popen[bytes] | None:
     """Start the snakemake that makes what is missing of a case and its twin; None where nothing is."""
-    if not (targets := missing_files(case, folder / "results", tiny)):
+    if not (targets := missing_files(case, folder / "results", tiny, counters)):
         return None
     words = [*targets, f"-j{PROGRAMS}", "--resources", f"gpu={PROGRAMS}"]
-    return running.begin_snakemake(folder, [case], tiny, words, case.name)
+    return running.begin_snakemake(folder, [case], tiny, words, case.name, counters)
 
 
-def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int, tiny: bool) -> dict[str, int | None]:
+def collect(
+    cases: Sequence[Case], folder: Path, until: float, side_by_side: int, tiny: bool, counters: bool = False
+) -> dict[str, int | None]:
     """Have snakemake make what is missing, case by case, so that cases are complete however early time is up.
 
     Returns: exit codes of those that failed, by the name of the case, and None for those that were ended.
@@ -62,7 +64,7 @@ def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int
     while (waiting or runs) and time.monotonic() < until:
         while waiting and len(runs) < side_by_side:
             case = waiting.pop(0)
-            if run := begin_case(case, folder, tiny):
+            if run := begin_case(case, folder, tiny, counters):
                 runs[case.name] = run
         time.sleep(POLL_S)
         for name in [name for name, run in runs.items() if run.poll() is not None]:
@@ -71,9 +73,9 @@ def collect(cases: Sequence[Case], folder: Path, until: float, side_by_side: int
     return {name: code for name, code in codes.items() if code != 0}
 
 
-def report(cases: Sequence[Case], folder: Path, tiny: bool) -> list[Case]:
+def report(cases: Sequence[Case], folder: Path, tiny: bool, counters: bool = False) -> list[Case]:
     """Say how many cases are complete, and what the others lack; returns the complete ones."""
-    lacking = {case.name: missing_files(case, folder / "results", tiny) for case in cases}
+    lacking = {case.name: missing_files(case, folder / "results", tiny, counters) for case in cases}
     complete = [case for case in cases if not lacking[case.name]]
     for case in cases:
         # Without a verdict: sizes may be chosen by this, in either half.
@@ -102,12 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="where archives of complete cases go")
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, under time and torch alone")
+    parser.add_argument("--counters", action="store_true", help="have ncu count the launches, too")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     cases, folder = choose_cases(options.half, options.cases), options.results.absolute()
     until = began + 60 * (options.minutes - (PACKING if options.pack else 0.0)) - running.ENDING_S
-    failed = collect(cases, folder, until, options.side_by_side, options.tiny)
-    complete = report(cases, folder, options.tiny)
+    failed = collect(cases, folder, until, options.side_by_side, options.tiny, options.counters)
+    complete = report(cases, folder, options.tiny, options.counters)
     if options.pack:
         names = [name for case in complete for name in (case.name, case.twin)]
         for archive in packing.pack(folder / "results", names, options.pack, options.half):

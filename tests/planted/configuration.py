@@ -8,8 +8,9 @@ from profzoo import tools
 from profzoo.config import configuration
 from tests.planted.cases import Case
 
-# Tools of a case with its fault, and of its twin.
-TOOLS, OF_TWIN = ("time", "nsys", "torch"), ("time",)
+# Tools of a case with its fault, and of its twin; and what counters are collected where they are asked for.
+TOOLS, OF_TWIN = ("time", "nsys", "torch", "ncu"), ("time",)
+COUNTERS = {"set": "roofline", "budget": "25s"}
 # Steps that each tool records: enough for a median of times, and for traces to be repeated.
 WINDOWS = {"time": 12, "nsys": 4, "torch": 2}
 
@@ -24,15 +25,15 @@ def settings_of(case: Case, tiny: bool = False) -> dict[str, Mapping[str, object
     return {case.name: {**common, "fault": True}, case.twin: mended}
 
 
-def given(cases: Sequence[Case], tiny: bool = False) -> dict[str, Any]:
-    """The configuration but for folders: these cases and their twins."""
+def given(cases: Sequence[Case], tiny: bool = False, counters: bool = False) -> dict[str, Any]:
+    """The configuration but for folders: these cases and their twins; counters: whether ncu counts, too."""
     settings = {name: one for case in cases for name, one in settings_of(case, tiny).items()}
-    # Counters are not collected: causes are to be found from times and traces.
     chosen = {
         "models": list(settings),
         "settings": settings,
         "phases": sorted({case.phase for case in cases}),
-        "tool": ["nsys", "torch"],
+        "tool": ["nsys", "torch", *(["ncu"] if counters else [])],
+        **({"ncu": COUNTERS} if counters else {}),
         "locks": {"overlap": True},
         **{tool: {"window": window} for tool, window in WINDOWS.items()},
     }
@@ -41,9 +42,9 @@ def given(cases: Sequence[Case], tiny: bool = False) -> dict[str, Any]:
     return chosen
 
 
-def files_of(case: Case, tiny: bool = False) -> dict[str, list[str]]:
+def files_of(case: Case, tiny: bool = False, counters: bool = False) -> dict[str, list[str]]:
     """Files below the results that a case takes, and those of its twin, by their names."""
-    config = configuration.normalise_config(given([case], tiny))
+    config = configuration.normalise_config(given([case], tiny, counters))
     of_case = [tool for tool in TOOLS if tool == "time" or tool in config["tool"]]
     found = {}
     for name, wanted in ((case.name, of_case), (case.twin, OF_TWIN)):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # Reports whose exports hold all that is read, and weights, which are random.
-LEFT_OUT = (".nsys-rep", ".pt")
+LEFT_OUT = (".nsys-rep", ".ncu-rep", ".pt")
 # Results of all cells.
 SHARED = ("peaks",)
 # Estimated bytes of one archive; an export of nsys becomes a quarter or less, and a compressed trace stays as it is.

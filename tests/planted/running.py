@@ -20,13 +20,20 @@ ENDING_S = 20.0
 
 
 def begin_snakemake(
-    folder: Path, cases: Sequence[Case], tiny: bool, words: Sequence[str], name: str = "snakemake"
+    folder: Path,
+    cases: Sequence[Case],
+    tiny: bool,
+    words: Sequence[str],
+    name: str = "snakemake",
+    counters: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start snakemake with the configuration of these cases; what it says goes to `NAME.log` in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.yaml"
     # JSON is YAML.
-    file.write_text(json.dumps(configuration.given(cases, tiny) | {"pathvars": {"results": str(folder / "results")}}))
+    file.write_text(
+        json.dumps(configuration.given(cases, tiny, counters) | {"pathvars": {"results": str(folder / "results")}})
+    )
     command = [sys.executable, "-m", "snakemake", "--nolock", *words, "--configfile", str(file)]
     with (folder / f"{name}.log").open("ab") as log:
         # In a group of its own, so that it can be told to end with all its jobs.

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from snakemake.iocontainers import Namedlist
 
 from profzoo.errors import ConfigError
 from profzoo.io import scripts
@@ -46,6 +47,28 @@ def test_a_log_takes_the_place_of_a_link_and_of_nothing_else(tmp_path: Path, cap
     with pytest.raises(SystemExit), scripts.report_errors(str(log)):
         pytest.fail("it began")
     assert capsys.readouterr().err == f"profzoo: {log} is no file, where the log of a job is to be: remove it\n"
+
+
+def test_files_of_ones_own_may_be_empty_and_others_may_not(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    # The `__init__.py` of a package with a model is often empty.
+    for name in ("__init__.py", "table.csv"):
+        (tmp_path / name).touch()
+
+    def run(**inputs: str) -> None:
+        output = tmp_path / "job.json"
+        given = SimpleNamespace(
+            input=Namedlist(fromdict=inputs), output=Namedlist(fromdict={"job": str(output)}), params=Namedlist(),
+            wildcards=Namedlist(), log=[str(tmp_path / "log")], rule="settle",
+        )  # fmt: skip
+        with scripts.begin_script(given) as job:
+            scripts.write_text("{}\n", job.output.job)
+
+    for sources in (str(tmp_path / "__init__.py"), [str(tmp_path / "__init__.py")]):
+        run(sources=sources)
+        assert (tmp_path / "job.json").read_text() == "{}\n"
+    with pytest.raises(SystemExit):
+        run(sources=str(tmp_path / "__init__.py"), table=str(tmp_path / "table.csv"))
+    assert f"{tmp_path / 'table.csv'} is damaged (it is empty)" in capsys.readouterr().err
 
 
 def test_csv_is_tidy(tmp_path: Path) -> None:
@@ -108,15 +131,11 @@ def test_what_hides_a_module_of_pythons_is_left_out_of_what_is_imported(
 def test_a_script_tells_of_its_outputs_by_where_they_will_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    class Files(list[str]):
-        def items(self) -> list[tuple[str, str]]:
-            return [("csv", self[0])] if self else []
-
     monkeypatch.chdir(tmp_path)
     given = SimpleNamespace(
-        input=Files(),
-        output=Files(["results/lstm/train.nsys.csv"]),
-        params=Files(),
+        input=Namedlist(),
+        output=Namedlist(fromdict={"csv": "results/lstm/train.nsys.csv"}),
+        params=Namedlist(),
         wildcards={},
         log=["log"],
         rule="r",

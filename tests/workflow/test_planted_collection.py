@@ -14,12 +14,12 @@ MINUTES = 5
 def test_tables_are_derived_from_archives_in_another_folder(tmp_path: Path) -> None:
     chosen, first = collect.choose_cases(cases.DEVELOPMENT, NAME), tmp_path / "first"
     # Time that is up before anything is made leaves nothing behind that the next call trips over.
-    assert collect.collect(chosen, first, time.monotonic(), 1, tiny=True) is None
+    assert collect.collect(chosen, first, time.monotonic(), 1, tiny=True) == {}
     assert collect.report(chosen, first, tiny=True) == []
-    assert collect.collect(chosen, first, time.monotonic() + 60 * MINUTES, 1, tiny=True) == 0
+    assert collect.collect(chosen, first, time.monotonic() + 60 * MINUTES, 1, tiny=True) == {}
     assert collect.report(chosen, first, tiny=True) == chosen
     began = time.monotonic()
-    assert collect.collect(chosen, first, began + 60, 1, tiny=True) == 0 and time.monotonic() - began < 5
+    assert collect.collect(chosen, first, began + 60, 1, tiny=True) == {} and time.monotonic() - began < 5
     names = [name for case in chosen for name in (case.name, case.twin)]
     archives = packing.pack(first / "results", names, tmp_path / "packed", cases.DEVELOPMENT)
     second = tmp_path / "second"

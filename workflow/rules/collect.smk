@@ -171,7 +171,7 @@ rule settle_ncu:
     """Write the settings of a planned section set to a file, so that a change to them collects the set again."""
     input:
         code("workflow/scripts/settle_ncu.py"),
-        sources,
+        sources=sources,
     output:
         job="<results>/{model}/{phase}.{set}.job.json",
     log:
