@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from profzoo.plans.plan import NOT_POSSIBLE
+from profzoo.plans.plan import ADVISABLE, NOT_POSSIBLE
 from tests.planted.cases import Case
 from tests.planted.scoring import GRAPH, Measured
 
@@ -17,9 +17,9 @@ SAME = 1e-6
 
 @dataclass(frozen=True)
 class BestPlan:
-    """The first plan for a case.
+    """The first plan that is advised for a case.
 
-    settings: its words; empty where no plan is possible. gain, low, high: as expected; nan without a plan.
+    settings: its words; empty where no plan is advised. gain, low, high: as expected; nan without a plan.
     of_twin: whether these are the settings that the twin has and the case has not, so that the twin measures the plan.
     impossible: it has a CUDA graph that cannot be captured.
     apart: settings for which a verdict expects another gain than the plan of the same settings.
@@ -43,9 +43,10 @@ def score_plan(case: Case, plans: pd.DataFrame, verdicts: pd.DataFrame) -> BestP
     own, said = (table[(table["model"] == case.name) & (table["phase"] == case.phase)] for table in (plans, verdicts))
     possible = own[own["outlook"] != NOT_POSSIBLE].sort_values("rank")
     apart = tuple(_find_differing(possible, said[said["level"] == "cell"]))
-    if possible.empty:
+    advised = possible[possible["outlook"].isin(ADVISABLE)]
+    if advised.empty:
         return BestPlan("", math.nan, math.nan, math.nan, False, False, apart)
-    best = possible.iloc[0]
+    best = advised.iloc[0]
     words = str(best["settings"])
     gain, low, high = (float(best[name]) for name in ("gain", "gain_low", "gain_high"))
     impossible = case.graph_possible is False and GRAPH in words.split()

@@ -98,6 +98,8 @@ def test_the_best_plan_is_measured_by_a_twin_that_has_its_settings(results: Path
     assert same.apart == ()
     none = plan_scoring.score_plan(CASE, plans("graph=true", outlook="not possible"), verdicts("fusion"))
     assert none.settings == "" and math.isnan(none.gain)
+    poor = plan_scoring.score_plan(CASE, plans("graph=true", outlook="not expected to help"), verdicts("fusion"))
+    assert poor.settings == ""
     lines = plan_scoring.summarise_plans([(measured, one) for one in (found, other, none)])
     assert lines == [
         "cases with a plan: 2 of 3",
