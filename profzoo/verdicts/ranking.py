@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts.feasibility import CLEARING, EVERYTHING, FREES, GRAPH_WORDS, Feasibility
+from profzoo.verdicts.gain_methods import SIMULATED
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.graph_obstacles import WAITS
@@ -62,9 +63,17 @@ def explains(finding: Verdict, general: Verdict, replayed: CellSimulation, step:
     This is seen by simulation of the steps with either change, and with both.
     """
     assert finding.change and general.change
-    asked = ([finding.change], [general.change], [finding.change, general.change])
-    mended, cured, both = (replayed.gain_together(changes, step, 0.0) for changes in asked)
+    mended, cured = (_simulated_gain(row, replayed, step) for row in (finding, general))
+    both = replayed.gain_together([finding.change, general.change], step, 0.0) if mended and cured else None
     if not (mended and cured and both):
         return False
-    alone, left = 1 - 1 / cured.gain, 1 / mended.gain - 1 / both.gain
+    alone, left = 1 - 1 / cured, 1 / mended - 1 / both.gain
     return alone > 0 and left <= (1 - MOST) * alone
+
+
+def _simulated_gain(row: Verdict, replayed: CellSimulation, step: Row) -> float | None:
+    """Return the gain of a verdict's change by simulation, which is the verdict's own if it was simulated."""
+    if row.method == SIMULATED:
+        return row.gain
+    found = replayed.gain(row.change, step, 0.0) if row.change else None
+    return found.gain if found else None
