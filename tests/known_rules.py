@@ -10,7 +10,7 @@ from profzoo.verdicts.verdict import Verdict
 # Shares of the known rules; each share belongs to one rule.
 SHARES = (
     "idle_input idle_synchronisation idle_launching transfer copy communication waiting short small_grid memory simt "
-    "tensor underused uncoalesced bank_conflicts spilled tail l2_missed off_tensor_cores double relayout cast "
+    "tensor underused uncoalesced bank_conflicts spilled tail l2_missed off_tensor_cores full_precision double relayout cast "
     "stalled_memory stalled_shared stalled_barrier stalled_math allocations_removed unrepeated_removed padded data "
     "operator overhead"
 )

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 
+from profzoo.fusion.differing_steps import find_loops_of_each_step
 from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, WAITS
 from profzoo.what_if import blocking_calls, changes
+from profzoo.what_if.blocking_changes import remove_blocking_calls
 from profzoo.what_if.kernel_matching import Operations, spread_evenly
-from profzoo.what_if.program import Program, replace_tables
+from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import KERNEL
 
 # The least share of the chains' time that must be found in the trace for a prediction.
@@ -20,7 +22,8 @@ ALIKE = 0.5
 def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Series) -> Program | None:
     """Return the program with chains fused; None if it lacks the launches that they consist of.
 
-    Launches are found by their place in the step; in programs whose steps differ, by range and launch configuration.
+    Launches are found by their place in the step. In programs whose steps differ, loops are found by the launches
+    before and behind them, and other chains by range and launch configuration.
 
     Args:
         operations: of the program.
@@ -31,8 +34,13 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
     if kernels.empty or not len(program.gpu):
         return None
     rows = _with_ratios(kernels, fused_ns)
-    places, stays = _by_place(program, rows)
-    if not _are_found(program, places >= 0, rows["ns"].sum()):
+    waiting, (places, stays) = WAITS in rows and bool(rows[WAITS].any()), _by_place(program, rows)
+    found = _are_found(program, places >= 0, rows["ns"].sum())
+    if not found and waiting:
+        places, stays = find_loops_of_each_step(operations, rows)
+        # Other steps may have more to do in a loop than the one that the rows are of.
+        found = bool((places >= 0).any())
+    if not found:
         rows = _by_configuration(rows)
         places = operations.of(rows)
         stays = (places >= 0) & spread_evenly(places, rows[STAYS].to_numpy(dtype=float) * program.steps)
@@ -41,11 +49,11 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
     ratio = rows["ratio"].to_numpy(dtype=float)[places]
     longer = changes.speed_up_kernels(program, stays, 1 / np.where(stays, np.maximum(ratio, 1e-9), 1.0))
     fused = changes.fuse(longer, (places >= 0) & ~stays, 1.0)
-    return _without_waits(fused, places, rows) if WAITS in rows and rows[WAITS].any() else fused
+    return _without_waits(fused, places, rows) if waiting else fused
 
 
 def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> Program:
-    """Return the program without the host's waits between launches that follow one another in such a chain."""
+    """Return the program without the host's waits, and the reading of values, between launches of such a chain."""
     chosen = np.flatnonzero((places >= 0) & (rows[WAITS].to_numpy()[places] > 0))
     calls, numbers = program.gpu["host"].to_numpy()[chosen], rows[NUMBER].to_numpy()[places[chosen]]
     near = (np.diff(chosen) <= APART) & (np.diff(numbers) == 0)
@@ -53,8 +61,7 @@ def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> 
     np.add.at(edges, calls[:-1][near], 1)
     np.add.at(edges, calls[1:][near], -1)
     inside = np.cumsum(edges)[:-1] > 0
-    wait = np.where(inside, blocking_calls.NOTHING, program.host["wait"])
-    return replace_tables(program, host={"wait": wait, "tail": np.where(inside, 0.0, program.host["tail"])})
+    return remove_blocking_calls(program, inside & (program.host["wait"] != blocking_calls.NOTHING).to_numpy())
 
 
 def _are_found(program: Program, chosen: np.ndarray, ns: float) -> bool:

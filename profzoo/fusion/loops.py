@@ -29,7 +29,18 @@ def find_loops(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
     for pattern, calls, times in (*_lists(flow, taken), *_repeated(flow, taken)):
         yield _batched(pattern, calls, times)
         if behind := backward_calls(flow, calls, taken):
-            yield _batched(pattern, behind, times)
+            yield _batched(pattern, _with_between(flow, behind, taken), times)
+
+
+def _with_between(flow: Flow, behind: Sequence[Call], taken: frozenset[int]) -> Sequence[Call]:
+    """Return the backward pass of a loop with what runs between its calls, if these are most of what runs there.
+
+    Weights that are picked for each repetition get their gradients by operators that no sequence number ties to the
+    loop: zeros for the weights of all repetitions, and sums of them.
+    """
+    inside = flow.calls[behind[0].place : behind[-1].place + 1]
+    free = [call for call in inside if call.place not in taken and call.direction == BACKWARD]
+    return free if len(free) <= 2 * len(behind) else behind
 
 
 def _batched(pattern: str, calls: Sequence[Call], times: int) -> Chain:

@@ -49,11 +49,7 @@ def import_lazy_parts(cell: "CellSettings") -> None:
 def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return its facts; only the first rank prints and writes."""
     # Imported here: a mistyped command line gets its answer before torch is imported, which takes seconds.
-    if cell["threads"]:
-        torch.set_num_threads(cell["threads"])
-    model = interface.load_functions(cell["module"])
-    network = built_networks.take_network(cell, model, options.load)
-    import_lazy_parts(cell)
+    model, network = _build(cell, options)
     gpu_turns.wait_for_turn()
     rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
     with distributed.join_group(cell, device):
@@ -103,6 +99,16 @@ def _sending(outcome: step_loop.RunOutcome) -> dict[str, Any]:
     """How gradients are sent between processes, while these still can; empty in inference and of one process."""
     trainer = outcome.repeated.trainer if outcome.repeated else None
     return {**gradient_sync.describe_gradient_sync([trainer.network] if trainer else [])}
+
+
+def _build(cell: "CellSettings", options: argparse.Namespace) -> tuple[interface.ModelFunctions, torch.nn.Module]:
+    """Return the functions of a cell's model and its network on the CPU; no GPU is used."""
+    if cell["threads"]:
+        torch.set_num_threads(cell["threads"])
+    model = interface.load_functions(cell["module"])
+    network = built_networks.take_network(cell, model, options.load)
+    import_lazy_parts(cell)
+    return model, network
 
 
 def _numbers(

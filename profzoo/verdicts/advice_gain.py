@@ -90,7 +90,7 @@ def add_expected_gain(
     row = replace(row, **scored.columns(row.verdict))
     if scored.abstains(row.verdict):
         row = replace(row, gain=None, gain_low=None, gain_high=None, limit=None)
-    return replace(row, next_step=row.lead + row.next_step, lead="", change=None)
+    return replace(row, next_step=row.lead + row.next_step, lead="")
 
 
 def _adjust_texts(row: Verdict, gain: float, known: RequestedChange | None) -> Verdict:

@@ -9,6 +9,7 @@ from profzoo.tools.nsys.steps import INPUT
 from profzoo.verdicts.rule_types import KnownSettings
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.graph_obstacles import (
+    STEERED,
     WAITS,
     GraphObstacle,
     count_per_step,
@@ -32,9 +33,8 @@ NAMED = 3
 ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.cuda.graph)"
 # Shares of rules that are about pauses of the host, by the kind of their lines.
 CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES, **dict.fromkeys(HOST_PAUSES, HELD)}
-# Shares of rules that are about too many launches, which a graph cures.
-CURED_BY_GRAPHS = ("idle_launching", "short")
-AND_THEN = "; then a CUDA graph of the step (graph: true) becomes possible"
+POSSIBLE = "a CUDA graph of the step (graph: true) becomes possible"
+AND_THEN, AND_THEN_ALIKE = f"; then {POSSIBLE}", f"; then, once no value steers the launches, {POSSIBLE}"
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,15 @@ def add_wait_texts(row: Verdict, feasible: Feasibility) -> Verdict:
         return row
     lines = lines_of_kind(feasible.lines or (), kind)
     named = f"{describe_lines(lines)}: " if lines else ""
-    also = AND_THEN if [one.kind for one in feasible.obstacles] == [kind] and not feasible.is_script else ""
-    return replace(row, next_step=f"{named}{row.next_step}{also}")
+    return replace(row, next_step=f"{named}{row.next_step}{_say_what_then(kind, feasible)}")
+
+
+def _say_what_then(kind: str, feasible: Feasibility) -> str:
+    """Say that a CUDA graph becomes possible once obstacles of a kind are mended; empty where it does not."""
+    kinds = {one.kind for one in feasible.obstacles}
+    if feasible.is_script or kind not in kinds or kinds - {kind, STEERED}:
+        return ""
+    return AND_THEN_ALIKE if STEERED in kinds else AND_THEN
 
 
 def drop_graph_texts(text: str, feasible: Feasibility) -> str:
@@ -172,18 +179,3 @@ def drop_graph_texts(text: str, feasible: Feasibility) -> str:
         for hint, instead in GRAPH_TEXTS.items():
             text = text.replace(hint, instead)
     return text
-
-
-def rank_verdicts(found: Sequence[Verdict], feasible: Feasibility = EVERYTHING) -> list[Verdict]:
-    """Sort verdicts by their gain, and put those on pauses of the host before the first on too many launches.
-
-    Too many launches are what remains without the pauses. A wait comes first only where it prevents the CUDA graph that
-    would cure them; memory that is given back always does, as nothing needs it, and so do pauses of the host, which a
-    graph does not hold. An undecided verdict is sorted by the largest gain that it may have.
-    """
-    rows = sorted(found, key=lambda row: -(row.gain or row.potential))
-    launches = next((index for index, row in enumerate(rows) if row.about in CURED_BY_GRAPHS), len(rows))
-    kinds = [FREES, HELD, *([WAITS] if feasible.refusal(GRAPH_WORDS) else [])]
-    pauses = [row for row in rows[launches:] if CLEARING.get(row.about) in kinds and row.gain]
-    rest = [row for row in rows[launches:] if row not in pauses]
-    return [*rows[:launches], *pauses, *rest]

@@ -250,6 +250,7 @@ class CellRules:
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
         told = advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
+        told = wait_costs.add_graph_gain(told, self.replayed, self.step, self.scored.error(row.verdict))
         return replace(told, next_step=drop_graph_texts(told.next_step, self.feasible))
 
     def _limited(self, rule: Rule, row: Verdict, share: float, traits: pd.DataFrame) -> Verdict:

@@ -17,7 +17,7 @@ class Verdict:
 
     Fields that are no columns:
         potential: the largest gain that an undecided verdict may have, by which it is sorted.
-        change: the change by whose simulation the gain is still to be predicted.
+        change: the change by whose simulation the gain is predicted, and by which verdicts are compared.
         lead: the beginning of the next step, which is still to be put before it.
         about: the share that its rule is about.
         refused: words of settings that the rule would rather advise but that the cell cannot run with.

@@ -20,11 +20,12 @@ from profzoo.verdicts import (
 )
 from profzoo.verdicts.cell_facts import CellFacts
 from profzoo.verdicts.clock_verdicts import judge_clocks
-from profzoo.verdicts.feasibility import judge_feasibility, rank_verdicts
+from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.verdicts.other_settings import other_setting_rows
+from profzoo.verdicts.ranking import rank_verdicts
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.verdicts.rule_types import KnownSettings, Rules
 from profzoo.verdicts.table_columns import COLUMNS
@@ -77,9 +78,7 @@ def tabulate_verdicts(
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _judge_noted(judged, launches, known.noted.get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        everything = _rank(judged, _name_reasons(found, cell, known)) or [
-            _nothing_row(judged.step, roofline is not None)
-        ]
+        everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
@@ -97,9 +96,14 @@ def _name_reasons(found: Sequence[Verdict], cell: CellKey, facts: CellFacts) -> 
     return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in found]
 
 
-def _rank(judged: CellRules, found: Sequence[Verdict]) -> list[Verdict]:
-    """Return verdicts in their order; those on waits of lines that only log say what it gains to read less often."""
-    return rank_verdicts(logged_readings.advise_logging(found, judged.feasible), judged.feasible)
+def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Verdict]:
+    """Return verdicts in their order, or the row that says that nothing stands out; counted: whether ncu counted.
+
+    Those on waits of lines that only log say what it gains to read less often.
+    """
+    told = logged_readings.advise_logging(found, judged.feasible)
+    ranked = rank_verdicts(told, judged.feasible, judged.replayed, judged.step)
+    return ranked or [_nothing_row(judged.step, counted)]
 
 
 def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:

@@ -79,7 +79,7 @@ def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
             "dep_gap": np.where(gone[gpu["dep"]], np.maximum(gpu["dep_gap"], 0), gpu["dep_gap"]),
         },
     )
-    return _without(lean, _belonging(program, whole), _of_operators(program))
+    return _without(lean, find_belonging(program, whole), _of_operators(program))
 
 
 def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Program:
@@ -239,7 +239,7 @@ def _following(program: Program) -> np.ndarray:
     return np.minimum.accumulate(upcoming[::-1])[::-1]
 
 
-def _belonging(program: Program, going: np.ndarray) -> np.ndarray:
+def find_belonging(program: Program, going: np.ndarray) -> np.ndarray:
     """Return flags of removed calls and of the calls since the launch before that neither launch nor wait."""
     host = program.host
     found = np.append(going, False)[_following(program)]

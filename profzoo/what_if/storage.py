@@ -18,8 +18,7 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED = ("waited", "locked", "loads")
-MEASURED_GPU = ("pageable",)
+MEASURED, MEASURED_GPU = ("waited", "locked", "loads"), ("inward", "pageable")
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"
@@ -75,14 +74,13 @@ def process_number(process: int) -> int:
 
 
 def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Program:
-    host, gpu = (
-        pd.DataFrame(
-            {
-                name: archive[f"{place}.{table}.{name}"]
-                for name in (*names, *(one for one in more if f"{place}.{table}.{one}" in archive))
-            }
-        )
-        for table, names, more in (("host", HOST, MEASURED), ("gpu", GPU, MEASURED_GPU))
-    )
+    host = _columns(archive, f"{place}.host", HOST, MEASURED)
+    gpu = _columns(archive, f"{place}.gpu", GPU, MEASURED_GPU)
     kernels = {int(number): name for number, name in facts["kernels"].items()}
     return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])
+
+
+def _columns(archive: Mapping[str, np.ndarray], of: str, names: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
+    """Read a table's columns; more: those that the file may lack."""
+    there = [*names, *(name for name in more if f"{of}.{name}" in archive)]
+    return pd.DataFrame({name: archive[f"{of}.{name}"] for name in there})

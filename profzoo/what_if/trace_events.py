@@ -14,7 +14,7 @@ from profzoo.tools.nsys import export_columns as nsys_columns
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.timeline import CROSSING
+from profzoo.tools.nsys.timeline import CROSSING, INWARD
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, read_integers, read_ranges, read_window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
@@ -38,8 +38,8 @@ class Events:
         parts: `name`, `start` and `end` of the step's parts on the CPU, one row per range.
         calls: `start`, `end`, `correlation`, `thread` and `name`, one row per CUDA call of any thread, by start.
         operations: one row per GPU operation: `start`, `end`, `correlation`, `stream`, `kind`; `talking`, whether it
-            communicates; `crossing`, whether it copies between host and device; `pageable`, whether it
-            reads pageable memory of the host; PACKS, a kernel's launch configuration.
+            communicates; `crossing`, whether it copies between host and device; `inward`, whether it copies to the
+            device; `pageable`, whether it reads pageable memory of the host; PACKS, a kernel's launch configuration.
         waits: one row per synchronisation: `correlation`, `kind`, `stream`, `event` and `record`.
         records: one row per recording of an event: `correlation`, `stream`, `event` and `record`. A record is the
             number by which a wait refers to a recording; 0 if the trace does not say.
@@ -130,6 +130,7 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
         kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
         talking=mangled.isin(talking) & (launched["graph"] < 0),
         crossing=False,
+        inward=False,
         pageable=False,
     )
     frames = [kernels]
@@ -137,11 +138,12 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
         more = ["copyKind", "srcKind"] if kind == COPY else []
         columns = ["start", "end", "correlationId", "streamId", "globalPid", *more]
         rows = _rows(database, tables, table, columns)
-        crossing = rows["copyKind"].isin(CROSSING) if kind == COPY else False
+        crossing, inward = (rows["copyKind"].isin(kinds) if kind == COPY else False for kinds in (CROSSING, INWARD))
         pageable = (rows["srcKind"] == nsys_columns.PAGEABLE) & crossing if kind == COPY else False
-        same = {"kind": kind, "talking": False, "crossing": crossing, "pageable": pageable, **dict.fromkeys(PACKS, 0)}
-        frames.append(rows.rename(columns=_NAMES).assign(**same))
-    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", "pageable", *PACKS]
+        same = {"kind": kind, "talking": False, "crossing": crossing, "inward": inward, "pageable": pageable}
+        frames.append(rows.rename(columns=_NAMES).assign(**same, **dict.fromkeys(PACKS, 0)))
+    flags = ("talking", "crossing", "inward", "pageable")
+    columns = ["start", "end", "correlation", "process", "stream", "kind", *flags, *PACKS]
     return pd.concat([frame[columns] for frame in frames], ignore_index=True)
 
 

@@ -1,9 +1,10 @@
 """Prints how right the first verdicts on planted cases are, and how near expected gains are to measured ones.
 
-python -m tests.benchmarks.planted_score FOLDER [--half development]
+python -m tests.benchmarks.planted_score FOLDER [FOLDER ...] [--half development] [--csv FILE]
 
-after `python -m tests.planted.derive --half development --results FOLDER`. The half that is held out is printed only
-when it is asked for by name: whoever develops rules may not look at it.
+after `python -m tests.planted.derive --half development --results FOLDER`. Each folder is scored by itself, such as one
+of a run with counters and one without. The half that is held out is printed only when it is asked for by name: whoever
+develops rules may not look at it.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.planted import scoring
+from tests.planted import plan_scoring, scoring
 from tests.planted.cases import DEVELOPMENT, HALVES, find_cases
 
 COLUMNS = (
@@ -26,13 +27,28 @@ COLUMNS = (
     "measured",
     "error",
     "in it",
+    "best plan",
+    "its gain",
 )
+Scored = tuple[scoring.Scored, plan_scoring.BestPlan]
 
 
-def describe(one: scoring.Scored) -> str:
+def score_folder(results: Path, half: str) -> list[Scored]:
+    """The scores of the cases of a half that were measured, and of their best plans."""
+    tables = results / "tables"
+    verdicts, mapping = pd.read_csv(tables / "verdicts.csv"), scoring.read_mapping()
+    plans = pd.read_csv(tables / "plans.csv") if (tables / "plans.csv").is_file() else NO_PLANS
+    each = [(case, scoring.score_case(case, verdicts, mapping, results)) for case in find_cases(half)]
+    return [(one, plan_scoring.score_plan(case, plans, verdicts)) for case, one in each if one is not None]
+
+
+NO_PLANS = pd.DataFrame(columns=["model", "phase", "rank", "settings", "gain", "gain_low", "gain_high", "outlook"])
+
+
+def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
     """A line of the table about a case."""
     measured = one.measured
-    expected = f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if one.expected == one.expected else ""
+    told = one.expected == one.expected
     words = (
         one.case.name,
         one.case.kind,
@@ -40,28 +56,55 @@ def describe(one: scoring.Scored) -> str:
         "yes" if one.right else "no",
         ", ".join(one.case.first_cause),
         "yes" if one.impossible else "",
-        expected,
+        f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if told else "",
         f"{measured.gain:.2f} [{measured.low:.2f}, {measured.high:.2f}]",
-        f"{one.error:.0%}" if expected else "",
-        ("yes" if one.holds else "no") if expected else "",
+        f"{one.error:.0%}" if told else "",
+        ("yes" if one.holds else "no") if told else "",
+        plan.settings,
+        f"{plan.gain:.2f} [{plan.low:.2f}, {plan.high:.2f}]" if plan.settings else "",
     )
     return f"| {' | '.join(words)} |"
 
 
+def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:
+    """One row per case, with numbers that are not rounded."""
+    rows = [
+        {
+            "case": one.case.name, "half": one.case.half, "kind": one.case.kind, "verdict": one.verdict,
+            "right": one.right, "causes": ", ".join(one.case.first_cause), "impossible_graph": one.impossible,
+            "expected": one.expected, "expected_low": one.low, "expected_high": one.high,
+            "measured": one.measured.gain, "measured_low": one.measured.low, "measured_high": one.measured.high,
+            "error": one.error, "holds": one.holds, "plan": plan.settings, "plan_gain": plan.gain,
+            "plan_low": plan.low, "plan_high": plan.high, "plan_error": plan.error(one.measured),
+        }
+        for one, plan in scored
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def print_folder(folder: Path, half: str) -> pd.DataFrame:
+    """Print the table of a half and its summary, and return the table."""
+    results = folder / "results"
+    scored = score_folder(results, half)
+    counted = "with counters" if (results / "tables" / "roofline.csv").is_file() else "without counters"
+    print(f"{half}, {counted}: {len(scored)} of {len(find_cases(half))} cases were measured\n")
+    lines = [describe(one, plan) for one, plan in scored]
+    print(f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *lines, sep="\n")
+    print("", *scoring.summarise([one for one, _ in scored]), sep="\n")
+    print(*plan_scoring.summarise_plans([(one.measured, plan) for one, plan in scored]), sep="\n")
+    return tabulate(scored).assign(folder=str(folder), counters=counted == "with counters")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table of a half, and its summary."""
+    """Print the tables, and write them where that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.planted_score")
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--half", choices=HALVES, default=DEVELOPMENT)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="where the scores of all cases go")
     options = parser.parse_args(arguments)
-    results = options.folder / "results"
-    verdicts = pd.read_csv(results / "tables" / "verdicts.csv")
-    mapping, cases = scoring.read_mapping(), find_cases(options.half)
-    each = [scoring.score_case(case, verdicts, mapping, results) for case in cases]
-    scored = [one for one in each if one is not None]
-    print(f"{options.half}: {len(scored)} of {len(cases)} cases were measured\n")
-    print(f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *map(describe, scored), sep="\n")
-    print("", *scoring.summarise(scored), sep="\n")
+    tables = [print_folder(folder, options.half) for folder in options.folders]
+    if options.csv:
+        pd.concat(tables, ignore_index=True).to_csv(options.csv, index=False)
 
 
 if __name__ == "__main__":

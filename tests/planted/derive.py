@@ -15,7 +15,7 @@ from tests.planted import running
 from tests.planted.cases import HALVES, Case, find_cases
 from tests.planted.collect import missing_files
 
-TABLES = ("verdicts.csv", "cells.csv")
+TABLES = ("verdicts.csv", "plans.csv", "cells.csv")
 
 
 def unpack(archives: Sequence[Path], folder: Path) -> None:

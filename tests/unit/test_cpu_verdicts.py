@@ -16,6 +16,7 @@ from profzoo.report import savings, savings_section
 from profzoo.tables import layers, schemas
 from profzoo.trials import candidate_settings
 from profzoo.verdicts import cpu_verdicts, rules, verdict_table, verdicts
+from profzoo.verdicts.cell_facts import CellFacts
 from profzoo.verdicts.cpu_step import CpuStep, StepPart
 from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests import known_rules, whole_zoo
@@ -120,7 +121,12 @@ def test_lines_that_make_a_batch_are_named_and_reading_is_told_from_collating() 
         line | {"work": "", "line": 30, "function": "step", "share": 0.3, "range": "forward"},
     ]
     table = cpu_verdicts.tabulate_cpu_verdicts(
-        cells(10 * MS), ranges(5 * MS, 5 * MS), {CELL: own}, {CELL: {"workers": 0}}, RULES, {CELL: lines}
+        cells(10 * MS),
+        ranges(5 * MS, 5 * MS),
+        {CELL: own},
+        {CELL: {"workers": 0}},
+        RULES,
+        CellFacts(host_lines={CELL: lines}),
     )
     assert table.iloc[0]["next_step"].startswith(
         "making one batch takes 5 ms; reading samples takes 40 % of the step (Images.__getitem__ at data.py:7, 40 % of the "

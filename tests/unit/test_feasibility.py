@@ -9,7 +9,7 @@ import pytest
 
 from profzoo import zoo_tables
 from profzoo.io.scripts import write_csv
-from profzoo.verdicts import advice_gain, feasibility, wait_table
+from profzoo.verdicts import advice_gain, feasibility, ranking, wait_table
 from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.what_if import storage
 from tests import known_rules, simulated_waits
@@ -80,7 +80,7 @@ def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
 
 
 def names(*rows: Any, feasible: feasibility.Feasibility) -> list[str]:
-    return [row.verdict for row in feasibility.rank_verdicts(rows, feasible)]
+    return [row.verdict for row in ranking.rank_verdicts(rows, feasible)]
 
 
 def test_what_prevents_a_graph_comes_before_what_one_would_cure() -> None:

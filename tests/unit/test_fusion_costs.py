@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,20 @@ def test_bytes_of_attention_by_hand() -> None:
     # Queries, keys and values are read, and the result is written; then also its gradient, and three are written.
     assert chain.fused_bytes == 4 * TENSOR and behind.fused_bytes == 9 * TENSOR
     assert chain.fused_launches == behind.fused_launches == 1
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_products_of_causal_attention_need_not_be_done_where_the_mask_covers_them(careful: bool) -> None:
+    """By `masked_fill` or `where`; a mask of padding is another one for each sample, and spares nothing."""
+    for backward, again in ((False, 1.0), (True, attention.AGAIN)):
+        (chain,) = chains_of(attention.ATTENTION, programs.Attention(careful=careful), backward=backward)
+        products = sum(call.ns for call in chain.calls if call.operator == "bmm")
+        assert chain.kept_ns == pytest.approx(again * products / attention.CAUSAL)
+    forward = chains_of(attention.ATTENTION, programs.Attention(careful=careful))[0].calls
+    (masking,) = [call for call in forward if attention.masks_square(call)]
+    padded = [one._replace(shape=(programs.BATCH, 1, 1, programs.PLACES)) if one.kind == attention.BOOL else one
+              for one in masking.reads]  # fmt: skip
+    assert not attention.masks_square(replace(masking, effects=masking.effects._replace(reads=tuple(padded))))
 
 
 def test_bytes_of_a_normalisation_and_an_activation_by_hand() -> None:

@@ -1,5 +1,6 @@
 """Causes told apart: each rule fires where it was planted, by counters, names or the trace, and nowhere else."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ PLANTED: list[tuple[str, dict[str, Any], float]] = [
     ("L2 thrashing", {"l2_hit_pct": 5.0, "dram_pct": 80.0}, 0.5),
     ("off tensor cores", {"tensor_tf32_flop": 0.0}, 0.5),
     ("double precision", {"kernel": "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16"}, 0.86),
+    ("full precision", {"kernel": "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_ffma_aligna4"}, 0.5),
     ("changes of layout", {"kernel": "void cudnn::ops::nchwToNhwcKernel<float, float, float>", "class": "copy"}, 1.0),
     (
         "redundant casts",
@@ -106,16 +108,16 @@ def test_what_is_well_or_was_not_counted_has_no_cause() -> None:
 
 def test_every_cause_has_a_rule_and_a_planted_one() -> None:
     assert set(RULES["traits"]["causes"]) == {rule["share"] for rule in RULES["rules"]} & set(RULES["traits"]["causes"])
-    assert len(RULES["traits"]["causes"]) == 13
-    assert set(OWN) == {verdict for verdict, _, _ in PLANTED} and len(OWN) == 13
+    assert len(RULES["traits"]["causes"]) == 14
+    assert set(OWN) == {verdict for verdict, _, _ in PLANTED} and len(OWN) == 14
     assert set(launch_causes.CONDITIONS) >= set(derived_metrics.QUANTITIES)
 
 
 def test_few_kernels_of_the_zoo_have_a_cause_by_their_names(recording: Any) -> None:
-    """Without counters names alone tell, and none of the zoo's, in fp32 and in one layout, is double or a cast."""
+    """Without counters names alone tell. None of the zoo's, in fp32 and in one layout, is double or a cast."""
     rows = pd.read_csv(recording("zoo/kernels.csv"))
     table = verdicts.tabulate_verdicts(pd.read_csv(DATA / "zoo/steps.csv"), rows, None, {}, {}, {}, RULES)
-    assert set(table.loc[table["verdict"].isin(OWN), "verdict"]) <= {"changes of layout"}
+    assert set(table.loc[table["verdict"].isin(OWN), "verdict"]) <= {"changes of layout", "full precision"}
 
 
 def test_memory_taken_from_the_driver_within_steps_is_named(tmp_path: Path) -> None:
@@ -160,3 +162,25 @@ def test_tables_made_before_these_quantities_are_read(tmp_path: Path) -> None:
         write_csv(pd.DataFrame(columns=table.COLUMNS), tmp_path / "k.csv")
         assert list(reading.read(tmp_path / "k.csv", table.TABLE).columns) == list(table.COLUMNS)
     assert len(derived_metrics.LATER) == 15
+
+
+@pytest.mark.parametrize(
+    ("kernel", "full"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(T1::Params)", True),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute",
+            True,
+        ),
+        ("ampere_sgemm_128x64_tn", True),
+        ("maxwell_scudnn_128x64_relu_interior_nn_v1", True),
+        ("implicit_convolve_sgemm", True),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_warpsize2x2x1_tensor16x8x8", False),
+        ("sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x128x16_stage3_warpsize2x2x1_tensor16x8x8", False),
+        ("nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NTN", False),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", False),
+    ],
+)
+def test_products_in_full_precision_are_told_by_their_names(kernel: str, full: bool) -> None:
+    """Names of cuBLAS, CUTLASS and cuDNN as they stand in traces of H100s, A100s and older GPUs."""
+    assert bool(re.search(RULES["traits"]["causes"]["full_precision"]["match"], kernel)) == full

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.benchmarks import planted_score
-from tests.planted import cases, collect, packing, running, scoring, try_out
+from tests.planted import cases, collect, packing, plan_scoring, running, scoring, try_out
 
 CASE = cases.Case(
     name="one", half=cases.DEVELOPMENT, family="gpt", kind="loss", planted="A loss is written out.",
@@ -77,6 +77,55 @@ def test_a_summary_counts_cases(results: Path) -> None:
     assert "a graph advised that cannot be captured: 3 of 3" in lines
     assert "  median relative error: 10%" in lines and "  median width of the interval: 1.44 times" in lines
     assert lines[-1].endswith("does not know: new")
+
+
+def plans(*settings: str, gain: float = 2.1, outlook: str = "expected to help") -> pd.DataFrame:
+    """A table of plans for the case, each with less gain than the one before."""
+    rows = [{"model": "one", "phase": "train", "rank": rank, "settings": words, "gain": gain - 0.1 * rank,
+             "gain_low": 1.5, "gain_high": 2.5, "outlook": outlook} for rank, words in enumerate(settings)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_best_plan_is_measured_by_a_twin_that_has_its_settings(results: Path) -> None:
+    twin = replace(CASE, mended={"graph": True, "precision": "bf16"}, graph_possible=True)
+    measured = score(results, verdicts("fusion")).measured
+    found = plan_scoring.score_plan(twin, plans("precision=bf16 graph=true", "graph=true"), verdicts("fusion"))
+    assert found.of_twin and found.error(measured) == pytest.approx(0.05) and not found.impossible and not found.apart
+    other = plan_scoring.score_plan(CASE, plans("graph=true"), verdicts("fusion", "graph=true", gain=1.0))
+    assert not other.of_twin and math.isnan(other.error(measured))
+    assert other.impossible and other.apart == ("graph=true",)
+    same = plan_scoring.score_plan(CASE, plans("graph=true", gain=2.2), verdicts("fusion", "graph=true", gain=2.2))
+    assert same.apart == ()
+    none = plan_scoring.score_plan(CASE, plans("graph=true", outlook="not possible"), verdicts("fusion"))
+    assert none.settings == "" and math.isnan(none.gain)
+    poor = plan_scoring.score_plan(CASE, plans("graph=true", outlook="not expected to help"), verdicts("fusion"))
+    assert poor.settings == ""
+    lines = plan_scoring.summarise_plans([(measured, one) for one in (found, other, none)])
+    assert lines == [
+        "cases with a plan: 2 of 3",
+        "best plans with a graph that cannot be captured: 1",
+        "best plans that are what the twin has: 1, median relative error 5%",
+        "settings of which a verdict and a plan expect different gains: graph=true",
+    ]
+
+
+def test_scores_are_written_with_and_without_counters(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a case of the half, whose steps take as long as those of CASE."""
+    case = cases.find_cases(cases.DEVELOPMENT)[0]
+    for folder in ("plain", "counted"):
+        own = results / folder / "results"
+        write_steps(own, case.name, [20.0] * 12)
+        write_steps(own, case.twin, [10.0] * 12)
+        (own / "tables").mkdir()
+        verdicts("synchronisation-bound").assign(model=case.name).to_csv(own / "tables" / "verdicts.csv", index=False)
+        plans("workers=4").assign(model=case.name).to_csv(own / "tables" / "plans.csv", index=False)
+    (results / "counted" / "results" / "tables" / "roofline.csv").write_text("model\n")
+    planted_score.main([*(str(results / one) for one in ("plain", "counted")), "--csv", str(results / "scores.csv")])
+    table = pd.read_csv(results / "scores.csv")
+    assert table["counters"].tolist() == [False, True] and table["right"].all()
+    assert table["error"].tolist() == pytest.approx([0.1, 0.1]) and table["plan"].tolist() == ["workers=4"] * 2
+    said = capsys.readouterr().out
+    assert "development, with counters: 1 of 20" in said and "| workers=4 | 2.10 [1.50, 2.50] |" in said
 
 
 def test_an_interval_of_a_ratio_covers_what_steps_were_drawn_from() -> None:
@@ -180,6 +229,6 @@ def test_the_half_that_is_held_out_has_to_be_asked_for(results: Path, capsys: py
     (results / "results" / "tables").mkdir(parents=True)
     verdicts("fusion").to_csv(results / "results" / "tables" / "verdicts.csv", index=False)
     planted_score.main([str(results)])
-    assert capsys.readouterr().out.startswith("development: 0 of 20")
+    assert capsys.readouterr().out.startswith("development, without counters: 0 of 20")
     planted_score.main([str(results), "--half", "held_out"])
-    assert capsys.readouterr().out.startswith("held_out: 0 of 20")
+    assert capsys.readouterr().out.startswith("held_out, without counters: 0 of 20")

@@ -104,7 +104,8 @@ def test_leading_verdicts_of_real_cells(judged: pd.DataFrame, model: str, phase:
 def test_gains_are_amdahls_and_ranked(judged: pd.DataFrame) -> None:
     ours = judged[judged["cured"].notna()]
     removed = ours["verdict"] == "latency-bound (short kernels)"
-    kept = ours[~removed]
+    # Where the CPU limits the step, shorter kernels gain less.
+    kept = ours[~removed & ours["limit"].isna()]
     assert len(kept) and np.allclose(kept["gain"], 1 / (1 - kept["value"] * kept["cured"]))
     # What launches fewer kernels also waits less for launches.
     fewer = ours[removed & ours["limit"].isna()]

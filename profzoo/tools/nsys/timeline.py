@@ -21,6 +21,8 @@ WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchroni
 COPYING = ("cudaMemcpy", "cuMemcpy", "hipMemcpy")
 # CUPTI's kinds of copies between host and device: to and from device memory, and arrays.
 CROSSING = (1, 2, 3, 4)
+# Those of them that copy to the device.
+INWARD = (1, 3)
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
