@@ -38,7 +38,13 @@ def _across(
     table: Table, key: Sequence[str] = (), holds: Callable[[pd.DataFrame], str | None] = lambda table: None
 ) -> Table:
     """Return the declaration of a table that joins the tables of all cells."""
-    return Table(columns=_texts() | dict(table.columns), key=[*CELL, *key], holds=holds, about=table.about)
+    return Table(
+        columns=_texts() | dict(table.columns),
+        optional=table.optional,
+        key=[*CELL, *key],
+        holds=holds,
+        about=table.about,
+    )
 
 
 def _added() -> dict[str, Column]:
