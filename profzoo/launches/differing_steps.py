@@ -25,9 +25,6 @@ COMMON = "common"
 # A step of nsys is aligned with at least and at most so many steps of torch, those most like it, as long as no more
 # pairs of launches than PAIRS are looked at in all. So many take half a minute.
 LEAST_TRIED, MOST_TRIED, PAIRS = 2, 5, 4_000_000_000
-# In how many steps a row has launches, and of how many. These columns exist only where steps differ.
-IN_STEPS, OF_STEPS = "in_steps", "of_steps"
-STEP_COUNTS = (IN_STEPS, OF_STEPS)
 
 
 def traced_steps_differ(nsys: pd.DataFrame) -> bool:

@@ -151,16 +151,8 @@ PEAKS: Mapping[str, Column] = {
     "how": Column("How the peak was measured."),
 }
 _TIMED = "by nsys where it was traced, else by torch; on a CPU host time"
-# Of rows of cells whose steps launch differently.
-IN_STEPS: Mapping[str, Column] = {
-    "in_steps": Column(
-        "Number of traced steps that launch this; the column is there only where steps launch differently.", COUNT
-    ),
-    "of_steps": Column("Number of steps that `in_steps` is counted among.", COUNT),
-}
 LAYERS: Mapping[str, Column] = {
     **ROOFLINE,
-    **IN_STEPS,
     "calls": Column("Calls of the module per step; empty for owners that are no module.", COUNT, "torch"),
     "launches": Column("Launches per step, with those of modules below (on a CPU: calls of operators).", COUNT),
     "self_ns": Column(f"GPU time per step without modules below: {_TIMED}.", "ns", clock=GPU),
@@ -194,7 +186,6 @@ OPERATORS: Mapping[str, Column] = {
 }
 LAYER_KERNELS: Mapping[str, Column] = {
     **ROOFLINE,
-    **IN_STEPS,
     "launches": Column("Launches per step.", COUNT),
     "total_ns": Column(
         "GPU time per step of these launches together: by nsys where it was traced, else by torch.", "ns", clock=GPU

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.csv_tables import Table
 from profzoo.kernels import counters, kernel_classes
-from profzoo.launches.differing_steps import STEP_COUNTS
 from profzoo.launches.joined_step import GROUPS, OWNER
 from profzoo.tables import dictionary, roofline
 from profzoo.tools.ncu import derived_metrics

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.csv_tables import Table
 from profzoo.kernels.counters import HIGH, LOW
 from profzoo.launches import joined_step
-from profzoo.launches.differing_steps import STEP_COUNTS
 from profzoo.launches.joined_step import OWNER, Joined
 from profzoo.op_costs.operators import COLUMNS as NEEDS
 from profzoo.range_names import COMPILED, ROOT

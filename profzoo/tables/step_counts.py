@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from profzoo.io.common_columns import IN_STEPS, OF_STEPS
 from profzoo.launches.cross_tool import GRID
-from profzoo.launches.differing_steps import IN_STEPS, OF_STEPS
 from profzoo.launches.joined_step import KERNEL, OWNER
 from profzoo.range_names import STEP
 from profzoo.tables.layers import NODE, path
