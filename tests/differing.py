@@ -44,7 +44,7 @@ def as_torch(steps: Sequence[Sequence[dict]]) -> pd.DataFrame:
 def as_nsys(steps: Sequence[Sequence[dict]]) -> pd.DataFrame:
     """Return steps as launches of nsys by step, with the module that is the truth in `true_module`."""
     rows = _frame(steps).rename(columns={"name": "kernel", "direction": "range", "module": "true_module"})
-    return rows.assign(process=1, mangled="", function=rows["kernel"], smem_static_bytes=0, smem_dynamic_bytes=0)
+    return rows.assign(process=1, mangled=rows["kernel"], function=rows["kernel"], smem_static_bytes=0, smem_dynamic_bytes=0)
 
 
 def _frame(steps: Sequence[Sequence[dict]]) -> pd.DataFrame:

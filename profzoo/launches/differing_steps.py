@@ -24,12 +24,12 @@ OF_OPERATOR = ("operator", "shapes", "caller")
 COMMON = "common"
 # A step of nsys is aligned with at least and at most so many steps of torch, those most like it, as long as no more
 # pairs of launches than PAIRS are looked at in all. So many take half a minute.
-LEAST_TRIED, MOST_TRIED, PAIRS = 2, 5, 4_000_000_000
+LEAST_TRIED, MOST_TRIED, PAIRS = 2, 5, 600_000_000
 
 
 def traced_steps_differ(nsys: pd.DataFrame) -> bool:
     """Return whether the steps of one process launch differently; nsys: from tools.nsys.launches_by_step."""
-    return steps_differ(_of_typical_process(nsys), [STEP])
+    return steps_differ(select_typical_process(nsys), [STEP])
 
 
 def join_differing_steps(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
@@ -46,7 +46,7 @@ def join_differing_steps(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
             number of launches counts.
         owners: rows of the cell's torch.launches.csv.
     """
-    traced = _of_typical_process(nsys).reset_index(drop=True)
+    traced = select_typical_process(nsys).reset_index(drop=True)
     kernels = owners[(owners["kind"] == KERNEL) & owners[STEP].notna()].reset_index(drop=True)
     codes = kernels.groupby(OWNER, sort=False, dropna=False, observed=True).ngroup().to_numpy(dtype=np.int64)
     known = _Owners(kernels[OWNER].astype("object").take(np.unique(codes, return_index=True)[1]))
@@ -127,7 +127,7 @@ def common_module(modules: Sequence[str]) -> str:
     return ".".join(same[0] for same in itertools.takewhile(lambda part: len(set(part)) == 1, parts)) or ROOT
 
 
-def _of_typical_process(nsys: pd.DataFrame) -> pd.DataFrame:
+def select_typical_process(nsys: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the process of the first step that has the most frequent number of launches."""
     sizes = nsys.groupby([PROCESS, STEP], sort=False).size()
     return nsys[nsys[PROCESS] == sizes[sizes == sizes.mode()[0]].index[0][0]]

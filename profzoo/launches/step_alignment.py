@@ -4,8 +4,8 @@ Steps that launch differently are laid over one another in one sequence of place
 step once. A launch that all steps have has one place, and so has a launch that only some of them have. Two launches
 share a place if both run the same kernel in the same part of the step, in the same order among the launches around
 them. Of all such layouts, one is taken that pairs the most launches, and among these the most with the same launch
-configuration (the longest common subsequence; Hirschberg, 1975, and Needleman and Wunsch, 1970, with free gaps). Where
-equal launches follow one another, it is a convention which of them a shorter step lacks; how many are paired is not.
+configuration, and among these the one with the fewest gaps (Gotoh, 1982). Where equal launches or layers follow one
+another, it is a convention which of them a shorter step lacks; how many are paired is not.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,11 @@ from profzoo.range_names import STEP
 # What a pair counts for: the same kernel, and besides, the same launch configuration.
 LIKE, SAME = 2, 1
 # The most pairs of launches that are looked at together. So many take a few seconds.
-MOST_CELLS = 150_000_000
+MOST_CELLS = 100_000_000
+# So many launches beside those that differ are aligned with them, though they are the same.
+MARGIN = 250
+# States of an alignment: both last launches are a pair, or the last one of one of the sequences has no partner.
+PAIRED, SKIPS_FIRST, SKIPS_SECOND = range(3)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def lay_steps(launches: pd.DataFrame) -> StepLayout:
     Args:
         launches: one row per kernel launch, in the order of the launching calls within each step. Columns: `step`;
             `mangled`, or else `kernel` or `name`; GRID; and, if known, the shared memory of a block in bytes
-            (PARTS_OF_SMEM or `smem_bytes`) and `range`, the part of the step.
+            (PARTS_OF_SMEM or `smem_bytes`) and `range`, the part of the step. Calls of operators may take the place of
+            launches; these have `name` and `shapes`.
 
     The first step to be laid is the one that has most in common with all others; then follow the others, the most alike
     first.
@@ -102,7 +107,7 @@ def _codes(launches: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     named = "mangled" if "mangled" in launches and bool(launches["mangled"].fillna("").ne("").all()) else None
     name = named or ("kernel" if "kernel" in launches else "name")
     kernel = [name, *(["range"] if "range" in launches else [])]
-    shape = [*GRID, *(column for column in (*PARTS_OF_SMEM, "smem_bytes") if column in launches)]
+    shape = [*GRID, *(column for column in (*PARTS_OF_SMEM, "smem_bytes", "shapes") if column in launches)]
     exact, like = (
         launches.groupby(by, sort=False, dropna=False, observed=True).ngroup().to_numpy(dtype=np.int64)
         for by in ([*kernel, *shape], kernel)
@@ -160,7 +165,7 @@ def pair_launches(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray
     [0, -1, 1, 2]
     """
     partner = np.full(len(first[0]), NONE)
-    begin, tail = _common_ends(first[0], second[0])
+    begin, tail = (max(common - MARGIN, 0) for common in _common_ends(first[0], second[0]))
     ends = len(first[0]) - tail, len(second[0]) - tail
     partner[:begin], partner[ends[0] :] = np.arange(begin), np.arange(ends[1], len(second[0]))
     inner = slice(begin, ends[0]), slice(begin, ends[1])
@@ -221,30 +226,56 @@ def _longest_rise(values: Sequence[int]) -> list[int]:
 
 
 def _best_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
-    """Return pairs as pair_launches does, from the whole matrix of scores; row by row, two bits of each are kept."""
+    """Return pairs as pair_launches does: those with the highest score, and among these, with the fewest gaps.
+
+    The matrix is filled row by row for three states: the last launches of both are paired, or the last one of the first
+    or of the second sequence has no partner (Gotoh, 1982). What each state came from is kept.
+    """
     rows, columns = len(first[0]), len(second[0])
-    above = np.zeros(columns + 1, dtype=np.int32)
-    from_above, from_left = [], []
-    for own, alike in zip(*first, strict=True):
-        score = LIKE * (second[1] == alike) + SAME * (second[0] == own)
-        row = above.copy()
-        np.maximum(above[1:], above[:-1] + score, out=row[1:])
-        np.maximum.accumulate(row, out=row)
-        from_above.append(np.packbits(row == above))
-        from_left.append(np.packbits(row[1:] == row[:-1]))
-        above = row
-    partner = np.full(rows, NONE)
-    at, other = rows, columns
-    while at and other:
-        if _bit(from_above[at - 1], other):
-            at -= 1
-        elif _bit(from_left[at - 1], other - 1):
-            other -= 1
-        else:
+    # Any pair counts for more than all gaps together.
+    unit, never = rows + columns + 1, -(2**30)
+    scores: dict[int, np.ndarray] = {}
+    paired, first_alone, second_alone = (np.full(columns + 1, never, dtype=np.int32) for _ in range(3))
+    paired[0], second_alone[1:] = 0, -1
+    came = np.zeros((3, rows, columns + 1), dtype=np.uint8)
+    for row, (own, alike) in enumerate(zip(*(one.tolist() for one in first), strict=True)):
+        if own not in scores:
+            found = LIKE * (second[1] == alike) + SAME * (second[0] == own)
+            scores[own] = np.where(found > 0, unit * found, never).astype(np.int32)
+        ended, came[PAIRED, row, 1:] = _largest(paired[:-1], first_alone[:-1], second_alone[:-1])
+        alone, came[SKIPS_FIRST, row] = _largest(paired - 1, first_alone, second_alone - 1)
+        paired[0] = never
+        np.maximum(ended + scores[own], never, out=paired[1:])
+        first_alone = np.maximum(alone, never)
+        begun, came[SKIPS_SECOND, row, 1:] = _largest(paired[:-1] - 1, first_alone[:-1] - 1)
+        np.maximum.accumulate(begun, out=second_alone[1:])
+        second_alone[0] = never
+        came[SKIPS_SECOND, row, 1:][second_alone[1:] > begun] = SKIPS_SECOND
+    return _traced_back(came, int(np.argmax([paired[-1], first_alone[-1], second_alone[-1]])))
+
+
+def _largest(*values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest of two or three values at each index, and the first of these that is as large."""
+    largest = np.maximum(values[0], values[1])
+    which = (values[1] > values[0]).astype(np.uint8)
+    for number, other in enumerate(values[2:], 2):
+        which[other > largest] = number
+        largest = np.maximum(largest, other)
+    return largest, which
+
+
+def _traced_back(came: np.ndarray, state: int) -> np.ndarray:
+    """Return the pairs on the way that ends in a state; came: states by state, row and column."""
+    _, at, columns = came.shape
+    other, partner = columns - 1, np.full(at, NONE)
+    while at:
+        before = int(came[state, at - 1, other])
+        if state == PAIRED:
             at, other = at - 1, other - 1
             partner[at] = other
+        elif state == SKIPS_FIRST:
+            at -= 1
+        else:
+            other -= 1
+        state = before
     return partner
-
-
-def _bit(packed: np.ndarray, index: int) -> int:
-    return int(packed[index >> 3]) >> (7 - (index & 7)) & 1

@@ -12,7 +12,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, roofline, user_ranges
+from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, repetition, roofline, user_ranges
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
@@ -151,6 +151,7 @@ TABLES: Mapping[str, Table] = {
         key=[*CELL, "rank"],
         about={**nsys_ranks.TABLE.about, **dictionary.RANKS},
     ),
+    "repetition": _across(repetition.TABLE),
     "layers": _across(layers.TABLE, layers.NODE),
     "owners": _across(owner_coverage.TABLE),
     "replay": replace(replay.GAINS, columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
