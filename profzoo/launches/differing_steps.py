@@ -179,6 +179,19 @@ def _as_alignment(own: np.ndarray, pairs: np.ndarray) -> Alignment:
     return Alignment(partner, pairs, no[0], no[1], NONE)
 
 
+def select_most_alike(nsys: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the step of nsys that has most launches in common with the one step of torch.
+
+    nsys: as for join_differing_steps; kernels: launches of a single step of torch.
+    """
+    traced = select_typical_process(nsys).reset_index(drop=True)
+    both = _Numbered.of(traced, kernels)
+    size = int(max((one.max(initial=-1) for one in both.exact), default=-1)) + 1
+    its = np.bincount(both.exact[1], minlength=size)
+    common = [np.minimum(np.bincount(both.exact[0][rows], minlength=size), its).sum() for rows in both.steps[0]]
+    return traced.iloc[both.steps[0][int(np.argmax(common))]].reset_index(drop=True)
+
+
 def add_counters(rows: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     """Return rows of joined_step.kernels with the counters of ncu's own steps.
 
