@@ -183,7 +183,7 @@ REPETITION: Mapping[str, Column] = {
 }
 _OF_PLACE = "GPU time (on a CPU: host time) of the launch among the steps that have it."
 STEP_LAUNCHES: Mapping[str, Column] = {
-    "place": Column("Place of the launch in the sequence that holds the launches of all steps once, from 0."),
+    "place": Column("Place of the launch in the sequence that holds the launches of all steps once, from 0.", COUNT),
     "configurations": Column("Different launch configurations that the kernel has in these steps.", COUNT),
     "mean_ns": Column(f"Mean {_OF_PLACE}", "ns", clock=GPU),
     "min_ns": Column(f"Shortest {_OF_PLACE}", "ns", clock=GPU),

@@ -39,7 +39,7 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
         for part in (*_fold([_row("" if place else "to win", gain.says)], width), *_whole_lines(gain.command))
     ]
     # Paths and commands are not wrapped, so that they can be copied.
-    return [*_fold([*lines, *differ], width), *to_win, *_fold(ends, width), *(_row("report", path) for path in pages)]
+    return [*_fold(lines, width), *to_win, *_fold([*differ, *ends], width), *(_row("report", path) for path in pages)]
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:
