@@ -179,6 +179,18 @@ def _as_alignment(own: np.ndarray, pairs: np.ndarray) -> Alignment:
     return Alignment(partner, pairs, no[0], no[1], NONE)
 
 
+def own_counted_step(counted: Joined, owners: pd.DataFrame) -> Joined:
+    """Return the launches of ncu's window with owners found as those of nsys, if the window is a single step.
+
+    counted: from joined_step.join_ncu_launches; owners: rows of the cell's torch.launches.csv.
+    """
+    if counted.steps != 1:
+        return counted
+    step = counted.launches.drop(columns=[*OWNER, BY]).assign(**{PROCESS: 0, STEP: 0})
+    found = join_differing_steps(step, owners).launches
+    return counted.of(counted.launches.assign(**{name: found[name].to_numpy() for name in (*OWNER, BY)}))
+
+
 def select_most_alike(nsys: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the step of nsys that has most launches in common with the one step of torch.
 

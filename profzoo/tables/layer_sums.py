@@ -101,7 +101,7 @@ def _of_tools(launches: str, steps: int, others: Others, nsys: pd.DataFrame | No
         called = layers.apply_other_times(by_torch, joined, copies)
         return _Sums(called, joined_step.kernels(joined), joined, joined)
     timed = differing_steps.join_differing_steps(nsys, own)
-    counted = join_tools(others, own, nsys) if others.census else timed
+    counted = differing_steps.own_counted_step(join_tools(others, own, nsys), own) if others.census else timed
     kernels = joined_step.kernels(timed)
     if counted is not timed:
         kernels = differing_steps.add_counters(kernels, joined_step.kernels(counted))

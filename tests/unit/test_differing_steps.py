@@ -1,5 +1,7 @@
 """Steps of nsys that launch differently get the owners of torch's steps; the truth is a mixture of experts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,10 +11,12 @@ from profzoo.launches.differing_steps import (
     add_counters,
     common_module,
     join_differing_steps,
+    own_counted_step,
     traced_steps_differ,
 )
-from profzoo.launches.joined_step import GROUPS, UNALIGNED, Joined, kernels
+from profzoo.launches.joined_step import GROUPS, UNALIGNED, Joined, join_ncu_launches, kernels
 from profzoo.launches.step_joining import BY, LIKE
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from tests.differing import as_nsys, as_torch, draw_tokens, routed_step
 
 STEPS, OF_TORCH = 8, 4
@@ -89,6 +93,21 @@ def test_the_process_with_the_most_common_step_counts() -> None:
 def test_modules_of_other_networks_have_nothing_in_common() -> None:
     assert common_module(["a.b", "c"]) == "(root)" and common_module(["a", "(optimizer)"]) == UNALIGNED
     assert common_module(["a.b", "a.b.c"]) == "a.b" and common_module(["(root)", "a"]) == "(root)"
+
+
+def test_launches_of_ncus_step_have_owners_found_in_the_same_way() -> None:
+    generator = np.random.default_rng(0)
+    steps = [routed_step(own) for own in draw_tokens(generator, OF_TORCH + 1)]
+    torch, census = as_torch(steps[1:]), as_nsys(steps[:1]).drop(columns=["process", "step"])
+    counted = join_ncu_launches(census.assign(**{GPU_TIME: census["ns"]}), 1, [], torch, None)
+    found = own_counted_step(counted, torch).launches
+    assert len(found) == len(census) and found["launch"].tolist() == list(range(len(census)))
+    modules = list(zip(found["module"], found["true_module"], strict=True))
+    assert np.mean([holds(module, true) for module, true in modules]) > 0.985
+    before = (counted.launches["module"] != UNALIGNED).mean()
+    assert (found["module"] != UNALIGNED).mean() > before
+    # Where a window has several steps, it is not known where one ends.
+    assert own_counted_step(replace(counted, steps=2), torch).launches is counted.launches
 
 
 def test_counters_of_ncus_step_are_added_where_it_has_such_launches() -> None:
