@@ -208,13 +208,6 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
     return table.reindex(columns=[*CELL, *kernel_table.COLUMNS, *counts])
 
 
-def add_cells(paths: Sequence[str], table: reading.Table) -> pd.DataFrame:
-    """Return the rows of the tables of several cells, each with its cell; table: their declaration."""
-    frames = [rows.assign(**cell) for cell, rows in read(paths, table)]
-    columns = [*CELL, *table.columns]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-
-
 def steps(
     baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]], ranks: pd.DataFrame
 ) -> pd.DataFrame:
