@@ -15,7 +15,16 @@ from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.tables import kernel_table, layer_kernels, layers, ncu_coverage, owner_coverage, roofline, user_ranges
+from profzoo.tables import (
+    kernel_table,
+    layer_kernels,
+    layers,
+    ncu_coverage,
+    owner_coverage,
+    repetition,
+    roofline,
+    user_ranges,
+)
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
@@ -137,6 +146,12 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.layers.csv": File("Time by module and direction.", "a module and direction", layers.TABLE),
     "{model}/{phase}.ranges.csv": File("Time by range that the program opened itself.", "a range", user_ranges.TABLE),
+    "{model}/{phase}.repetition.csv": File(
+        "How the launches of steps differ; no row where they do not.", "the cell", repetition.TABLE
+    ),
+    "{model}/{phase}.step-launches.csv": File(
+        "Launches of steps that differ, laid over one another.", "a launch", repetition.LAUNCHES_TABLE
+    ),
     "{model}/{phase}.operators.csv": File(
         "Time by operator and module.", "an operator and module", layers.OPERATORS_TABLE
     ),

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion.differing_steps import find_loops_of_each_step
 from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, WAITS
+from profzoo.fusion.loops_by_step import find_loops_of_each_step
 from profzoo.what_if import blocking_calls, changes
 from profzoo.what_if.blocking_changes import remove_blocking_calls
 from profzoo.what_if.kernel_matching import Operations, spread_evenly

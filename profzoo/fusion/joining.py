@@ -9,7 +9,7 @@ from profzoo.fusion.calls import TracedStep
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import EXPERTS
 from profzoo.fusion.updates import NORMS
-from profzoo.launches import joined_step
+from profzoo.launches import differing_steps, joined_step
 from profzoo.launches.joined_step import OWNER
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 
@@ -25,6 +25,8 @@ KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS]
 
 def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
     """Return KERNELS: a row per launch of a chain in a typical step of nsys, with its ns as a mean over steps.
+
+    Where steps launch differently, that is the step of nsys with most launches in common with the step of the chains.
 
     Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0; `waits`, 1 if the host's waits between
     launches of the chain disappear with it, else 0. A batched product of all experts need not know how many rows each
@@ -45,6 +47,8 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     own = launches.assign(**dict.fromkeys(OWNER, blank)).assign(
         operator=number, shapes=stays, caller=[str(place) for place in range(len(launches))]
     )
+    if differing_steps.traced_steps_differ(nsys):
+        nsys = differing_steps.select_most_alike(nsys, own)
     found = joined_step.join_nsys_launches(nsys, own).launches
     columns = {PLACE: found["launch"], OF: len(found), STAYS: found["shapes"].eq(STAYS).astype("int64")}
     waiting = [(name, chain) for name, chain in numbered if chain.pattern in (EXPERTS, NORMS)]

@@ -17,6 +17,12 @@ CELL: Mapping[str, Column] = {
     ),
     "level": Column("What the row is about, such as the whole cell, a class of kernels, a layer or one kernel."),
 }
+# In how many steps a row has launches, and of how many steps; only where steps launch differently.
+STEP_COUNTS = IN_STEPS, OF_STEPS = ("in_steps", "of_steps")
+OF_DIFFERING_STEPS: Mapping[str, Column] = {
+    IN_STEPS: Column("Traced steps that launch this; the column is there only where steps launch differently.", COUNT),
+    OF_STEPS: Column("Steps among which `in_steps` is counted.", COUNT),
+}
 # How a kernel was launched.
 LAUNCH: Mapping[str, Column] = {
     "kernel": Column("Demangled name of the kernel, with its template arguments."),
@@ -80,4 +86,4 @@ WORK: Mapping[str, Column] = {
     "counted_share": Column("Part of the GPU time whose work was counted.", FRACTION, "ncu"),
     "bound": Column("Measured peak under which the counted work takes longest: `dram`, `l2`, `simt` or `tensor`."),
 }
-COMMON: Mapping[str, Column] = {**CELL, **LAUNCH, **OWNER, **STEP, **WORK}
+COMMON: Mapping[str, Column] = {**CELL, **OF_DIFFERING_STEPS, **LAUNCH, **OWNER, **STEP, **WORK}

@@ -70,6 +70,12 @@ def number_launch_keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.nd
     return codes[: len(first)], codes[len(first) :]
 
 
+def number_kernels(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers for the launches of both frames as number_launch_keys does; equal numbers mean equal kernels."""
+    codes, _ = pd.factorize(np.concatenate(_names(first, second)))
+    return codes[: len(first)], codes[len(first) :]
+
+
 def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     frames = first, second
     mangled = ["mangled" in frame and bool(frame["mangled"].fillna("").ne("").all()) for frame in frames]

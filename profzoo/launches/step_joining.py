@@ -61,7 +61,7 @@ def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]
     for rows, found in _aligned(owners, census):
         own = codes[rows]
         likes.append(np.where(found.of_second == NONE, NONE, own[found.of_second]))
-        between.append(_between(own, found))
+        between.append(owners_between(own, found))
     of_likes, of_gaps = _agreed(likes, len(census)), _agreed(between, len(census))
     owner = np.where(of_likes == NONE, of_gaps, of_likes)
     rows_of = pd.Series(np.arange(len(owners))).groupby(codes).first()
@@ -71,7 +71,7 @@ def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]
     return table
 
 
-def _between(codes: np.ndarray, found: Alignment) -> np.ndarray:
+def owners_between(codes: np.ndarray, found: Alignment) -> np.ndarray:
     """Return for launches without a match the common code of the other step's launches in the gap, or NONE."""
     gaps, others = found.gaps
     free = found.partner == NONE

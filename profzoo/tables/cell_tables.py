@@ -10,6 +10,7 @@ from profzoo import tools
 from profzoo.cell import rerun_commands
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.statistics import process_repeats
 from profzoo.tables import kernel_table, ncu_coverage
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
@@ -203,7 +204,8 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
     """Concatenate the kernel tables of all cells, which tables/kernel_table makes."""
     frames = [table.assign(**cell) for cell, table in joined]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=kernel_table.COLUMNS)
-    return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
+    counts = [name for name in STEP_COUNTS if name in table]
+    return table.reindex(columns=[*CELL, *kernel_table.COLUMNS, *counts])
 
 
 def steps(

@@ -160,6 +160,35 @@ LAYERS: Mapping[str, Column] = {
     "share": Column("Part of the time of all layers.", FRACTION, clock=GPU),
     "needed_share": Column("Part of the time in operators whose needs are known.", FRACTION, clock=GPU),
 }
+_OF_STEPS = "Part of the launches of all traced steps"
+REPETITION: Mapping[str, Column] = {
+    "tool": Column("Tool whose steps are compared: `nsys` where it traced kernels, else `torch`."),
+    "kind": Column("What is compared: each `kernel`, or on a CPU each call of an `operator`."),
+    "steps": Column("Steps that are compared.", COUNT),
+    "kinds": Column("Different steps among them.", COUNT),
+    "least_launches": Column("Launches of the step with the fewest.", COUNT),
+    "most_launches": Column("Launches of the step with the most.", COUNT),
+    "shared_launches": Column(f"{_OF_STEPS} that every step has: the same kernel, in the same order.", FRACTION),
+    "shared_time": Column("Part of the time of all traced steps in these.", FRACTION, clock=GPU),
+    "same_launches": Column(f"{_OF_STEPS} that every step has with the same launch configuration.", FRACTION),
+    "least_ns": Column("GPU time of the launches of the shortest step.", "ns", clock=GPU),
+    "most_ns": Column("GPU time of the launches of the longest step.", "ns", clock=GPU),
+    "ranges": Column("Parts of the step whose launches differ, the part with the most first."),
+    "census_launches": Column("Launches that ncu saw in its own run; empty without counters.", COUNT, "ncu"),
+    "census_time": Column(
+        "Part of the GPU time of all traced steps in launch configurations that ncu saw.", FRACTION, "nsys", GPU
+    ),
+    "census_kernel_time": Column("The same in kernels that ncu saw in other shapes only.", FRACTION, "nsys", GPU),
+    "says": Column("How the steps differ and what therefore cannot be told, as a sentence."),
+}
+_OF_PLACE = "GPU time (on a CPU: host time) of the launch among the steps that have it."
+STEP_LAUNCHES: Mapping[str, Column] = {
+    "place": Column("Place of the launch in the sequence that holds the launches of all steps once, from 0.", COUNT),
+    "configurations": Column("Different launch configurations that the kernel has in these steps.", COUNT),
+    "mean_ns": Column(f"Mean {_OF_PLACE}", "ns", clock=GPU),
+    "min_ns": Column(f"Shortest {_OF_PLACE}", "ns", clock=GPU),
+    "max_ns": Column(f"Longest {_OF_PLACE}", "ns", clock=GPU),
+}
 _CLOCKED = "GPU time per step of the kernels launched in it (on a CPU: host time of operators)"
 USER_RANGES: Mapping[str, Column] = {
     **ROOFLINE,

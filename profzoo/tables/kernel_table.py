@@ -7,6 +7,7 @@ import pandas as pd
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import counters, kernel_classes
 from profzoo.tables import dictionary
@@ -34,7 +35,8 @@ TABLE = reading.Table(
     }
     | dict.fromkeys([key for key in KEYS if key not in TEXTS], column_types.COUNT)
     | dict.fromkeys(SHARED_MEMORY, column_types.or_missing(column_types.COUNT)),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER))
+    | dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
     key=["range", *KEYS],
     holds=shares_whole,
     about={**DERIVED, **dictionary.KERNELS},
@@ -59,13 +61,15 @@ def join(
 
     `launches` and `total_ns` are per step, `mean_ns` is per launch, and `share` is relative to the cell's GPU time; all
     come from nsys. The other quantities are ncu's for the row's mean launch, with 90 % intervals if they are estimated
-    (kernels/counters.py). `source` names the tools that saw the configuration.
+    (kernels/counters.py). `source` names the tools that saw the configuration. Rows that have STEP_COUNTS keep them.
     """
     counted, ranged = _counted(sets, census)
     timed = nsys_tables.launches_in_steps(nsys)
     timed = timed.assign(range=timed["range"].fillna(""))
+    counts = [name for name in STEP_COUNTS if name in timed]
     timed = timed.groupby([*KEYS, "range"], sort=False, as_index=False).agg(
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
+        | dict.fromkeys(counts, "max")
     )
     joined = timed.merge(counted.drop(columns=["kernel", "function", "range"]), on=KEYS, how="left", indicator=True)
     joined = _of_own_range(joined, ranged)
@@ -76,10 +80,11 @@ def join(
     table["mean_ns"] = table["total_ns"] / table["launches"]
     table[["launches", "total_ns"]] = table[["launches", "total_ns"]].astype("float64") / steps
     table["class"] = table["kernel"].map(classes)
-    table = table.reindex(columns=COLUMNS)
+    columns = [*COLUMNS, *counts]
+    table = table.reindex(columns=columns)
     order = table.assign(_time=table["total_ns"].fillna(0))
     order = order.sort_values(["_time", "mangled", "range"], ascending=[False, True, True], kind="stable")
-    return order[COLUMNS].reset_index(drop=True)
+    return order[columns].reset_index(drop=True)
 
 
 def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.csv_tables import Table
 from profzoo.kernels import counters, kernel_classes
 from profzoo.launches.joined_step import GROUPS, OWNER
@@ -26,7 +27,8 @@ TABLE = Table(
     }
     | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT))
     | dict.fromkeys(MEASURED, column_types.AMOUNT),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER))
+    | dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
     key=GROUPS,
     about={**DERIVED, **dictionary.LAYER_KERNELS},
 )
@@ -34,6 +36,8 @@ TABLE = Table(
 
 def make_layer_kernels(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return COLUMNS per step, longest first; `share` is of all kernels, bound and efficiency of the mean launch.
+
+    Rows that have STEP_COUNTS keep them.
 
     Args:
         rows: result of joined_step.kernels or of joined_step.sum_torch_launches.
@@ -43,4 +47,5 @@ def make_layer_kernels(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.Dat
     found = rows.assign(share=rows["total_ns"] / max(rows["total_ns"].sum(), 1))
     found["class"] = found["kernel"].map(classes)
     found[HELD] = roofline.bound_launches(rows, peaks)[HELD]
-    return found.sort_values("total_ns", ascending=False, kind="stable")[COLUMNS].reset_index(drop=True)
+    columns = [*COLUMNS, *(name for name in STEP_COUNTS if name in found)]
+    return found.sort_values("total_ns", ascending=False, kind="stable")[columns].reset_index(drop=True)

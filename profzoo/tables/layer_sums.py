@@ -9,11 +9,12 @@ import pandas as pd
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import as_list, write_csv
-from profzoo.launches import joined_step
+from profzoo.launches import differing_steps, joined_step
 from profzoo.launches.joined_step import OWNER, Joined
 from profzoo.op_costs.operators import COLUMNS as NEEDS
 from profzoo.tables import layer_kernels, layers, owner_coverage
 from profzoo.tables.roofline import read_peaks
+from profzoo.tables.step_counts import StepRows, count_launches, step_rows_of_nsys, step_rows_of_torch
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools.ncu import export_schema
@@ -60,22 +61,52 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
     steps = count_profiled_steps(read_facts(sidecar, OF_SIDECAR))
     peaks = read_peaks(others.peaks) if others.peaks else {}
     nsys = _traced(others)
-    if nsys is None and not others.census:
-        called, rows = _of_torch(launches, steps)
-        joined, seen = None, Joined(pd.DataFrame(), steps)
-    else:
-        own = pd.concat(_parts(launches), ignore_index=True)
-        joined = seen = join_tools(others, own, nsys)
-        copies = layers.sum_by_owner([joined_step.select_copies(own)], steps)
-        called, rows = (
-            layers.apply_other_times(layers.sum_by_owner([own], steps), joined, copies),
-            joined_step.kernels(joined),
-        )
-    write_csv(layers.operators(called, seen, peaks), outputs["operators"])
-    known = reading.read(modules, owners.MODULES)
-    write_csv(layers.layers(called, known, steps, seen, peaks), outputs["layers"])
-    write_csv(layer_kernels.make_layer_kernels(rows, peaks), outputs["kernels"])
-    write_csv(owner_coverage.make_owner_coverage(called, joined), outputs["coverage"])
+    found = (
+        _of_torch(launches, steps) if nsys is None and not others.census else _of_tools(launches, steps, others, nsys)
+    )
+    called, seen = found.called, found.counted or Joined(pd.DataFrame(), steps)
+    operators = layers.operators(called, seen, peaks)
+    tree = layers.layers(called, reading.read(modules, owners.MODULES), steps, seen, peaks)
+    kernels = layer_kernels.make_layer_kernels(found.kernels, peaks)
+    if differ := found.differ:
+        operators, tree = differ.add_to_rows(operators, OWNER), differ.add_to_tree(tree)
+        kernels = differ.add_to_rows(kernels, joined_step.GROUPS)
+    for name, table in (("operators", operators), ("layers", tree), ("kernels", kernels)):
+        write_csv(table, outputs[name])
+    write_csv(owner_coverage.make_owner_coverage(called, found.timed), outputs["coverage"])
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What tables are made of: sums by owner, and kernels by owner, per step.
+
+    timed, counted: launches of other tools with times, and those with counters; None without other tools. differ: what
+    each step launched, where steps differ.
+    """
+
+    called: pd.DataFrame
+    kernels: pd.DataFrame
+    timed: Joined | None = None
+    counted: Joined | None = None
+    differ: StepRows | None = None
+
+
+def _of_tools(launches: str, steps: int, others: Others, nsys: pd.DataFrame | None) -> _Sums:
+    """Return sums by owner with the times of other tools; where the steps of nsys differ, of all of these steps."""
+    own = pd.concat(_parts(launches), ignore_index=True)
+    by_torch = layers.sum_by_owner([own], steps)
+    copies = layers.sum_by_owner([joined_step.select_copies(own)], steps)
+    if nsys is None or not differing_steps.traced_steps_differ(nsys):
+        joined = join_tools(others, own, nsys)
+        called = layers.apply_other_times(by_torch, joined, copies)
+        return _Sums(called, joined_step.kernels(joined), joined, joined)
+    timed = differing_steps.join_differing_steps(nsys, own)
+    counted = differing_steps.own_counted_step(join_tools(others, own, nsys), own) if others.census else timed
+    kernels = joined_step.kernels(timed)
+    if counted is not timed:
+        kernels = differing_steps.add_counters(kernels, joined_step.kernels(counted))
+    called = layers.apply_other_times(by_torch, timed, copies)
+    return _Sums(called, kernels, timed, counted, step_rows_of_nsys(timed.launches, timed.steps))
 
 
 def _traced(others: Others) -> pd.DataFrame | None:
@@ -96,17 +127,18 @@ def join_tools(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> 
     return joined_step.join_ncu_launches(export_schema.read_census(others.census), others.steps, sets, own, nsys)
 
 
-def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _of_torch(launches: str, steps: int) -> _Sums:
     """Return sums by owner and kernels from torch alone, read in parts, as launches may not fit into memory."""
-    called, kernels = [], []
+    called, kernels, counts = [], [], []
     for part in _parts(launches):
         called.append(layers.sum_by_owner([part], 1))
         kernels.append(joined_step.sum_torch_launches(part, steps))
+        counts.append(count_launches(part))
     rows = pd.concat(kernels, ignore_index=True)
     sums = rows.groupby(joined_step.GROUPS, sort=False, dropna=False, observed=True)[["launches", "total_ns"]].sum()
     found = sums.reset_index().reindex(columns=rows.columns)
     found["mean_ns"] = found["total_ns"] / found["launches"]
-    return layers.mean_over_steps(called, steps), found
+    return _Sums(layers.mean_over_steps(called, steps), found, differ=step_rows_of_torch(counts, steps))
 
 
 def _parts(path: str) -> Iterator[pd.DataFrame]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.csv_tables import Table
 from profzoo.kernels.counters import HIGH, LOW
 from profzoo.launches import joined_step
@@ -47,11 +48,13 @@ _AMOUNTS = {name: column_types.or_missing(column_types.AMOUNT) for name in MEASU
     "share": column_types.AMOUNT,
     "bound": column_types.TEXT,
 }
+_STEP_COUNTS = dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT))
 TABLE = Table(
     columns=dict.fromkeys(["module", "parent", "type", "inputs", "direction"], column_types.TEXT)
     | {"calls": column_types.or_missing(column_types.AMOUNT)}
     | dict.fromkeys(["launches", "self_ns", "total_ns"], column_types.AMOUNT)
     | _AMOUNTS,
+    optional=_STEP_COUNTS,
     key=NODE,
     holds=_adds_up,
     about=dictionary.LAYERS,
@@ -60,6 +63,7 @@ OPERATORS_TABLE = Table(
     columns=dict.fromkeys(OWNER, column_types.TEXT)
     | dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
     | _AMOUNTS,
+    optional=_STEP_COUNTS,
     key=OWNER,
     about=dictionary.OPERATORS,
 )

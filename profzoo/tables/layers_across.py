@@ -19,5 +19,6 @@ def main(paths: Sequence[str], coverage: Sequence[str], outputs: Mapping[str, st
 def concatenate_cells(paths: Sequence[str], table: Table) -> pd.DataFrame:
     """Return the rows of several cells' tables, each with its cell; table: their declaration."""
     frames = [rows.assign(**cell) for cell, rows in cell_tables.read(paths, table)]
-    columns = [*CELL, *table.columns]
+    some = [name for name in table.optional if any(name in frame for frame in frames)]
+    columns = [*CELL, *table.columns, *some]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)

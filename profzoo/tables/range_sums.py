@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.launches import joined_step
+from profzoo.launches import differing_steps, joined_step
 from profzoo.launches.joined_step import KERNEL, OWNER, UNALIGNED, Joined
 from profzoo.range_names import STEP
 from profzoo.tables import layer_sums, roofline, user_ranges
@@ -85,7 +85,9 @@ def _of_record_function(
     on_gpu = KERNEL in kinds
     owned = pd.concat(kept, ignore_index=True) if kept else None
     if owned is not None and on_gpu and nsys is not None:
-        joined, tool = joined_step.join_nsys_launches(nsys, owned), nsys_ranges.TOOL
+        differ = differing_steps.traced_steps_differ(nsys)
+        join = differing_steps.join_differing_steps if differ else joined_step.join_nsys_launches
+        joined, tool = join(nsys, owned), nsys_ranges.TOOL
         rows = joined.launches.assign(range=joined.launches["module"], launches=1.0, total_ns=joined.launches["ns"])
         own = _by_range(rows) / joined.steps
     if owned is not None and on_gpu and others.census:

@@ -12,7 +12,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, roofline, user_ranges
+from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, repetition, roofline, user_ranges
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
@@ -38,7 +38,13 @@ def _across(
     table: Table, key: Sequence[str] = (), holds: Callable[[pd.DataFrame], str | None] = lambda table: None
 ) -> Table:
     """Return the declaration of a table that joins the tables of all cells."""
-    return Table(columns=_texts() | dict(table.columns), key=[*CELL, *key], holds=holds, about=table.about)
+    return Table(
+        columns=_texts() | dict(table.columns),
+        optional=table.optional,
+        key=[*CELL, *key],
+        holds=holds,
+        about=table.about,
+    )
 
 
 def _added() -> dict[str, Column]:
@@ -145,6 +151,7 @@ TABLES: Mapping[str, Table] = {
         key=[*CELL, "rank"],
         about={**nsys_ranks.TABLE.about, **dictionary.RANKS},
     ),
+    "repetition": _across(repetition.TABLE),
     "layers": _across(layers.TABLE, layers.NODE),
     "owners": _across(owner_coverage.TABLE),
     "replay": replace(replay.GAINS, columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),

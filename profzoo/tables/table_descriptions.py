@@ -14,6 +14,7 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "Time by part of the step, and by range that the program opened itself.",
         "a cell, tool and part of the step or range",
     ),
+    "repetition": ("How the launches of steps differ, and what that leaves unknown.", "a cell whose steps differ"),
     "steps": ("Where a step's time goes: GPU at work, idle time by cause, host.", "a cell and process"),
     "agreement": ("Launches and GPU time as each tool saw them, and its slowdown.", "a cell"),
     "coverage": ("How much of what nsys traced ncu profiled.", "a cell and section set"),

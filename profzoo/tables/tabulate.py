@@ -15,8 +15,10 @@ from profzoo.tables import (
     cell_tables,
     disagreements,
     kernel_table,
+    layers_across,
     ncu_coverage,
     rank_imbalance,
+    repetition,
     steps_per_export,
     user_ranges,
     version_columns,
@@ -75,6 +77,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     cells = version_columns.add_version_columns(cells, _measured(timed, exported, counted))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
+    write_csv(layers_across.concatenate_cells(inputs.get("repetition", []), repetition.TABLE), outputs["repetition"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
     own_ranges = cell_tables.read(inputs.get("user_ranges", []), user_ranges.TABLE)
     write_csv(user_ranges.append_user_ranges(cell_tables.ranges(exported), own_ranges), outputs["ranges"])

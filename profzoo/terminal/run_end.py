@@ -6,11 +6,14 @@ from pathlib import Path
 
 from profzoo.collect import failure_summary
 from profzoo.terminal import phrases
+from profzoo.terminal.differing_steps import list_differing_cells
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.largest_gains import list_largest_gains
 from profzoo.terminal.progress import Progress
 
 INDENT = 8
+# Table of how the launches of steps differ.
+REPETITION = "repetition.csv"
 
 
 def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
@@ -27,13 +30,16 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     gains = list_largest_gains(verdicts, plans) if verdicts else []
     told = "by you: finished results are kept; the same command continues from here"
     ends = [_row("ended", told)] if ended else []
+    tables = [Path(path) for task in done if task.rule == "tabulate" for path in task.outputs]
+    differing = [says for path in tables if path.name == REPETITION for says in list_differing_cells(path)]
+    differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]
     to_win = [
         part
         for place, gain in enumerate(gains)
         for part in (*_fold([_row("" if place else "to win", gain.says)], width), *_whole_lines(gain.command))
     ]
     # Paths and commands are not wrapped, so that they can be copied.
-    return [*_fold(lines, width), *to_win, *_fold(ends, width), *(_row("report", path) for path in pages)]
+    return [*_fold(lines, width), *to_win, *_fold([*differ, *ends], width), *(_row("report", path) for path in pages)]
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:

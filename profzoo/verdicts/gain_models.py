@@ -100,6 +100,7 @@ class CellSimulation:
         self.program, self.operations = program, Operations(program)
         self.apart = program.apart or unrepeated
         self.before = simulator.step_times(program, simulator.simulate(program))
+        self.differ = graph_obstacles.steps_differ(program)
 
     def gain(self, asked: RequestedChange, step: Row, error: float, graph: bool = False) -> predicted_gains.Gain | None:
         """Return the gain of a change; None if the trace lacks the launches that it is about.
@@ -128,9 +129,8 @@ class CellSimulation:
                 return None
             after = changed
         error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
-        found = predicted_gains.gain_of_steps(
-            self.before, simulator.step_times(after, simulator.simulate(after)), error
-        )
+        times = simulator.step_times(after, simulator.simulate(after))
+        found = predicted_gains.gain_of_steps(self.before, times, error, differ=self.differ)
         # A single step has no spread.
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)

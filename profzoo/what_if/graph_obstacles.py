@@ -87,6 +87,12 @@ def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
     return [*found, *_differences(program, waits)]
 
 
+def steps_differ(program: Program) -> bool:
+    """Return whether traced steps, but for the first one, launch other kernels or kernels of other shapes."""
+    first = min(1, program.steps - 1)
+    return len({_launches(program, step) for step in range(first, program.steps)}) > 1
+
+
 def _differences(program: Program, waits: bool) -> list[GraphObstacle]:
     """Return the obstacle of launches that differ between steps; waits: whether the steps wait for the GPU."""
     launched = [_launches(program, step) for step in range(min(1, program.steps - 1), program.steps)]

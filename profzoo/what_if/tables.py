@@ -17,7 +17,16 @@ from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys.trace import explain_no_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
-from profzoo.what_if import dictionary, host_time, predicted_gains, program, simulator, storage, trace_events
+from profzoo.what_if import (
+    dictionary,
+    graph_obstacles,
+    host_time,
+    predicted_gains,
+    program,
+    simulator,
+    storage,
+    trace_events,
+)
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -105,10 +114,11 @@ def make_tables(
         lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
         before = simulator.step_times(lean, simulator.simulate(lean))
-        found = {}
+        found, differ = {}, graph_obstacles.steps_differ(lean)
         for name, change in predicted_gains.PANEL.items():
             other = change(lean)
-            found[name] = predicted_gains.gain_of_steps(before, simulator.step_times(other, simulator.simulate(other)))
+            after = simulator.step_times(other, simulator.simulate(other))
+            found[name] = predicted_gains.gain_of_steps(before, after, differ=differ)
             rows.append({"process": process, "change": name, **vars(found[name])})
         traced = simulator.step_times(one, simulator.measured_times(one)).mean()
         hosts.append(

@@ -1,4 +1,4 @@
-"""Names the inputs of tables of user ranges, which a program opens itself."""
+"""Names the inputs of tables of user ranges, which a program opens itself, and of how the launches of steps differ."""
 
 from typing import Any
 
@@ -14,13 +14,22 @@ TRACE, OWNERS = SOURCES
 
 def user_range_tables(selection: Selection) -> list[str]:
     """Tables of user ranges of all cells that were traced by a tool that records ranges."""
+    return _tables(selection, "ranges")
+
+
+def repetition_tables(selection: Selection) -> list[str]:
+    """Tables of how the launches of steps differ, of the same cells."""
+    return _tables(selection, "repetition")
+
+
+def _tables(selection: Selection, name: str) -> list[str]:
     return selection.makeable(
-        f"<results>/{model}/{phase}.ranges.csv"
+        f"<results>/{model}/{phase}.{name}.csv"
         for model, phase in selection.cells
         if tools.BASELINE in selection.available[model, phase]
         and (
             _traced(selection, model, phase)
-            or (selection.path(f"<results>/{model}/{phase}.ranges.csv").exists() and not selection.config["collect"])
+            or (selection.path(f"<results>/{model}/{phase}.{name}.csv").exists() and not selection.config["collect"])
         )
     )
 

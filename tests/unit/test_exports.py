@@ -439,7 +439,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     inputs["steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {
         name: str(tmp_path / f"{name}.csv")
-        for name in ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage")
+        for name in ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage", "repetition")
     }
     tabulate.main(inputs, outputs)
     tables = {name: pd.read_csv(path) for name, path in outputs.items()}

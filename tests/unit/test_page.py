@@ -89,6 +89,14 @@ def test_lines_that_wait_are_shown_as_they_are_written(tmp_path: Path, name: str
     assert seen.elements.count("script") == without.elements.count("script")
 
 
+def test_how_steps_differ_is_one_sentence_of_the_cell(tmp_path: Path) -> None:
+    table = pd.DataFrame([{"model": "unet", "phase": "train", "says": "the 4 traced steps launch differently"}])
+    other = table.assign(model="lstm")
+    seen, without = (Seen(rendered(tmp_path, ["f"], repetition=rows)) for rows in (table, other))
+    assert seen.text.count("The 4 traced steps launch differently.") == 1
+    assert "launch differently" not in without.text and without.text == Seen(rendered(tmp_path, ["f"])).text
+
+
 @pytest.mark.parametrize("name", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"])
 def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "unet"

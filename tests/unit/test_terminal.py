@@ -6,6 +6,7 @@ import logging
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -414,6 +415,24 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
     )
     verdicts.unlink()
     assert len(run_end.format_run_end(progress, 1, 200)) == 3
+
+
+def test_the_end_says_which_steps_launch_differently(tmp_path: Path) -> None:
+    table = tmp_path / "repetition.csv"
+    rows = [f"m{number},train,the 4 traced steps launch differently (9 kernels each)" for number in range(5)]
+    table.write_text("\n".join(["model,phase,says", *rows[:2]]))
+    made = (str(tmp_path / "cells.csv"), str(table))
+    progress = run_of(replace(other("tabulate", "tables"), outputs=made))
+    progress.finish(0, 0)
+    says = "train: the 4 traced steps launch differently (9 kernels each)"
+    assert run_end.format_run_end(progress, 1, 200)[1:] == [f"differ  m0 {says}", f"        m1 {says}"]
+    table.write_text("\n".join(["model,phase,says", *rows]))
+    *_, third, more = run_end.format_run_end(progress, 1, 500)
+    assert third == f"        m2 {says}" and more == f"        and 2 more cells, in {table}"
+    table.write_text("model,phase,says\n")
+    assert len(run_end.format_run_end(progress, 1, 200)) == 1
+    table.unlink()
+    assert len(run_end.format_run_end(progress, 1, 200)) == 1
 
 
 def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_its_numbers_go_into_the_tables_across_cells(tmp_path: Path, recording: 
     shutil.copy(folder / "train.json", folder / "train.time.csv.json")
     inputs = {key: [path] for key, path in names.items()}
     inputs |= {"time": [str(folder / "train.time.csv")], "time_sidecar": [str(folder / "train.time.csv.json")]}
-    made = ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage")
+    made = ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage", "repetition")
     outputs = {name: str(tmp_path / f"{name}.csv") for name in made}
     tabulate.main(inputs, outputs)
     found = {name: pd.read_csv(path) for name, path in outputs.items()}

@@ -24,6 +24,8 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
         "layer-kernels",
         "owners",
         "ranges",
+        "repetition",
+        "step-launches",
         "torch.ranges",
         "fusion",
         "fusion-kernels",

@@ -13,7 +13,8 @@ from tests.workflow.project import COLLECTING, Project, copy, rules
 AS_IT_IS = ["--config", "collect=false"]
 # Not layers: these came along with their records.
 ANALYSIS = {"tabulate_layers", "tabulate", "tabulate_verdicts", "tabulate_plans", "tabulate_columns", "write_report"}
-ADDED_UP = ("layers", "operators", "layer-kernels", "owners", "ranges", "fusion", "fusion-kernels")
+ADDED_UP = ("layers", "operators", "layer-kernels", "owners", "ranges", "repetition", "step-launches", "fusion",
+            "fusion-kernels")  # fmt: skip
 
 
 @pytest.fixture

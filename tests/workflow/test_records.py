@@ -161,7 +161,8 @@ def test_a_sidecar_of_another_cell_is_refused_by_the_tables(built: Project) -> N
     # Made again of what is there, which may not replace a file without a record.
     for phase in ("train", "inference"):
         for model in ("lstm", "unet"):
-            (built.root / f"results/{model}/{phase}.ranges.csv").unlink()
+            for name in ("ranges", "repetition", "step-launches"):
+                (built.root / f"results/{model}/{phase}.{name}.csv").unlink()
     run = built.snakemake("results/tables/cells.csv", "--config", "collect=false", ok=False)
     assert run.returncode == 1
     assert "results/lstm/train.time.csv.json belongs to unet train" in run.stdout + run.stderr

@@ -66,12 +66,14 @@ rule add_up_layers:
 
 
 rule add_up_ranges:
-    """Add up a cell's launches by the program's own ranges: NVTX ranges by nsys, record_function ranges by torch."""
+    """Add up a cell's launches by the program's own ranges (NVTX or record_function), and compare those of its steps."""
     input:
         code("workflow/scripts/add_up_ranges.py"),
         unpack(lambda wildcards: user_range_inputs(TABLES, wildcards)),
     output:
         csv="<results>/{model}/{phase}.ranges.csv",
+        repetition="<results>/{model}/{phase}.repetition.csv",
+        launches="<results>/{model}/{phase}.step-launches.csv",
     log:
         "<logs>/{model}/{phase}.ranges.log",
     group:
@@ -149,6 +151,7 @@ rule tabulate:
         code("workflow/scripts/tabulate.py"),
         **TABLES.inputs(),
         user_ranges=user_range_tables(RUN),
+        repetition=repetition_tables(RUN),
     output:
         cells=table("cells"),
         activity=table("activity"),
@@ -157,6 +160,7 @@ rule tabulate:
         steps=table("steps"),
         agreement=table("agreement"),
         coverage=table("coverage"),
+        repetition=table("repetition"),
     log:
         "<logs>/tables/tabulate.log",
     group:

@@ -47,6 +47,7 @@ rule write_report:
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",
         ranges="<results>/tables/ranges.csv",
+        repetition="<results>/tables/repetition.csv",
         steps="<results>/tables/steps.csv",
         ranks=TABLES.rank_tables(),
         sidecars=TABLES.timing_sidecars(),

@@ -23,7 +23,7 @@ from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection
 from profzoo.workflow.source_files import SourceFiles
 from profzoo.workflow.tables import Tables
-from profzoo.workflow.user_ranges import user_range_inputs, user_range_tables
+from profzoo.workflow.user_ranges import repetition_tables, user_range_inputs, user_range_tables
 
 ASKED = Selection(
     config=config,

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.common_columns import STEP_COUNTS
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import dictionary
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
+from profzoo.tools.nsys.step_counts import count_steps
 from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
@@ -41,6 +43,7 @@ TABLE = Table(
         # Launches outside the window's steps have none.
         "share": column_types.or_missing(column_types.AMOUNT),
     },
+    optional=dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,
     ranges=dict.fromkeys(["mean_ns", "median_ns"], ("min_ns", "max_ns")),
@@ -75,7 +78,10 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         if whole_run and len(steps):
             codes[nsys_launches.is_outside_steps(launches, steps)] = len(LAUNCHING) + 1
         kernels = nsys_launches.kernel_names(database, tables)
-    table = _grouped(launches.assign(range=codes))
+    launches = launches.assign(range=codes)
+    table = _grouped(launches)
+    if (found := count_steps(launches, steps, [*PACKS, "graph", "range"])) is not None:
+        table = table.join(found.astype("Int64"), on=list(found.index.names))
     table["range"] = np.array(["", *LAUNCHING, OUTSIDE])[table["range"]]
     inside = table["total_ns"].where(table["range"] != OUTSIDE)
     table["share"] = inside / inside.sum()
@@ -87,7 +93,7 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     table["mangled"], table["kernel"], table["function"] = zip(*named, strict=True)
     return table.sort_values(
         ["total_ns", "mangled", "range", *CONFIGURATION], ascending=[False, *[True] * (len(CONFIGURATION) + 2)]
-    )[COLUMNS].reset_index(drop=True)
+    )[[*COLUMNS, *(name for name in STEP_COUNTS if name in table)]].reset_index(drop=True)
 
 
 def _grouped(launches: pd.DataFrame) -> pd.DataFrame:
