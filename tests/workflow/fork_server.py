@@ -24,13 +24,17 @@ from pathlib import Path
 
 # Modules that the rules' scripts import, besides the project's code.
 SCRIPTS = ("snakemake.script", "pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg",
-           "matplotlib.backends.backend_svg", "jinja2", "jsonschema", "yaml")  # fmt: skip
+           "matplotlib.backends.backend_svg", "PIL.JpegImagePlugin", "jinja2", "jsonschema", "yaml", "pynvml",
+           "pandas.io.formats.csvs", "email.message", "importlib.metadata", "sqlite3", "statistics",
+           "xml.etree.ElementTree")  # fmt: skip
 # Modules that cells import.
 CELLS = (
     "torch",
     "torch._dynamo",
     "torch.profiler",
     "torch.utils.data",
+    "torch.utils.flop_counter",
+    "torch.utils.serialization",
     "torchvision.models",
     "nvtx",
     "yaml",
