@@ -40,6 +40,8 @@ CELLS = (
     "yaml",
     "jsonschema",
 )
+# Variables with which torchrun starts its processes; they are read as these join, and not as torch is imported.
+READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_")
 # Number of programs that may wait to be forked.
 WAITING = 16
 # Variables that are read once: as Python starts, and as libraries are imported.
@@ -69,7 +71,10 @@ def start(imported: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 def read_once(variables: dict[str, str]) -> dict[str, str]:
     """Select the variables that have an effect only at the start of a process, except the folders of modules."""
-    return {name: value for name, value in variables.items() if name.startswith(READ_ONCE) and name != "PYTHONPATH"}
+    later = (*READ_LATER, "PYTHONPATH")
+    return {
+        name: value for name, value in variables.items() if name.startswith(READ_ONCE) and not name.startswith(later)
+    }
 
 
 def serve(path: str, own: dict[str, str]) -> list[str]:
