@@ -40,8 +40,9 @@ CELLS = (
     "yaml",
     "jsonschema",
 )
-# Variables with which torchrun starts its processes; they are read as these join, and not as torch is imported.
-READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_")
+# Variables of these that do not count: forks are given the first two. The others, with which jobs and torchrun start
+# processes, are read as these join or compile something, and not as torch is imported.
+READ_LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_", "TORCH_NCCL_")
 # Number of programs that may wait to be forked.
 WAITING = 16
 # Variables that are read once: as Python starts, and as libraries are imported.
@@ -70,10 +71,11 @@ def start(imported: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 
 def read_once(variables: dict[str, str]) -> dict[str, str]:
-    """Select the variables that have an effect only at the start of a process, except the folders of modules."""
-    later = (*READ_LATER, "PYTHONPATH")
+    """Select the variables that have an effect only at the start of a process."""
     return {
-        name: value for name, value in variables.items() if name.startswith(READ_ONCE) and not name.startswith(later)
+        name: value
+        for name, value in variables.items()
+        if name.startswith(READ_ONCE) and not name.startswith(READ_LATER)
     }
 
 
@@ -142,6 +144,7 @@ def become(words: list[str], folder: str, environment: dict[str, str], mask: int
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.orig_argv = words
     module = words[1] == "-m"
     sys.argv = words[2:] if module else words[1:]
