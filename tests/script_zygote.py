@@ -1,9 +1,11 @@
 """Runs scripts with a session attached, each in a fork of one process that has imported torch: `CASES FOLDER`.
 
-This saves the seconds that each process takes to import torch. The only difference from real runs is that torch was
-imported before; tests that start the real command cover this.
+This saves the seconds that each process takes to import torch, and torch._dynamo, which the first optimizer of a process
+imports. The only difference from real runs is that these were imported before; tests that start the real command cover
+this.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import nvtx  # noqa: F401
 import torch
+import torch._dynamo
 
 from profzoo.script_harness import attach, observers, session  # noqa: F401
 
@@ -38,4 +41,6 @@ def main(cases: list[dict[str, object]]) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    # Forks then share the memory of all objects.
+    gc.freeze()
     main(json.loads(Path(sys.argv[1]).read_text()))

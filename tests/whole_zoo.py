@@ -7,7 +7,8 @@ import functools
 import gzip
 import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,20 +221,37 @@ def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFET
 
     Every cell has a recorded trace. drawn: whether the page has figures; perfetto: address that opens traces.
     """
-    given, home = tables(), folder / "figures"
+    home = folder / "figures"
     home.mkdir(parents=True, exist_ok=True)
-    sidecars = [{"torch": "2.9.0", "cuda": "12.8", "driver": "570.1"}] * len(given["cells"])
-    shown = [page.read_figure(path) for path in (figures(home) if drawn else [])]
     html = folder / "report.html"
-    tools = ["ncu", "nsys", "torch"]
-    for row in given["cells"].itertuples():
+    _add_traces(folder)
+    opened = tuple(sorted(perfetto.items()))
+    html.write_text(_render(folder, figures(home), opened) if drawn else _undrawn(opened))
+    return html
+
+
+def _add_traces(folder: Path) -> None:
+    for row in tables()["cells"].itertuples():
         trace = folder / row.model / f"{row.phase}.trace.json.gz"
         trace.parent.mkdir(exist_ok=True)
         shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", trace)
+
+
+def _render(folder: Path, drawn: Sequence[str], perfetto: tuple[tuple[str, str], ...]) -> str:
+    given, tools = tables(), ["ncu", "nsys", "torch"]
+    sidecars = [{"torch": "2.9.0", "cuda": "12.8", "driver": "570.1"}] * len(given["cells"])
     cells = [(row.model, row.phase) for row in given["cells"].itertuples()]
     typical = dict.fromkeys(cells, timeline(folder))
-    html.write_text(page.render_page(given, sidecars, shown, tools, folder, FAILED, typical, perfetto))
-    return html
+    shown = [page.read_figure(path) for path in drawn]
+    return page.render_page(given, sidecars, shown, tools, folder, FAILED, typical, dict(perfetto))
+
+
+@functools.cache
+def _undrawn(perfetto: tuple[tuple[str, str], ...]) -> str:
+    """Return the page without figures, which takes seconds and does not depend on its folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        _add_traces(Path(folder))
+        return _render(Path(folder), [], perfetto)
 
 
 if __name__ == "__main__":

@@ -24,18 +24,25 @@ from pathlib import Path
 
 # Modules that the rules' scripts import, besides the project's code.
 SCRIPTS = ("snakemake.script", "pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg",
-           "matplotlib.backends.backend_svg", "jinja2", "jsonschema", "yaml")  # fmt: skip
+           "matplotlib.backends.backend_svg", "PIL.JpegImagePlugin", "jinja2", "jsonschema", "yaml", "pynvml",
+           "pandas.io.formats.csvs", "email.message", "importlib.metadata", "sqlite3", "statistics",
+           "xml.etree.ElementTree")  # fmt: skip
 # Modules that cells import.
 CELLS = (
     "torch",
     "torch._dynamo",
     "torch.profiler",
     "torch.utils.data",
+    "torch.utils.flop_counter",
+    "torch.utils.serialization",
     "torchvision.models",
     "nvtx",
     "yaml",
     "jsonschema",
 )
+# Variables of these that do not count: forks are given the first two. The others, with which jobs and torchrun start
+# processes, are read as these join or compile something, and not as torch is imported.
+READ_LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_", "TORCH_NCCL_")
 # Number of programs that may wait to be forked.
 WAITING = 16
 # Variables that are read once: as Python starts, and as libraries are imported.
@@ -64,8 +71,12 @@ def start(imported: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 
 def read_once(variables: dict[str, str]) -> dict[str, str]:
-    """Select the variables that have an effect only at the start of a process, except the folders of modules."""
-    return {name: value for name, value in variables.items() if name.startswith(READ_ONCE) and name != "PYTHONPATH"}
+    """Select the variables that have an effect only at the start of a process."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(READ_ONCE) and not name.startswith(READ_LATER)
+    }
 
 
 def serve(path: str, own: dict[str, str]) -> list[str]:
@@ -133,6 +144,7 @@ def become(words: list[str], folder: str, environment: dict[str, str], mask: int
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.orig_argv = words
     module = words[1] == "-m"
     sys.argv = words[2:] if module else words[1:]

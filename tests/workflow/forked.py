@@ -16,6 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+# Variables that scripts have when they start: Snakemake sets those of threads, and the workflow sets the other one. If
+# one is missing here, every script is refused, and starts a Python of its own.
+OF_SCRIPTS = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    **{"OMP_WAIT_POLICY": "PASSIVE", "PYTHONSAFEPATH": "1"},
+}
+
 
 def snakemake(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run `python -m snakemake` with these words in a folder and environment, and return the finished process."""
@@ -57,8 +64,7 @@ def _scripts() -> str:
     from tests.workflow import fork_server
 
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process, path = fork_server.start(fork_server.SCRIPTS, left | one_thread)
+    process, path = fork_server.start(fork_server.SCRIPTS, left | OF_SCRIPTS)
     atexit.register(_end, process)
     return f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')} {path}"
 

@@ -137,7 +137,7 @@ class Project:
     def _forks(self, home: Path, variables: Mapping[str, str]) -> Path:
         """Return the folder of a module that has cells forked; a file beside it names the process that forks."""
         # These are the variables that a job adds for its cell.
-        gpus = 1 if STANDINS in self.path else 0
+        gpus = int(any((folder / "nvidia-smi").exists() for folder in self.path))
         started = {"LC_ALL": "C", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         started |= job_environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
         told = {"socket": forked.cells({**variables, **started}), "client": str(Path(forked.__file__).parent)}

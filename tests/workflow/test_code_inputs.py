@@ -1,26 +1,18 @@
 """Every rule names exactly the code that its jobs run: held against what Python loads when it runs them."""
 
-import ast
 import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from profzoo import import_graph, tools
+from tests.loaded_files import loaded
 from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
 
 CODE = re.compile(r"(?:profzoo|models|workflow/scripts)/[\w./]+")
-# Import statements, and then the project's modules that have been loaded.
-SEEN = """
-import sys
-{imported}
-names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
-print(*{{sys.modules[name].__file__ for name in names}}, sep="\\n")
-"""
 # A run of a cell, and then the project's modules that it has loaded.
 RUN = """
 import sys
@@ -65,15 +57,6 @@ def scripts() -> dict[str, Path]:
 
 def test_every_rule_that_runs_code_is_in_the_plan(inputs: dict[str, set[Path]]) -> None:
     assert set(scripts()) | COLLECTING <= set(inputs)
-
-
-def loaded(script: Path, besides: Iterable[Path]) -> set[Path]:
-    """The project's files that Python has imported once it has run a script's import statements, and these modules."""
-    nodes = [node for node in ast.parse(script.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = [".".join(one.relative_to(CHECKOUT).with_suffix("").parts) for one in besides]
-    lines = [*map(ast.unparse, nodes), *(f"import {name}" for name in names)]
-    command = [sys.executable, "-c", SEEN.format(imported="\n".join(lines))]
-    return {Path(line) for line in subprocess.check_output(command, cwd=CHECKOUT, text=True).splitlines()}
 
 
 @pytest.mark.parametrize("rule", sorted(scripts()))

@@ -49,6 +49,7 @@ def test_copied_results_are_drawn_and_not_collected_again(built: Project, copied
 
 
 def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
+    copied.draw_one()
     (copied.root / "results/unet/train.torch.csv").unlink()
     (copied.root / "results/lstm/inference.time.csv").unlink()
     with (copied.root / "results/logs/lstm/inference.time.log").open("a") as log:

@@ -10,6 +10,8 @@ import sys
 
 # Folders of other modules of this name that only add words to a cell's command line, or run the cell themselves.
 HARMLESS = ("gpu", "recorded")
+# Modules of cells and of what is measured of a GPU before them, which import torch.
+FORKED = ("models.run", "profzoo.calibration.peaks", "profzoo.calibration.launch_costs")
 
 
 def run_next() -> bool:
@@ -36,7 +38,7 @@ def open_files() -> list[int]:
     return found
 
 
-if run_next() and sys.orig_argv[1:3] == ["-m", "models.run"]:
+if run_next() and sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2] in FORKED:
     # Imported here, because this module slows down every start of Python.
     import importlib
     import json
