@@ -128,8 +128,13 @@ rule examine_machine:
     params:
         # The result is only valid now. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
+        results=RESULTS,
+        models=len(SELECTED),
+        cells=len(CELLS),
+        tools=TOOLS,
     shell:
-        "python -m profzoo.doctor > {output:q} 2> {log:q}"
+        "python -m profzoo.doctor --results {params.results:q} --models {params.models} --cells {params.cells}"
+        " --tools {params.tools:q} > {output:q} 2> {log:q}"
 
 
 rule doctor:
