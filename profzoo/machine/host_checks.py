@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from profzoo import formatting
 from profzoo.machine.doctor_checks import Finding
 
 PROC = Path("/proc")
@@ -67,7 +68,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     except OSError as error:
         return Finding(name, f"{folder}: {error.strerror}", "mount a tmpfs there: workers of a DataLoader need it")
     advice = "start the container with `--shm-size 8g` or `--ipc=host`, or leave workers at 0"
-    return Finding(name, f"{_size(size)} in {folder}", advice if size < SHARED_BYTES else None)
+    return Finding(name, f"{formatting.size(size)} in {folder}", advice if size < SHARED_BYTES else None)
 
 
 def check_ptrace(proc: Path = PROC) -> Finding | None:
@@ -100,19 +101,7 @@ def check_disk(results: Path, expected_bytes: int) -> Finding:
         return Finding(name, f"{results}: {error.strerror}", "choose another folder: --config pathvars={results: ...}")
     if not os.access(found, os.W_OK):
         return Finding(name, f"{results} cannot be written", "choose another folder: --config run=NAME, or pathvars")
-    told = f"{_size(free)} free for {results}"
-    told += f"; all that is selected takes about {_size(expected_bytes)}" if expected_bytes else ""
+    told = f"{formatting.size(free)} free for {results}"
+    told += f"; all that is selected takes about {formatting.size(expected_bytes)}" if expected_bytes else ""
     advice = "free some space, or select fewer models, tools or section sets: a full disk fails jobs"
     return Finding(name, told, advice if free < SPARE * expected_bytes else None)
-
-
-def _size(count: float) -> str:
-    """Format a number of bytes with its unit.
-
-    >>> _size(67108864), _size(25e9), _size(1.5e12)
-    ('67 MB', '25 GB', '1.5 TB')
-    """
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if count >= size:
-            return f"{count / size:.2g} {unit}" if count < 100 * size else f"{count / size:,.0f} {unit}"
-    return f"{count / 1e6:.0f} MB"
