@@ -21,6 +21,8 @@ from profzoo.workflow import snakemake_internals, up_to_date
 # The text that the rule `status` prints, beside what Snakemake itself keeps. A status holds for its moment, so that it
 # is no table of the results, which others would read later.
 PRINTED = Path(".snakemake/profzoo/status.txt")
+# Lines that a dry run prints.
+ONLY_PRINTS = ("`status` makes nothing: leave -n out, and it is printed",)
 HEADING = ("cell", "tool", "made", "age", tool_versions.TORCH, "profiler", "profzoo", "state")
 # Digits of a commit that are shown; a sign after them says that files differed from it.
 COMMIT_DIGITS, CHANGED = 7, "+"

@@ -43,6 +43,11 @@ def test_status_judges_as_a_run_does(three: Project) -> None:
     assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not of this configuration"
 
 
+def test_a_dry_status_says_that_it_makes_nothing(three: Project) -> None:
+    run = three.snakemake("status", "-n")
+    assert "`status` makes nothing: leave -n out" in run.stdout + run.stderr
+
+
 def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
     three.write("models/unet.py", three.read("models/unet.py") + "\n# edited\n")
     time = three.root / "results/lstm/train.time.csv"

@@ -39,6 +39,7 @@ if MAIN and {"clean", "status"} & set(sys.argv[1:]):
     NAMED = run_checked(clean.name_models, TOLD, SELECTED, "clean" in sys.argv[1:])
 if TERMINAL:
     TERMINAL.foretold["clean"] = partial(clean.describe_made, RESULTS, NAMED)
+    TERMINAL.foretold["status"] = partial(list, results_status.ONLY_PRINTS)
 
 # Messages of a batch system about jobs.
 HEARD = batch_system.BatchMessages()
