@@ -180,7 +180,7 @@ CHECKS = (sample_doctor.check_clocks, sample_doctor.check_power, sample_doctor.c
     [
         ("", ("1980 of at most 1980 MHz", "700 W, the default", "none"), ()),
         ("idle", ("345 of at most 1980 MHz (idle)", "700 W, the default", "none"), ()),
-        ("locked", ("1485 of at most 1980 MHz (set by the administrator)", "700 W, the default", "none"), (0,)),
+        ("locked", ("1485 of at most 1980 MHz (application clocks)", "700 W, the default", "none"), (0,)),
         ("limited", ("1980 of at most 1980 MHz", "500 W, below the default of 700 W", "none"), (1,)),
         ("old", ("1980 of at most 1980 MHz", "700 W", "none"), ()),
         (

@@ -13,8 +13,8 @@ IDLE = pynvml.nvmlClocksEventReasonGpuIdle
 # Why clocks are low, besides that nothing runs. Source: NVIDIA, "NVML API Reference", NvmlClocksEventReasons.
 REASONS = {
     **nvml.REASONS,
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "set by the administrator",
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: "set for the display",
+    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "application clocks",
+    pynvml.nvmlClocksEventReasonDisplayClockSetting: "display clocks",
 }
 
 
