@@ -50,7 +50,7 @@ def check_driver() -> Finding:
     told = f"{driver} (this torch, for CUDA {cuda}, needs {oldest} or later)" if oldest else driver
     # NVIDIA's packages for forward compatibility let some GPUs work with an older driver.
     old = None if available == "True" else gpus.explain_old_driver(driver, cuda)
-    other = gpus.suggest_other_torch(driver)
+    other = torch_doctor.suggest_release(driver)
     advice = "update the driver" + (f", or install {other}" if other else "")
     return Finding("driver", told, f"{old}: {advice}" if old else None)
 

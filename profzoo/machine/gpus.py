@@ -15,12 +15,8 @@ UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
 # Variables that CUDA reads, and the value of the second with which CUDA numbers GPUs as nvidia-smi does.
 VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 # The oldest Linux driver for programs of each major version of CUDA. Source: NVIDIA, "CUDA Compatibility", table of
-# minor version compatibility (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+# minor version compatibility.
 OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
-# Releases of torch whose packages on PyPI are built for a major version of CUDA: CUDA 12.8 up to torch 2.10, CUDA 13.0
-# since 2.11. Source: PyTorch's RELEASE.md, table of release compatibility, and "Transitioning PyPI CUDA wheels to CUDA
-# 13.0 as the stable" of its developers' forum.
-TORCH_FOR_CUDA = {"12": "2.8 to 2.10", "13": "2.11 or later"}
 
 
 def query_nvidia_smi() -> tuple[list[dict[str, str]], str]:
@@ -166,14 +162,3 @@ def explain_old_driver(driver: str, cuda: str | None) -> str | None:
     if needed is None or not major.isdigit() or int(major) >= needed:
         return None
     return f"driver {driver} is too old for CUDA {cuda}, which needs {needed} or later"
-
-
-def suggest_other_torch(driver: str) -> str | None:
-    """Name the releases of torch on PyPI that a driver can run; None if it can run none of those that are known.
-
-    >>> suggest_other_torch("550.54.15"), suggest_other_torch("470.1")
-    ('torch 2.8 to 2.10, which PyPI has for CUDA 12', None)
-    """
-    major = driver.partition(".")[0]
-    able = [cuda for cuda in TORCH_FOR_CUDA if major.isdigit() and int(major) >= OLDEST_DRIVER[cuda]]
-    return f"torch {TORCH_FOR_CUDA[able[-1]]}, which PyPI has for CUDA {able[-1]}" if able else None

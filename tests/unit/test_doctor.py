@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profzoo import doctor
-from profzoo.machine import doctor_checks, gpus, host_checks
+from profzoo.machine import doctor_checks, host_checks
 from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.ncu import doctor as ncu_doctor
 from profzoo.tools.nsys import doctor as nsys_doctor
@@ -136,7 +136,7 @@ def test_what_results_take_is_added_up() -> None:
     [("580.65", "torch 2.11 or later"), ("570.1", "torch 2.8 to 2.10"), ("470.2", None), ("x", None)],
 )
 def test_a_torch_for_an_older_driver_is_named(driver: str, other: str | None) -> None:
-    named = gpus.suggest_other_torch(driver)
+    named = torch_doctor.suggest_release(driver)
     assert named is None if other is None else (named or "").startswith(other)
 
 
