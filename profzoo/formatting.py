@@ -1,4 +1,4 @@
-"""Formats durations and ratios for readers."""
+"""Formats durations, sizes and ratios for readers."""
 
 import math
 
@@ -18,6 +18,19 @@ def duration(ns: float) -> str:
             value = ns / size
             return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
     return f"{ns:.0f} ns"
+
+
+def size(count: float) -> str:
+    """Format a number of bytes in a suitable unit.
+
+    >>> size(880), size(23_456), size(67_108_864), size(25e9), size(1.5e12)
+    ('880 bytes', '23 kB', '67 MB', '25 GB', '1.5 TB')
+    """
+    for unit, of_one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= of_one:
+            value = count / of_one
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def ratio(value: float, low: float, high: float) -> tuple[str, str]:

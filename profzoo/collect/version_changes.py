@@ -32,6 +32,7 @@ NO_RESULTS = (
     "help",
     "serve",
     "share",
+    "status",
     "verify",
     "--list",
     "--lint",

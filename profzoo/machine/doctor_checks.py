@@ -13,6 +13,8 @@ from profzoo.machine import external_programs, gpus
 
 # Seconds: longer than importing torch takes on a slow disk, and longer than ncu or nsys need for an empty program.
 PATIENCE_S = 300
+# The number in what a program prints as its version.
+NUMBER = re.compile(r"\d+(\.\d+)+")
 # CUDA's messages about errors in kernels; after such an error the process can no longer use the GPU.
 ON_GPU = (
     (
@@ -36,7 +38,8 @@ class Finding:
     advice: str | None = None
 
 
-Check = Callable[[], Finding]
+# A check returns None where it has nothing to say, because another check tells what is missing.
+Check = Callable[[], Finding | None]
 
 
 def ask_job_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -52,11 +55,19 @@ def find_usable_gpus() -> list[dict[str, str]]:
         return []
 
 
-def check_on_path(program: str, install: str) -> Finding:
-    """Check that a program is on PATH and find its version; install: advice if it is missing."""
-    if shutil.which(program):
-        return Finding(program, external_programs.read_version(program) or "no version")
-    return Finding(program, "not on PATH", install)
+def check_on_path(program: str, install: str, tried: Sequence[str] = ()) -> Finding:
+    """Check that a program is on PATH and find its version.
+
+    install: advice if it is missing. tried: beginnings of the versions with which profzoo was tried.
+    """
+    if not shutil.which(program):
+        return Finding(program, "not on PATH", install)
+    found = external_programs.read_version(program) or "no version"
+    number = NUMBER.search(found)
+    if not tried or not number:
+        return Finding(program, found)
+    known = any(number[0].startswith(f"{one}.") for one in tried)
+    return Finding(program, f"{number[0]} ({'' if known else 'not tried; '}tried: {', '.join(tried)})")
 
 
 def match_cause(printed: str, causes: Sequence[tuple[str, str]]) -> str | None:

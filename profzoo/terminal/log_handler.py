@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TextIO
 
 from snakemake.logging import LogEvent, LogHandlerBase
@@ -52,6 +53,8 @@ class LogHandler(LogHandlerBase):
         self.ended = False
         self.ended_jobs: set[int] = set()
         self.began = self.spoke = time.monotonic()
+        # Functions that say what a rule without outputs would do, by name of the rule; a dry run prints that.
+        self.foretold: dict[str, Callable[[], Sequence[str]]] = {}
         self.attach(sys.stderr, _nothing, tuple)
 
     def attach(self, stream: TextIO, planned: Planned, targets: Callable[[], Sequence[str]]) -> None:
@@ -144,7 +147,9 @@ class LogHandler(LogHandlerBase):
         for line in unavailable_tools.list_unable_tools(self.place.unable):
             self.say(line, "warning")
         if self.common_settings.dryrun:
-            for line in run_plan.dry_run_screen(self.progress, reasons, self.width):
+            foretold = (self.foretold.get(task.rule, tuple)() for task in self.progress.tasks.values())
+            screen = run_plan.dry_run_screen(self.progress, reasons, self.width)
+            for line in chain(screen, chain.from_iterable(foretold)):
                 self.say(line)
 
     def _finished(self, number: int, now: float) -> None:

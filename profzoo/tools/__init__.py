@@ -182,7 +182,9 @@ class Losses(Protocol):
 
 
 class Doctor(Protocol):
-    """A tool's module `doctor`."""
+    """A tool's module `doctor`. REPORT_BYTES: about what a cell's reports take on the disk, with their tables."""
+
+    REPORT_BYTES: int
 
     def list_checks(self) -> "Sequence[Check]":
         """Return the checks of the tool, in order."""
@@ -280,7 +282,7 @@ def losses(tool: str) -> Losses | None:
 
 def doctors() -> dict[str, Doctor]:
     """Return the modules `doctor` of the tools that have one, by name of the tool."""
-    return cast(dict[str, Doctor], _parts("doctor"))
+    return cast(dict[str, Doctor], _filled("doctor", defaults.Doctor, [*_parts("doctor")]))
 
 
 def _filled(part: str, default: Any, of: Sequence[str]) -> dict[str, defaults.Filled]:

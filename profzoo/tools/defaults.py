@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
+    from profzoo.machine.doctor_checks import Check
 
 # The outputs of a collecting job that the job itself writes, after the tool has ended.
 SIDECARS = ("sidecar", "timed")
@@ -112,3 +113,21 @@ class Activity:
     def summarise_cell(self, table: Any, facts: "Sidecar") -> Mapping[str, float | str]:
         """Return no columns."""
         return {}
+
+
+class Doctor:
+    """The module `doctor` of a tool that needs nothing that its checks do not name."""
+
+    REPORT_BYTES = 1_000_000
+
+    def __init__(self, tool: str, own: Filled) -> None:
+        """Keep the tool's name."""
+        self._tool = tool
+
+    def list_checks(self) -> "Sequence[Check]":
+        """Return no checks."""
+        return ()
+
+    def describe_use(self, lacking: frozenset[str]) -> str | None:
+        """Return the tool's name: it can profile wherever torch can be imported."""
+        return None if "torch" in lacking else self._tool

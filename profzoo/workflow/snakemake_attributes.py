@@ -40,6 +40,7 @@ USED: Mapping[str, Mapping[str, str]] = {
         "scheduler": "jobs that failed",
         "source_path": "the file that finds the workflow's folder",
     },
+    "snakemake.common": {"async_run": "whether a file is up to date"},
     "snakemake.dag.DAG": {
         "_finished": "jobs that are done by their records",
         "_len": "the number of jobs",
@@ -48,6 +49,7 @@ USED: Mapping[str, Mapping[str, str]] = {
         "check_and_touch_output": "why outputs are refused",
         "dependencies": "jobs before a job",
         "depending": "jobs after a job",
+        "file2jobs": "whether a file is up to date",
         "finished": "whether a job has ended well",
         "forcefiles": "jobs that are forced",
         "forcerules": "jobs that are forced",

@@ -10,7 +10,9 @@ from typing import Any
 
 # Imported first: Snakemake's modules import each other and load only in this order.
 import snakemake.cli  # noqa: F401
+from snakemake.common import async_run
 from snakemake.dag import DAG
+from snakemake.exceptions import RuleException, WorkflowError
 from snakemake.persistence import ParamsChange
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.shell import shell
@@ -42,6 +44,14 @@ def has_finished(dag: Any, job: Any) -> bool:
 def sort_jobs(dag: Any) -> list[list[Any]]:
     """All jobs in levels: each job is in a later level than the jobs that make its inputs."""
     return [list(level) for level in dag.toposorted()]
+
+
+def jobs_making(dag: Any, path: str) -> list[Any]:
+    """Jobs of this configuration that would make a file, the preferred one first; empty if no rule makes it."""
+    try:
+        return sorted(async_run(dag.file2jobs(path)), reverse=True)
+    except (RuleException, WorkflowError):
+        return []
 
 
 def jobs_just_before(dag: Any, job: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """Sampling a real GPU: its energy by two ways agrees, and its power is a GPU's."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -85,3 +86,27 @@ def test_power_lies_between_idle_and_the_boards_limit(results: Path, idle: float
     (limit,) = facts(results)["power_limits_w"].values()
     print(f"\npower: {idle:.0f} W idle, {columns(results)['power_w']:.0f} W in the window, limit {limit:.0f} W")
     assert idle < columns(results)["power_w"] < limit
+
+
+def test_doctor_knows_the_state_of_the_gpu() -> None:
+    """NVML's own numbers are plausible, and equal what nvidia-smi prints of the same GPU."""
+    clocks, power = doctor.check_clocks(), doctor.check_power()
+    assert clocks and re.match(r"\d+ of at most \d+ MHz", clocks.found) and power
+    query = ["nvidia-smi", "--query-gpu=clocks.max.sm,power.default_limit,enforced.power.limit", "--format=csv,noheader,nounits"]  # fmt: skip
+    first = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
+    assert f"of at most {first[0]} MHz" in clocks.found and power.found.startswith(f"{float(first[2]):.0f} W")
+    assert ("the default" in power.found) and (power.advice is None) == (float(first[2]) >= float(first[1]))
+
+
+def test_doctor_sees_another_program_on_the_gpu() -> None:
+    """In some containers NVML lists no processes at all; where it lists this one, doctor names it."""
+    code = "import torch; kept = torch.ones(2**28, device='cuda'); print('here', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "here\n"
+        found = doctor.check_others()
+        other.communicate("\n")
+    if found and found.found == "none":
+        pytest.skip("NVML lists no processes here")
+    assert found and found.advice and re.search(r"\(process \d+", found.found)

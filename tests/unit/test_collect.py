@@ -155,7 +155,7 @@ def test_warnings_are_kept_once() -> None:
 
 def test_doctor_says_what_to_do_about_each_lack(capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.main() == 0
+    assert doctor.main([]) == 0
     printed = capsys.readouterr().out
     for name in ("GPU", "driver", "torch CUDA", "ncu", "counters", "nsys", "nsys importer"):
         assert f"{name:<14}" in printed

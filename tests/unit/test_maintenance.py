@@ -10,12 +10,17 @@ from profzoo.cell import settings
 from profzoo.cell.registry import find_model
 from profzoo.config import configuration as config
 from profzoo.document import config as document_config
+from profzoo.errors import ConfigError
 from profzoo.machine import external_programs
 from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.ncu import doctor as ncu_doctor
 from profzoo.tools.nsys import doctor as nsys_doctor
 from profzoo.tools.torch import doctor as torch_doctor
 
+OLD = (
+    "driver 535.54 is too old for CUDA 13.0, which needs 580 or later: update the driver, or install torch 2.8 to 2.10, "
+    "which PyPI has for CUDA 12"
+)
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
 
@@ -47,7 +52,7 @@ def test_nothing_is_advised_where_nothing_is_missing(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     findings = [doctor.check_gpu(), doctor.check_driver(), ncu_doctor.check_program(), nsys_doctor.check_nvtx()]
     assert [finding.advice for finding in findings] == [None] * 4
-    assert findings[0].found == "NVIDIA H200, 143771 MiB" and findings[1].found == "580.159.04"
+    assert findings[0].found == "NVIDIA H200, 143771 MiB" and findings[1].found.startswith("580.159.04 (this torch")
 
 
 def standin(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
@@ -61,7 +66,7 @@ def standin(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 @pytest.mark.parametrize(
     ("torch", "advice"),
     [
-        ("2 13.0 False 0", "driver 535.54 is too old for CUDA 13.0, which needs 580 or later: update the driver"),
+        ("2 13.0 False 0", OLD),
         # By a package for forward compatibility.
         ("2 13.0 True 1", None),
         ("2 12.8 False 0", None),
@@ -70,7 +75,10 @@ def standin(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 def test_an_old_driver_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, torch: str, advice: str | None) -> None:
     standin(tmp_path, monkeypatch, "echo 'NVIDIA A100, 535.54, GPU-a, 40960 MiB'")
     monkeypatch.setattr(torch_doctor, "VERSIONS", f"print({torch!r})")
-    assert doctor.check_driver() == Finding("driver", "535.54", advice)
+    cuda = torch.split()[1]
+    needed = {"13.0": 580, "12.8": 525}[cuda]
+    told = f"535.54 (this torch, for CUDA {cuda}, needs {needed} or later)"
+    assert doctor.check_driver() == Finding("driver", told, advice)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +153,7 @@ def files(under: str) -> list[str]:
 def test_clean_removes_the_folder_itself_when_nothing_is_left() -> None:
     write("results/a/b/c.csv", "results/d.csv")
     clean.record_paths(["results/a/b/c.csv", "results/d.csv", "results/never_made.csv"])
-    assert clean.main("results") == "removed 2 files"
+    assert clean.remove_made("results") == "removed 2 files"
     assert not Path("results").exists() and clean.read_recorded_paths() == []
 
 
@@ -157,7 +165,7 @@ def test_clean_keeps_what_is_not_recorded() -> None:
     Path("results/empty/deep").mkdir(parents=True)
     clean.record_paths(["results/unet/train.time.csv"])
     clean.record_paths(["results/lstm@mine/weights.pt", "results/unet/train.time.csv"])
-    assert clean.main("results") == "removed 2 files; left 4 that the workflow did not make"
+    assert clean.remove_made("results") == "removed 2 files; left 4 that the workflow did not make"
     assert files("results") == [f"results/{name}" for name in own]
     assert not Path("results/empty").exists() and not Path("results/lstm@mine").exists()
 
@@ -166,28 +174,28 @@ def test_clean_keeps_what_is_not_recorded() -> None:
 def test_clean_removes_recorded_folders_with_all_that_is_in_them() -> None:
     write("results/bert@two/train.nsys-ranks/host.0.nsys-rep", "results/bert@two/train.nsys-ranks/.snakemake_timestamp")
     clean.record_paths(["results/bert@two/train.nsys-ranks"])
-    assert clean.main("results") == "removed 2 files" and not Path("results").exists()
+    assert clean.remove_made("results") == "removed 2 files" and not Path("results").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_clean_leaves_other_folders_of_results_and_their_record() -> None:
     write("results/a.csv", "results2/a.csv")
     clean.record_paths(["results/a.csv", "results2/a.csv"])
-    assert clean.main("results") == "removed 1 files" and files("results2") == ["results2/a.csv"]
-    assert clean.main("results2") == "removed 1 files" and not Path("results2").exists()
+    assert clean.remove_made("results") == "removed 1 files" and files("results2") == ["results2/a.csv"]
+    assert clean.remove_made("results2") == "removed 1 files" and not Path("results2").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_clean_without_a_record_removes_nothing_and_says_so() -> None:
     write("results/lstm/train.time.csv")
     said = "removed 0 files; left 1 that the workflow did not make, as far as is known here: "
-    assert clean.main("results") == f"{said}.snakemake/profzoo/made.txt names none under results"
+    assert clean.remove_made("results") == f"{said}.snakemake/profzoo/made.txt names none under results"
     assert files("results") == ["results/lstm/train.time.csv"]
 
 
 @pytest.mark.usefixtures("folder")
 def test_clean_of_nothing() -> None:
-    assert clean.main("results") == "removed 0 files" and not Path("results").exists()
+    assert clean.remove_made("results") == "removed 0 files" and not Path("results").exists()
 
 
 def test_clean_leaves_the_users_links_alone(folder: Path) -> None:
@@ -195,7 +203,7 @@ def test_clean_leaves_the_users_links_alone(folder: Path) -> None:
     Path("results/link").symlink_to(folder / "elsewhere")
     Path("results/d.csv").symlink_to(folder / "elsewhere/c.csv")
     clean.record_paths(["results/a.csv", "results/link/b.csv", "results/d.csv"])
-    clean.main("results")
+    clean.remove_made("results")
     assert Path("results/link").is_symlink() and files("elsewhere") == ["elsewhere/b.csv", "elsewhere/c.csv"]
     assert not Path("results/d.csv").is_symlink()
 
@@ -204,7 +212,7 @@ def test_results_may_be_a_link_themselves(folder: Path) -> None:
     write("scratch/lstm/a.csv")
     Path("results").symlink_to(folder / "scratch")
     clean.record_paths(["results/lstm/a.csv"])
-    assert clean.main("results").startswith("removed 1 files") and files("scratch") == []
+    assert clean.remove_made("results").startswith("removed 1 files") and files("scratch") == []
 
 
 def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path_factory) -> None:
@@ -226,7 +234,7 @@ def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path
         Path("runs").mkdir(exist_ok=True)
         write(f"{made}/lstm/a.csv", f"{made}/lstm/own.txt")
         clean.record_paths([f"{made}/lstm/a.csv"])
-        assert clean.main(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
+        assert clean.remove_made(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
         assert not Path(made, "lstm/a.csv").exists() and clean.read_recorded_paths() == []
         Path(made, "lstm/own.txt").unlink()
 
@@ -239,8 +247,8 @@ def test_a_folder_that_only_looks_like_the_results_is_no_part_of_them(tmp_path_f
     Path("link").symlink_to(elsewhere)
     write("results/lstm/a.csv", "link/../results/lstm/a.csv")
     clean.record_paths(["link/../results/lstm/a.csv"])
-    assert clean.main("results").startswith("removed 0 files; left 1 ")
-    assert clean.main("link/../results") == "removed 1 files" and files("results") == ["results/lstm/a.csv"]
+    assert clean.remove_made("results").startswith("removed 0 files; left 1 ")
+    assert clean.remove_made("link/../results") == "removed 1 files" and files("results") == ["results/lstm/a.csv"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -253,7 +261,7 @@ def test_clean_knows_files_of_any_name(name: str) -> None:
         clean.record_paths([f"results/{name}", "results/b.csv"])
     assert clean.read_recorded_paths() == [f"results/{name}", "results/b.csv"]
     clean.record_paths(["other.csv"])
-    assert clean.main("results") == "removed 2 files" and clean.read_recorded_paths() == ["other.csv"]
+    assert clean.remove_made("results") == "removed 2 files" and clean.read_recorded_paths() == ["other.csv"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -262,7 +270,7 @@ def test_a_record_that_is_no_text_is_read() -> None:
     clean.record_paths(["results/a.csv"])
     clean.RECORD.write_bytes(b"\xc3\x28\xff\n" + clean.RECORD.read_bytes())
     clean.record_paths(["results/b.csv"])
-    assert clean.main("results") == "removed 2 files"
+    assert clean.remove_made("results") == "removed 2 files"
 
 
 @pytest.mark.usefixtures("folder")
@@ -277,7 +285,7 @@ def test_a_run_killed_as_it_adds_to_the_record_costs_nothing(cut: int) -> None:
     assert clean.read_recorded_paths() == ["results/a.csv"]
     clean.record_paths(["results/c.csv"])
     assert clean.read_recorded_paths() == ["results/a.csv", "results/c.csv"]
-    clean.main("results")
+    clean.remove_made("results")
     assert files("results") == sorted(own)
 
 
@@ -289,8 +297,8 @@ def test_lines_that_a_disk_has_lost_are_counted(damage: bytes) -> None:
     with clean.RECORD.open("ab") as file:
         file.write(damage + b"\n")
     said = "removed 1 files; left 1 that the workflow did not make; 1 lines of .snakemake/profzoo/made.txt were damaged"
-    assert clean.main("results") == f"{said}, and may have named some"
-    assert clean.main("results").startswith("removed 0 files; left 1 that the workflow did not make, as far as")
+    assert clean.remove_made("results") == f"{said}, and may have named some"
+    assert clean.remove_made("results").startswith("removed 0 files; left 1 that the workflow did not make, as far as")
 
 
 @pytest.mark.usefixtures("folder")
@@ -298,7 +306,7 @@ def test_clean_never_removes_the_results_folder_itself_nor_what_is_beside_it() -
     write("results/own.txt", "beside.txt")
     clean.RECORD.parent.mkdir(parents=True)
     clean.RECORD.write_text("results\n.\n..\n/\nresults/.\nresults/../beside.txt\nresults/a/../../beside.txt\n")
-    clean.main("results")
+    clean.remove_made("results")
     assert files(".")[-2:] == ["beside.txt", "results/own.txt"]
 
 
@@ -369,3 +377,86 @@ def test_the_page_says_in_which_order_settings_count() -> None:
             if level != other:
                 last = max(level, other, key=order.index)
                 assert batch(give(own + 1) | more(own + 2)) == (own + 1 if last == level else own + 2), (level, other)
+
+
+def made_of_two_models() -> list[str]:
+    """Write and record results of two models and a variant, their logs, and a table of both."""
+    made = [
+        "results/lstm/weights.pt", "results/lstm/.records/train.csv.json", "results/lstm@bf16/train.time.csv",
+        "results/logs/lstm/weights.log", "results/benchmarks/lstm@bf16/train.time.tsv", "results/lstm2/weights.pt",
+        "results/logs/lstm2/weights.log", "results/tables/cells.csv", "results/report.html",
+    ]  # fmt: skip
+    write(*made)
+    clean.record_paths([*made, "results/lstm/never_made.csv"])
+    return made
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("models", "removed"), [(["lstm"], 5), (["lstm@bf16"], 2), (["lstm2"], 2), (["lstm2", "lstm"], 7)]
+)
+def test_clean_of_models_leaves_other_models_and_what_all_share(models: list[str], removed: int) -> None:
+    made = made_of_two_models()
+    write("results/lstm/own.txt", "results/unet/own.txt")
+    listed = [str(path) for paths in clean.find_made("results", models).values() for path in paths]
+    own = "; left 1 that the workflow did not make" if "lstm" in models else ""
+    assert clean.remove_made("results", models) == f"removed {removed} files of {', '.join(models)}{own}"
+    kept = set(made) - set(listed)
+    assert len(listed) == removed and set(files("results")) == kept | {"results/lstm/own.txt", "results/unet/own.txt"}
+    # The rest is still known.
+    assert clean.remove_made("results") == f"removed {len(kept)} files; left 2 that the workflow did not make"
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_clean_would_remove_is_listed_with_its_size() -> None:
+    made_of_two_models()
+    write(
+        "results/lstm/own.txt", "results/bert/train.nsys-ranks/a.nsys-rep", "results/bert/train.nsys-ranks/b.nsys-rep"
+    )
+    clean.record_paths(["results/bert/train.nsys-ranks"])
+    Path("results/lstm2/weights.pt").write_bytes(b"x" * 1_500_000)
+    before = files(".")
+    assert clean.describe_made("results") == [
+        "would remove 11 files of results, 1.5 MB:",
+        "  lstm2             2 files     1.5 MB",
+        "  lstm              3 files    3 bytes",
+        "  bert              2 files    2 bytes",
+        "  lstm@bf16         2 files    2 bytes",
+        "  report.html        1 file    1 bytes",
+        "  tables             1 file    1 bytes",
+    ]
+    assert clean.describe_made("results", ["bert"])[0] == "would remove 2 files of results, 2 bytes:"
+    assert files(".") == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_models_without_results_are_said_with_the_nearest_that_has_some() -> None:
+    there = "nothing of lstm was made in results; no model has results there"
+    assert clean.remove_made("results", ["lstm"]) == there and clean.describe_made("results", ["lstm"]) == [there]
+    assert clean.describe_made("results") == ["nothing in results is known to be made by the workflow"]
+    made = made_of_two_models()
+    assert clean.remove_made("results", ["lstm3"]).startswith(
+        "nothing of lstm3 was made in results; did you mean 'lstm"
+    )
+    assert clean.remove_made("results", ["gpt"]).endswith("; valid are: lstm, lstm2, lstm@bf16")
+    assert files("results") == sorted(made)
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_of_a_model_leaves_what_links_lead_to(tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine.csv").write_text("x")
+    Path("results").mkdir()
+    Path("results/lstm").symlink_to(elsewhere)
+    clean.record_paths(["results/lstm/mine.csv"])
+    assert clean.find_made("results", ["lstm"]) == {}
+    clean.remove_made("results", ["lstm"])
+    assert (elsewhere / "mine.csv").exists() and Path("results/lstm").is_symlink()
+
+
+def test_models_are_those_that_the_command_line_names() -> None:
+    assert clean.name_models({"tool": "nsys"}, ["a", "b"], removing=False) == []
+    assert clean.name_models({"models": "a", "phases": "train"}, ["a"], removing=False) == ["a"]
+    assert clean.name_models({"models": "a"}, ["a"], removing=True) == ["a"]
+    with pytest.raises(ConfigError, match="phases and tool cannot be chosen here, only models"):
+        clean.name_models({"models": "a", "phases": "train", "tool": "ncu"}, ["a"], removing=True)

@@ -18,6 +18,7 @@ LOCAL = {
     "doctor",
     "serve",
     "share",
+    "status",
     "verify",
     "clean",
     "compare",

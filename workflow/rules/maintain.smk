@@ -11,7 +11,7 @@ from profzoo import clean, shutdown
 from profzoo.collect import batch_system, failure_summary, output_refusals, partial_report
 from profzoo.collect import run_state
 from profzoo.machine import results_lock
-from profzoo.terminal import unavailable_tools
+from profzoo.terminal import results_status, unavailable_tools
 from profzoo.workflow import overwrite_guard, run_end, run_locks, snakemake_internals
 
 # This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
@@ -33,6 +33,14 @@ GPU_MISSING = (
     and not shutil.which("nvidia-smi")
 )
 
+# Models that `clean` removes and `status` lists; all of both without names on the command line.
+NAMED = []
+if MAIN and {"clean", "status"} & set(sys.argv[1:]):
+    NAMED = run_checked(clean.name_models, TOLD, SELECTED, "clean" in sys.argv[1:])
+if TERMINAL:
+    TERMINAL.foretold["clean"] = partial(clean.describe_made, RESULTS, NAMED)
+    TERMINAL.foretold["status"] = partial(list, results_status.ONLY_PRINTS)
+
 # Messages of a batch system about jobs.
 HEARD = batch_system.BatchMessages()
 
@@ -52,6 +60,7 @@ onstart:
         "doctor",
         "examine_machine",
         "help",
+        "status",
         *ENDLESS,
     }:
         if warned := run_checked(results_lock.lock_results, Path(RESULTS), FOUND):
@@ -64,6 +73,9 @@ onstart:
     clean.record_paths(run_end.made_files(planned))
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
     HEARD.heed(snakemake_internals.executor_of(workflow))
+    if "status" in RUNNING:
+        judge = partial(results_status.judge_file, workflow.dag, import_graph.PROJECT)
+        results_status.write_status(Path(RESULTS), NAMED, judge)
 
 
 onerror:
@@ -128,8 +140,13 @@ rule examine_machine:
     params:
         # The result is only valid now. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
+        results=RESULTS,
+        models=len(SELECTED),
+        cells=len(CELLS),
+        tools=TOOLS,
     shell:
-        "python -m profzoo.doctor > {output:q} 2> {log:q}"
+        "python -m profzoo.doctor --results {params.results:q} --models {params.models} --cells {params.cells}"
+        " --tools {params.tools:q} > {output:q} 2> {log:q}"
 
 
 rule doctor:
@@ -142,6 +159,18 @@ rule doctor:
     localrule: True
     shell:
         "cat {input:q} 2> {log:q}"
+
+
+rule status:
+    """List what was measured: when, by which versions, and whether it is up to date."""
+    log:
+        ".snakemake/log/status.log",
+    # Only the run itself knows what it would make again, and it has written that before this job.
+    localrule: True
+    params:
+        printed=str(results_status.PRINTED),
+    shell:
+        "cat {params.printed:q} 2> {log:q}"
 
 
 rule serve:
@@ -189,12 +218,13 @@ rule share:
 
 
 rule clean:
-    """Remove the files that the workflow made from this folder, by its record of them, and nothing else."""
+    """Remove the files that the workflow made from this folder, all or of named models, and nothing else."""
     log:
         ".snakemake/log/clean.log",
     # The record is in the folder that snakemake was called in.
     localrule: True
-    run:
-        said = clean.main(RESULTS)
-        print(said)
-        Path(log[0]).write_text(f"{said}\n")
+    params:
+        results=RESULTS,
+        models=NAMED,
+    shell:
+        "python -m profzoo.clean {params.results:q} --models {params.models:q} 2>&1 | tee {log:q}"

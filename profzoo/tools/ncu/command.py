@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profzoo.cell.tool_types import NcuSettings, SectionSet
 
 PROGRAM = "ncu"
-INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
+INSTALL = "install NVIDIA Nsight Compute, or load its module: `ncu --version` must work"
 # Runs it in the first of several processes, or in each.
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
 

@@ -12,6 +12,10 @@ from profzoo.tools.ncu.command import INSTALL, PROGRAM
 from profzoo.tools.ncu.failures import CAUSES
 
 KERNEL = "import torch; torch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()"
+# Versions with which whole runs were made on GPUs: docs/measured/h200.md.
+TRIED = ("2025.3",)
+# A report of a small section set, with its tables. One of the set `full` takes 71 to 224 MB: docs/measured/h200.md.
+REPORT_BYTES = 2_000_000
 RESTRICTED = Path("/proc/driver/nvidia/params")
 
 
@@ -27,7 +31,7 @@ def describe_use(lacking: frozenset[str]) -> str | None:
 
 def check_program() -> Finding:
     """Check whether ncu is on PATH."""
-    return doctor_checks.check_on_path(PROGRAM, INSTALL)
+    return doctor_checks.check_on_path(PROGRAM, INSTALL, TRIED)
 
 
 def check_counters() -> Finding:

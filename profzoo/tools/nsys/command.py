@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
 SEES_OTHERS = True
-INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works"
+INSTALL = "install NVIDIA Nsight Systems, or load its module: `nsys --version` must work"
 
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.

@@ -1,6 +1,7 @@
 """Checks whether nsys can trace on this machine."""
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.machine import doctor_checks, external_programs
+from profzoo.machine import doctor_checks, external_programs, host_checks
 from profzoo.machine.doctor_checks import Check, Finding
 from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools.nsys.command import INSTALL, NVTX_CAPTURE, PROGRAM
@@ -21,11 +22,21 @@ OPENS = (
 )
 # Without what is said of a window that never opened, which is what a check is about.
 FAILURES = CAUSES[:-1]
+# Versions with which whole runs were made: with GPUs docs/measured/h200.md, without one tests/workflow/test_nsys.py.
+TRIED = ("2023.4", "2025.3")
+# Report, export and tables of a cell. The export of ten steps of MobileNetV2's training on an H200 takes 1 MB.
+REPORT_BYTES = 5_000_000
+# How nsys itself names what it could sample of the CPU here: of the program's own processes, or of all.
+SAMPLED = re.compile(r"Environment \((process-tree|system-wide)\): (\w+)")
+PARANOID = "sys/kernel/perf_event_paranoid"
+# The highest value with which nsys samples the program's own processes. Source: NVIDIA, "Nsight Systems Installation
+# Guide", requirements on Linux.
+MOST_PARANOID = 2
 
 
 def list_checks() -> Sequence[Check]:
-    """The program, its importer, and what opens ranges."""
-    return (check_program, check_importer, check_nvtx)
+    """The program, its importer, what opens ranges, and whether it may sample the CPU."""
+    return (check_program, check_importer, check_nvtx, check_cpu_samples)
 
 
 def describe_use(lacking: frozenset[str]) -> str | None:
@@ -35,7 +46,7 @@ def describe_use(lacking: frozenset[str]) -> str | None:
 
 def check_program() -> Finding:
     """Check whether nsys is on PATH."""
-    return doctor_checks.check_on_path(PROGRAM, INSTALL)
+    return doctor_checks.check_on_path(PROGRAM, INSTALL, TRIED)
 
 
 def check_importer() -> Finding:
@@ -65,6 +76,30 @@ def check_nvtx() -> Finding:
         return Finding("nvtx", f"{version}, unknown whether this nsys sees its ranges", _failed(answer))
     advice = "install the current Nsight Systems, or a release of nvtx as old as this one"
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
+
+
+def check_cpu_samples(proc: Path = host_checks.PROC) -> Finding | None:
+    """Check whether nsys may sample the CPU, which only `nsys.sample` and `nsys.cpuctxsw` need; None without nsys.
+
+    nsys knows best, because a container may forbid what the kernel's setting allows. An nsys that does not say so is
+    judged by the setting.
+    """
+    if not shutil.which(PROGRAM):
+        return None
+    level = host_checks.read_number(proc / PARANOID)
+    answer = external_programs.ask_program([PROGRAM, "status", "--environment"], doctor_checks.PATIENCE_S)
+    allowed = (level is not None and level <= MOST_PARANOID) or host_checks.may_count_events(proc)
+    said = dict(SAMPLED.findall(answer.stdout)) or {"process-tree": "OK" if allowed else "Fail"}
+    able = [what for what, how in said.items() if how == "OK"]
+    setting = f"perf_event_paranoid is {level}"
+    if "process-tree" in able:
+        return Finding("CPU samples", f"possible, {' and '.join(able)} ({setting})")
+    advice = (
+        "a container forbids them: start it with `--cap-add SYS_ADMIN`, for nsys.sample only"
+        if allowed
+        else f"for nsys.sample only: `sysctl kernel.perf_event_paranoid={MOST_PARANOID}` as root of the host"
+    )
+    return Finding("CPU samples", f"not possible ({setting})", advice)
 
 
 def _failed(answer: subprocess.CompletedProcess[str]) -> str:

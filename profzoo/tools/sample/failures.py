@@ -5,8 +5,8 @@ from collections.abc import Sequence
 CAUSES: Sequence[tuple[str, str]] = (
     (
         r"NVML: libnvidia-ml",
-        "NVML (libnvidia-ml.so.1), which comes with the NVIDIA driver, cannot be loaded: install the driver, and start "
-        "a container with its GPUs (apptainer --nv, docker --gpus)",
+        "NVML, which comes with the NVIDIA driver, cannot be loaded: install the driver, and start a container with "
+        "its GPUs (apptainer --nv, docker --gpus)",
     ),
     (
         r"NVML: .*[Vv]ersion [Mm]ismatch",

@@ -9,6 +9,13 @@ from profzoo.machine.doctor_checks import Check, Finding
 VERSIONS = (
     "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
 )
+# Trace and tables of a cell. The compressed trace of three steps of BERT's training on an H100 takes 0.8 MB, and that
+# of twenty steps of MobileNetV2's training on an H200 2.9 MB.
+REPORT_BYTES = 5_000_000
+# Releases of torch whose packages on PyPI are built for a major version of CUDA: CUDA 12.8 up to torch 2.10, CUDA 13.0
+# since 2.11. Source: PyTorch's RELEASE.md, table of release compatibility, and "Transitioning PyPI CUDA wheels to CUDA
+# 13.0 as the stable" of its developers' forum.
+RELEASES = {"12": "2.8 to 2.10", "13": "2.11 or later"}
 
 
 def list_checks() -> Sequence[Check]:
@@ -47,3 +54,17 @@ def check_torch() -> Finding:
         needed = f"driver {oldest} or later" if oldest else "a driver that is new enough for it"
         advice = f"see GPU and driver above; CUDA {cuda} needs {needed}"
     return Finding("torch CUDA", f"torch {torch} (CUDA {cuda}) sees no GPU", advice)
+
+
+def suggest_release(driver: str) -> str | None:
+    """Name the releases of torch on PyPI that a driver can run; None if it can run none of those that are known.
+
+    The oldest driver of each CUDA version is that of NVIDIA's "CUDA Compatibility", minor version compatibility
+    (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+
+    >>> suggest_release("550.54.15"), suggest_release("470.1")
+    ('torch 2.8 to 2.10, which PyPI has for CUDA 12', None)
+    """
+    major = driver.partition(".")[0]
+    able = [cuda for cuda in RELEASES if major.isdigit() and int(major) >= gpus.OLDEST_DRIVER[cuda]]
+    return f"torch {RELEASES[able[-1]]}, which PyPI has for CUDA {able[-1]}" if able else None

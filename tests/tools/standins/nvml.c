@@ -4,7 +4,8 @@
  * its counter of energy moves ten times a second. STANDIN_GPUS is how many there are (1 unless set), named as by the
  * stand-in for nvidia-smi; STANDIN_NVML makes it `mismatched` (refuses to begin), an `old` driver's (no momentary power)
  * or a `silent` one (neither power nor energy), or has the GPU `throttled` by its power cap, and at a lower clock, in the
- * second half of every second.
+ * second half of every second, `limited` in power, `locked` to a lower clock, `idle`, or `shared` by two processes: 4711,
+ * called trainer, and 4712, whose name is not known.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,9 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, MISMATCH = 18, POWER_INSTANT = 186, SM = 1, POWER_CAP = 4 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, MISMATCH = 18, POWER_INSTANT = 186, SM = 1 };
+enum { IDLE = 1, SET_BY_APPLICATIONS = 2, POWER_CAP = 4 };
 struct utilisation { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
+struct process { unsigned number; unsigned long long memory; unsigned instance, compute_instance; };
 struct field { unsigned id, scope; long long timestamp, latency; int kind, code; unsigned long long value; };
 
 static int is(const char *mode) {
@@ -114,19 +117,45 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 
 int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts) {
     (void)device;
-    *milliwatts = 700000;
+    *milliwatts = is("limited") ? 500000 : 700000;
     return SUCCESS;
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *milliwatts) {
+    (void)device;
+    *milliwatts = 700000;
+    return is("old") ? NOT_SUPPORTED : SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *found) {
+    (void)device;
+    unsigned room = *count;
+    *count = is("shared") ? 2 : 0;
+    if (room < *count) return TOO_SMALL;
+    for (unsigned index = 0; index < *count; index++) found[index] = (struct process){4711 + index, 3200000000, 0, 0};
+    return SUCCESS;
+}
+
+int nvmlSystemGetProcessName(unsigned number, char *text, unsigned length) {
+    snprintf(text, length, "/opt/bin/trainer");
+    return number == 4711 ? SUCCESS : NOT_FOUND;
 }
 
 int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *megahertz) {
     (void)device;
-    *megahertz = kind == SM ? (throttled() ? 1485 : 1980) : 2619;
+    *megahertz = kind == SM ? (throttled() || is("locked") ? 1485 : is("idle") ? 345 : 1980) : 2619;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *megahertz) {
+    (void)device;
+    *megahertz = kind == SM ? 1980 : 2619;
     return SUCCESS;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
     (void)device;
-    *reasons = throttled() ? POWER_CAP : 0;
+    *reasons = throttled() ? POWER_CAP : is("locked") ? SET_BY_APPLICATIONS : is("idle") ? IDLE : 0;
     return SUCCESS;
 }
 
