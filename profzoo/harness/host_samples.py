@@ -83,6 +83,9 @@ class HostSamples:
         while not self._over.is_set():
             time.sleep(SPACING_S)
             frames, now, (_, waited) = sys._current_frames(), time.perf_counter_ns(), _scheduled_ns(own)
+            # The launching thread waits for this one by now.
+            if self._over.is_set():
+                return
             # The stacks change as soon as another thread has the lock, so that of the launching thread comes first.
             spent = max(now - last - waited + kept, 0)
             self._known_ns += spent

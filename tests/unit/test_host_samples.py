@@ -183,6 +183,8 @@ def test_the_lines_of_a_models_step_become_facts(tmp_path: Path) -> None:
     assert run.main([*words, "--facts", str(facts)]) == 0
     lines = json.loads(facts.read_text())["host_lines"]
     assert share_of(lines, "resnet_slow_decoding.py", work="reading", range="data") > 0
+    # Sampling has lines of its own, at which the step has ended.
+    assert share_of(lines, "host_samples.py") == 0
 
 
 def test_advice_stays_as_it_is_where_nothing_was_sampled_or_found() -> None:
