@@ -39,6 +39,9 @@ NO_COMPILE_WORKERS = {"TORCH_WARM_POOL": "0"}
 CUDA, OF_CUDA = "torch.cuda", "/dev/nvidia-uvm"
 # Threads that were told to end get so long.
 ENDING_S = 1.0
+# Threads that a library stops before a fork and starts again in the fork, by their names in the kernel: pyarrow's
+# allocator has one, which transformers imports (jemalloc, background_thread.c: background_thread_postfork_child).
+SAFE_THREADS = ("jemalloc_bg_thd",)
 
 
 class Request(TypedDict):
@@ -112,8 +115,8 @@ def _open_files() -> set[str]:
 
 
 def count_threads() -> int:
-    """Number of threads of this process, as the kernel and as Python count them, whichever is more."""
-    return max(len(list(Path("/proc/self/task").iterdir())), threading.active_count())
+    """Number of threads of this process, without safe ones: as the kernel or as Python counts, whichever is more."""
+    return max(1 + len(_other_threads()), threading.active_count())
 
 
 def _other_threads() -> list[str]:
@@ -123,8 +126,8 @@ def _other_threads() -> list[str]:
     for task in Path("/proc/self/task").iterdir():
         # A thread may have ended by now.
         with suppress(OSError):
-            if int(task.name) != threading.get_native_id():
-                found.append(python.get(int(task.name)) or (task / "comm").read_text().strip())
+            if int(task.name) != threading.get_native_id() and (name := (task / "comm").read_text().strip()):
+                found += [] if name in SAFE_THREADS else [python.get(int(task.name)) or name]
     return sorted(found)
 
 

@@ -19,7 +19,7 @@ from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
 PROGRAM = """
-import os, random, signal, sys, threading, time
+import _thread, ctypes, os, random, signal, sys, threading, time
 from pathlib import Path
 prepared = []
 def prepare(words):
@@ -28,6 +28,12 @@ def prepare(words):
         raise ValueError("no such model")
     if "prepare=threads" in words:
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    if "prepare=allocator" in words:
+        _thread.start_new_thread(allocate, ())
+        time.sleep(0.2)
+def allocate():
+    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd", 0, 0, 0)
+    time.sleep(60)
 def main(words):
     given = dict(word.split("=", 1) for word in words if "=" in word)
     print("said", given.get("say"), flush=True)
@@ -181,6 +187,13 @@ def test_what_cannot_be_forked_starts_by_itself_and_the_reason_is_said_once(
     assert codes(starter, [words, words], tmp_path) == [4, 4] and not starter.prepare(words)
     said = capfd.readouterr().err
     assert said.count("profzoo: each process starts by itself") == 1 and why in said
+
+
+def test_a_thread_that_its_library_starts_again_in_forks_does_not_matter(
+    program: str, starter: ProcessStarter, tmp_path: Path
+) -> None:
+    assert codes(starter, [command(program, "prepare=allocator", "code=4")], tmp_path) == [4]
+    assert starter.prepare(command(program)) and starter.separate_why == ""
 
 
 def test_other_models_have_servers_of_their_own(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
