@@ -42,13 +42,14 @@ LAUNCHES_TABLE = Table(
 )
 SHARES = ["shared_launches", "shared_time", "same_launches"]
 CENSUS = ["census_launches", "census_time", "census_kernel_time"]
-REPETITION = ["tool", "kind", "steps", "kinds", "least_launches", "most_launches", *SHARES, "least_ns", "most_ns",
-              "ranges", *CENSUS, "says"]  # fmt: skip
+REPETITION = ["tool", "kind", "steps", "kinds", "launches", "least_launches", "most_launches", *SHARES, "ns",
+              "least_ns", "most_ns", "ranges", *CENSUS, "says"]  # fmt: skip
 TABLE = Table(
     columns=dict.fromkeys(["tool", "kind", "ranges", "says"], column_types.TEXT)
     | dict.fromkeys(["steps", "kinds", "least_launches", "most_launches"], column_types.COUNT)
-    | dict.fromkeys([*SHARES, "least_ns", "most_ns"], column_types.AMOUNT)
+    | dict.fromkeys([*SHARES, "launches", "ns", "least_ns", "most_ns"], column_types.AMOUNT)
     | dict.fromkeys(CENSUS, column_types.or_missing(column_types.AMOUNT)),
+    ranges={"launches": ("least_launches", "most_launches"), "ns": ("least_ns", "most_ns")},
     about=dictionary.REPETITION,
 )
 
@@ -118,11 +119,13 @@ def summarise_steps(
         "kind": OPERATOR if "shapes" in launches else KERNEL,
         "steps": laid.count,
         "kinds": len(orders),
+        "launches": float(each.mean()),
         "least_launches": int(each.min()),
         "most_launches": int(each.max()),
         "shared_launches": float(every.mean()),
         "shared_time": float(ns[every].sum() / max(ns.sum(), 1.0)),
         "same_launches": float((every & (shapes == 1)).mean()),
+        "ns": float(times.mean()),
         "least_ns": float(times.min()),
         "most_ns": float(times.max()),
         "ranges": ", ".join(name or "outside all" for name in other[other > 0].sort_values(ascending=False).index),

@@ -43,6 +43,7 @@ def _across(
         optional=table.optional,
         key=[*CELL, *key],
         holds=holds,
+        ranges=table.ranges,
         about=table.about,
     )
 
