@@ -1,7 +1,7 @@
 """Small networks with work written out that torch has a fused operator for, each with a twin that uses this operator."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from profzoo.fusion.calls import read_step
+from profzoo.fusion.calls import Call, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
 from profzoo.fusion.values import Flow
@@ -416,4 +416,9 @@ def traced_steps(
 
 def trace_chains(*given: Any, **named: Any) -> list[Chain]:
     """Return the chains of a step; arguments: of traced_steps."""
-    return find_chains(Flow(read_step(make_trace(traced_steps(*given, **named))).calls), FINDERS)
+    return find_chains(Flow(trace_calls_of(*given, **named)), FINDERS)
+
+
+def trace_calls_of(*given: Any, **named: Any) -> Sequence[Call]:
+    """Return the calls of a step; arguments: of traced_steps."""
+    return read_step(make_trace(traced_steps(*given, **named))).calls

@@ -6,7 +6,7 @@ from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import Chain, backward_calls
 from profzoo.fusion.row_patterns import find_softmax_groups
 from profzoo.fusion.values import Flow
-from profzoo.op_costs.tensor_effects import COPY, PRODUCT
+from profzoo.op_costs.tensor_effects import COPY, PRODUCT, Tensor
 
 ATTENTION = "attention"
 PRODUCTS = ("bmm", "baddbmm")
@@ -29,7 +29,7 @@ def find_attention(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
         if not calls:
             continue
         first, last = (call for call in (_product(calls), _product(calls[::-1])) if call)
-        inputs = [*_inputs(first), _inputs(last)[1]]
+        inputs = [*_inputs(first), _weighted(last, flow.calls[group[-1]].writes[0].elements)]
         moved = sum(tensor.bytes for tensor in inputs) + sum(tensor.bytes for tensor in last.writes)
         saved = CAUSAL if any(map(masks_square, calls)) else 1.0
         products = sum(call.ns for call in calls if call.kind == PRODUCT) / saved
@@ -61,6 +61,12 @@ def _inputs(call: Call) -> tuple:
     return call.reads[-2:]
 
 
+def _weighted(call: Call, scores: int) -> Tensor:
+    """Return the input of a product that is not the scores, which may be on either side."""
+    left, right = _inputs(call)
+    return right if left.elements == scores else left
+
+
 def _around(flow: Flow, group: list[int], taken: frozenset[int]) -> tuple[Call, ...]:
     """Return the calls from the product that makes scores to the one that reads their softmax; none without both."""
     scores = flow.calls[group[-1]].writes[0].elements
@@ -90,7 +96,7 @@ def _search(flow: Flow, places: range, scores: int, made: bool) -> int | None:
     for place in places:
         call = flow.calls[place]
         if call.operator in PRODUCTS:
-            sizes = [one.elements for one in (call.writes if made else _inputs(call)[:1])]
+            sizes = [one.elements for one in (call.writes if made else _inputs(call))]
             return place if scores in sizes else None
         if call.kind == PRODUCT:
             return None

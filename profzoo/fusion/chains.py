@@ -24,6 +24,7 @@ class Chain:
         kept_ns: time of matrix products among them, which fusing does not shorten.
         flop: operations of these products if a batched kernel replaces many small ones, else 0.
         narrowed: whether the calls remain, in single instead of double precision.
+        bytes_between: least and most bytes that may remain, if a trace does not show how many.
     """
 
     pattern: str
@@ -33,6 +34,7 @@ class Chain:
     kept_ns: float = 0.0
     flop: float = 0.0
     narrowed: bool = False
+    bytes_between: tuple[float, float] | None = None
 
     @property
     def bytes(self) -> int:

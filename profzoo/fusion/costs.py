@@ -99,6 +99,8 @@ def fused_time(chain: Chain, rates: Rates) -> FusedTime:
     """
     if chain.narrowed:
         return narrowed_time(chain, rates)
+    if chain.bytes_between and rates.bytes_per_ns:
+        return uncertain_time(chain, chain.bytes_between, rates)
     ns, products = chain.ns, sum(call.ns for call in chain.calls if product_flop(call))
     floor = chain.fused_launches * rates.shortest_ns
     own_rate = chain.bytes / ns if ns else 0.0
@@ -116,6 +118,17 @@ def fused_time(chain: Chain, rates: Rates) -> FusedTime:
     summing = any(call.kind in (NORM, REDUCTION) for call in chain.calls) and not chain.kept_ns
     expected = float(np.sqrt(least * high)) if summing else least
     return FusedTime(ns, min(expected, ns), min(max(moved, floor, computed), expected, ns), min(high, ns))
+
+
+def uncertain_time(chain: Chain, between: tuple[float, float], rates: Rates) -> FusedTime:
+    """Return the times of a chain that is replaced by work on a number of bytes which a trace does not show.
+
+    between: the least and the most bytes. They move at the bandwidth of memory.
+    """
+    floor = chain.fused_launches * rates.shortest_ns
+    low, high = between
+    ends = (max(moved / rates.bytes_per_ns, floor) for moved in (chain.fused_bytes, low, high))
+    return FusedTime(chain.ns, *(min(end, chain.ns) for end in ends))
 
 
 def narrowed_time(chain: Chain, rates: Rates) -> FusedTime:

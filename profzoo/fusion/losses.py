@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from profzoo.fusion.calls import Call
 from profzoo.fusion.chains import BACKWARD, Chain, backward_calls, connected_parts, fusible_runs
 from profzoo.fusion.values import Flow
-from profzoo.op_costs.tensor_effects import COPY, GATHER, OPAQUE, SCATTER, Tensor, kind_of
+from profzoo.op_costs.tensor_effects import COPY, FILL, GATHER, OPAQUE, SCATTER, Tensor, kind_of
 
 LOSS = "cross-entropy"
 # With fewer classes, a softmax is more likely to weigh something than to be a loss.
@@ -19,6 +19,8 @@ PICKING = ("one_hot", "scatter", "scatter_", "eq")
 # By cross_entropy: log-softmax, loss and mean; zeros, gradient of the picked values, and of the log-softmax.
 FORWARD_LAUNCHES, BACKWARD_LAUNCHES = 2.0, 3.0
 FORWARD_MATRICES, BACKWARD_MATRICES = 1, 4
+# With smoothed targets, the log-softmax is summed; backward, the gradients of both parts are added up.
+SMOOTHED_FORWARD, SMOOTHED_BACKWARD = 1, 2
 
 
 def find_losses(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
@@ -34,11 +36,14 @@ def find_losses(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
                 (call for call in calls if call.kind == COPY and call.writes[0].elements == scores.elements), None
             )
             read = scores.bytes if first is None else first.effects.bytes + first.writes[0].bytes
-            yield Chain(LOSS, tuple(calls), read + FORWARD_MATRICES * scores.bytes, FORWARD_LAUNCHES)
+            smoothed = any(_smooths(call, scores.elements) for call in calls)
+            matrices = FORWARD_MATRICES + SMOOTHED_FORWARD * smoothed
+            yield Chain(LOSS, tuple(calls), read + matrices * scores.bytes, FORWARD_LAUNCHES + smoothed)
             behind = backward_calls(flow, calls, taken)
             if behind:
-                moved = BACKWARD_MATRICES * scores.bytes + (first.effects.bytes if first else 0)
-                yield Chain(LOSS, behind, moved, BACKWARD_LAUNCHES + bool(first))
+                matrices = BACKWARD_MATRICES + SMOOTHED_BACKWARD * smoothed
+                moved = matrices * scores.bytes + (first.effects.bytes if first else 0)
+                yield Chain(LOSS, behind, moved, BACKWARD_LAUNCHES + smoothed + bool(first))
 
 
 def _joins(call: Call) -> bool:
@@ -65,3 +70,9 @@ def _picks(call: Call, size: int) -> bool:
     if call.kind == GATHER:
         return call.reads[0].elements == size
     return call.operator in PICKING and bool(call.writes) and call.writes[0].elements == size
+
+
+def _smooths(call: Call, size: int) -> bool:
+    """Return whether a call gives every class a share of the target."""
+    filled = call.kind == FILL and call.operator == "fill_" and call.writes[0].elements == size
+    return filled and call.values[1:2] not in ((), ("0",), ("0.",))

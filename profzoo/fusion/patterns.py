@@ -7,8 +7,11 @@ from profzoo.fusion import (
     autocast_casts,
     chains,
     discarded,
+    graph_products,
     loops,
     losses,
+    prefixes,
+    recomputed,
     repeated_calls,
     row_patterns,
     updates,
@@ -18,6 +21,8 @@ from profzoo.fusion import (
 
 FINDERS: tuple[chains.Finder, ...] = (
     discarded.find_discarded,
+    recomputed.find_recomputed,
+    prefixes.find_repeated_prefixes,
     wide_types.find_double,
     updates.find_updates,
     loops.find_loops,
@@ -25,6 +30,7 @@ FINDERS: tuple[chains.Finder, ...] = (
     attention.find_attention,
     losses.find_losses,
     weights.find_one_hot_products,
+    graph_products.find_graph_products,
     weights.find_weight_casts,
     autocast_casts.find_autocast_casts,
     row_patterns.find_row_patterns,
@@ -32,6 +38,9 @@ FINDERS: tuple[chains.Finder, ...] = (
 # Patterns by the share of the step that a rule about chains looks at.
 PATTERNS_OF_SHARE: Mapping[str, tuple[str, ...]] = {
     "discarded_gradients": (discarded.DISCARDED,),
+    "recomputed": (recomputed.RECOMPUTED,),
+    "prefixes": (prefixes.PREFIXES,),
+    "graph_products": (graph_products.GRAPH,),
     "double_precision": (wide_types.ENTRY, wide_types.DOUBLE),
     "small_batches": (repeated_calls.BATCHES,),
     "time_steps": (repeated_calls.TIMES,),
