@@ -1,4 +1,4 @@
-"""What the README has a user type after the demo acts on the demo's cells, with its settings; and what cannot run says so."""
+"""What the documents have a user type after the demo acts on the demo's cells, with its settings; and what cannot run says so."""
 
 import re
 import shlex
@@ -10,9 +10,11 @@ import yaml
 from tests.workflow.project import CHECKOUT, Project
 
 DEMO = "--configfile config/quickstart.yaml"
+PAGES = ("README.md", "docs/terminal.md")
 LINES = [
     line.partition("  #")[0].strip()
-    for line in (CHECKOUT / "README.md").read_text().splitlines()
+    for page in PAGES
+    for line in (CHECKOUT / page).read_text().splitlines()
     if line.startswith("snakemake ") and DEMO in line
 ]
 
