@@ -120,7 +120,7 @@ def _loops(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]
                 yield own, times
 
 
-def _repetitions(calls: Sequence[Call]) -> Iterator[tuple[Sequence[Call], int]]:
+def _repetitions(calls: list[Call]) -> Iterator[tuple[list[Call], int]]:
     """Yield all repetitions of operators in some calls, as layers have one each: the longest, and those around it."""
     begin, period, times = longest_repetition([call.operator for call in calls])
     if times < LEAST:
