@@ -134,10 +134,10 @@ class InParts(nn.Module):
 class Recurrent(nn.Module):
     """A recurrence over time steps: torch's, torch's cell in a loop, or a cell that is written out."""
 
-    def __init__(self, how: str) -> None:
-        """how: whole, cell or written."""
+    def __init__(self, how: str, layers: int = 1) -> None:
+        """how: whole, cell or written; layers: how often the loop goes over all time steps, each time on its results."""
         super().__init__()
-        self.how = how
+        self.how, self.layers = how, layers
         made = {"whole": nn.LSTM, "cell": nn.LSTMCell}.get(how)
         self.inner = made(WIDTH, WIDTH) if made else nn.Linear(2 * WIDTH, 4 * WIDTH)
 
@@ -145,6 +145,12 @@ class Recurrent(nn.Module):
         """From (time, batch, WIDTH) to the same."""
         if self.how == "whole":
             return self.inner(x)[0]
+        for _ in range(self.layers):
+            x = self.step_by_step(x)
+        return x
+
+    def step_by_step(self, x: Tensor) -> Tensor:
+        """One loop over time steps."""
         state = torch.zeros(2, x.shape[1], WIDTH).unbind()
         outputs = []
         for one in x:

@@ -38,5 +38,6 @@ KERNELS: Mapping[str, Column] = {
     "of_launches": Column("Launches of the step.", COUNT, "nsys"),
     "ns": Column("GPU time of the launch, as a mean over steps.", "ns", "nsys", GPU),
     "waits": Column("Is 1 if the host's waits between launches of the chain disappear with it, else 0.", COUNT),
+    "together": Column("Is 1 if one call makes all launches of the chain that remain, else 0.", COUNT),
     "stays": Column("Is 1 if the launch remains as that of a fused kernel, else 0.", COUNT),
 }

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, WAITS
+from profzoo.fusion.joining import KEYS, NUMBER, OF, PLACE, STAYS, TOGETHER, WAITS
 from profzoo.fusion.loops_by_step import find_loops_of_each_step
 from profzoo.what_if import blocking_calls, changes
 from profzoo.what_if.blocking_changes import remove_blocking_calls
 from profzoo.what_if.kernel_matching import Operations, spread_evenly
-from profzoo.what_if.program import Program
+from profzoo.what_if.program import Program, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
 # The least share of the chains' time that must be found in the trace for a prediction.
@@ -49,7 +49,27 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
     ratio = rows["ratio"].to_numpy(dtype=float)[places]
     longer = changes.speed_up_kernels(program, stays, 1 / np.where(stays, np.maximum(ratio, 1e-9), 1.0))
     fused = changes.fuse(longer, (places >= 0) & ~stays, 1.0)
-    return _without_waits(fused, places, rows) if waiting else fused
+    together = _in_one_call(fused, stays, places, rows) if TOGETHER in rows else fused
+    return _without_waits(together, places, rows) if waiting else together
+
+
+def _in_one_call(program: Program, stays: np.ndarray, places: np.ndarray, rows: pd.DataFrame) -> Program:
+    """Return the program in which one call per step makes the launches that stay of a chain which a library computes.
+
+    The host then runs one operator before the first of them, and none before the others, whose launches alone remain.
+    What takes longer than an operator is other work and stays.
+    """
+    chosen = np.flatnonzero(stays & (rows[TOGETHER].to_numpy()[places] > 0))
+    calls = program.gpu["host"].to_numpy()[chosen]
+    steps, numbers = program.host["step"].to_numpy()[calls], rows[NUMBER].to_numpy()[places[chosen]]
+    later = np.zeros(len(program.host), dtype=bool)
+    later[calls[pd.DataFrame({"step": steps, "number": numbers}).duplicated().to_numpy()]] = True
+    before = changes.find_belonging(program, later)
+    gap, own = (program.host[name].to_numpy(dtype=float) for name in ("gap", "own"))
+    left = np.maximum(gap - changes.OPERATOR_NS, np.minimum(program.host["input"], gap))
+    return replace_tables(
+        program, host={"gap": np.where(before, left, gap), "own": np.where(before & ~later, 0.0, own)}
+    )
 
 
 def _without_waits(program: Program, places: np.ndarray, rows: pd.DataFrame) -> Program:

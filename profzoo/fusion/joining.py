@@ -8,6 +8,7 @@ import pandas as pd
 from profzoo.fusion.calls import TracedStep
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import EXPERTS
+from profzoo.fusion.repeated_calls import TIMES
 from profzoo.fusion.updates import NORMS
 from profzoo.launches import differing_steps, joined_step
 from profzoo.launches.joined_step import OWNER
@@ -20,7 +21,9 @@ KEYS = ["range", *CONFIGURATION]
 PLACE, OF = "place", "of_launches"
 # Whether the host's waits between launches of the chain disappear with it.
 WAITS = "waits"
-KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS]
+# Whether one call of a library makes all launches of the chain that remain.
+TOGETHER = "together"
+KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS, TOGETHER]
 
 
 def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
@@ -30,7 +33,8 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
 
     Columns: `stays`, 1 if the launch remains as that of a fused kernel, else 0; `waits`, 1 if the host's waits between
     launches of the chain disappear with it, else 0. A batched product of all experts need not know how many rows each
-    has, and norms that are taken at once can be read at once.
+    has, and norms that are taken at once can be read at once. `together`, 1 if one call makes the launches that remain,
+    else 0: a recurrence over all time steps is one call of cuDNN.
 
     Args:
         numbered: chains of the step, each with a number, which several may share.
@@ -56,7 +60,9 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     rows = rows[rows["operator"] != ""]
     numbers = rows["operator"].astype("int64")
     waits = numbers.isin({name for name, _ in waiting}).astype("int64")
-    return rows.assign(**{NUMBER: numbers, WAITS: waits})[KERNELS].reset_index(drop=True)
+    recurrent = {name for name, chain in numbered if chain.pattern == TIMES}
+    together = numbers.isin(recurrent).astype("int64")
+    return rows.assign(**{NUMBER: numbers, WAITS: waits, TOGETHER: together})[KERNELS].reset_index(drop=True)
 
 
 def launches_of(chain: Chain) -> list[int]:

@@ -114,11 +114,21 @@ def _loops(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]
     found: set[int] = set()
     for module in (None, *modules):
         calls = [call for call in free if module is None or module in _around(call.module)]
-        begin, period, times = longest_repetition([call.operator for call in calls])
-        own = calls[begin : begin + period * times]
-        if times >= LEAST and _is_recurrent(own[:period]) and not found & set(map(_place, own)):
-            found |= set(map(_place, own))
-            yield own, times
+        for own, times in _repetitions(calls):
+            if _is_recurrent(own[: len(own) // times]) and not found & set(map(_place, own)):
+                found |= set(map(_place, own))
+                yield own, times
+
+
+def _repetitions(calls: list[Call]) -> Iterator[tuple[list[Call], int]]:
+    """Yield all repetitions of operators in some calls, as layers have one each: the longest, and those around it."""
+    begin, period, times = longest_repetition([call.operator for call in calls])
+    if times < LEAST:
+        return
+    end = begin + period * times
+    yield calls[begin:end], times
+    yield from _repetitions(calls[:begin])
+    yield from _repetitions(calls[end:])
 
 
 def _chains(flow: Flow, calls: Sequence[Call], times: int, recurrent: bool, taken: frozenset[int]) -> Iterator[Chain]:

@@ -49,7 +49,9 @@ CHAINS = Table(
     about=dictionary.CHAINS,
 )
 KERNELS = Table(
-    columns=dict.fromkeys([joining.NUMBER, joining.PLACE, joining.OF, joining.STAYS, joining.WAITS], column_types.COUNT)
+    columns=dict.fromkeys(
+        [joining.NUMBER, joining.PLACE, joining.OF, joining.STAYS, joining.WAITS, joining.TOGETHER], column_types.COUNT
+    )
     | {"range": column_types.TEXT, "mangled": column_types.TEXT, "ns": column_types.AMOUNT}
     | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT)),
     key=[joining.PLACE],

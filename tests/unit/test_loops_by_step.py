@@ -1,5 +1,6 @@
 """Loops whose launches differ from step to step, batched on a simulated device whose twin without the loop is known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profzoo.fusion import gains
-from profzoo.fusion.joining import NUMBER, OF, PLACE, STAYS, WAITS
+from profzoo.fusion.joining import NUMBER, OF, PLACE, STAYS, TOGETHER, WAITS
 from profzoo.fusion.loops_by_step import find_loops_of_each_step
 from profzoo.what_if import predicted_gains
 from profzoo.what_if.kernel_matching import Operations
@@ -70,3 +71,28 @@ def test_without_a_step_of_that_size_nothing_is_found(tmp_path: Path) -> None:
     program, _ = simulated_waits.traced(looped, tmp_path)
     found, stays = find_loops_of_each_step(Operations(program), rows_of(0).assign(**{OF: 7}))
     assert (found == -1).all() and not stays.any()
+
+
+def written_recurrence() -> list[Act]:
+    """Three operators per time step."""
+    return [act for number in range(LEAST) for act in (operator(4e3, group=40), *[operator(2e3, group=41)] * 2)]
+
+
+@pytest.mark.parametrize("together", [0, 1])
+def test_one_call_of_a_library_launches_without_operators_between(together: int, tmp_path: Path) -> None:
+    launches = [*BEFORE, *written_recurrence(), *BEHIND]
+    program, _ = simulated_waits.traced(launches, tmp_path)
+    count = 3 * LEAST
+    rows = pd.DataFrame(
+        {NUMBER: 0, PLACE: len(BEFORE) + np.arange(count), OF: len(launches), WAITS: 0, TOGETHER: together}
+        | {"ns": [4e3, 2e3, 2e3] * LEAST, STAYS: [1, 0, 0] * LEAST}
+    )
+    after = gains.fuse_chains(Operations(program), rows, pd.Series({0: 4e3 * LEAST}))
+    assert after is not None
+    found = predicted_gains.predict_gain(program, after)
+    # One operator makes all launches; without it, each time step keeps an operator.
+    kept = [operator(4e3, group=40) for _ in range(LEAST)]
+    whole = [kept[0], *(replace(one, before=0.0) for one in kept[1:])]
+    twin = [*BEFORE, *(whole if together else kept), *BEHIND]
+    measured = simulated_waits.step_ns(launches) / simulated_waits.step_ns(twin)
+    assert found.gain == pytest.approx(measured, rel=0.05)

@@ -20,8 +20,8 @@ def batch() -> torch.Tensor:
     return torch.randn(BATCH, WIDTH)
 
 
-def recurrent(how: str) -> Step:
-    return train(programs.Recurrent(how), lambda: torch.randn(PARTS, BATCH, WIDTH))
+def recurrent(how: str, layers: int = 1) -> Step:
+    return train(programs.Recurrent(how, layers), lambda: torch.randn(PARTS, BATCH, WIDTH))
 
 
 def in_parts(parts: int) -> Step:
@@ -135,3 +135,13 @@ def test_parts_of_a_batch_are_one_call_with_as_many_bytes_and_operations() -> No
 def test_a_recurrence_keeps_a_kernel_per_time_step() -> None:
     forward = found(recurrent("written"), repeated_calls.TIMES)[0]
     assert forward.fused_launches == PARTS < forward.launches
+
+
+def test_each_layer_of_a_recurrence_has_a_loop_of_its_own() -> None:
+    one = found(recurrent("written"), repeated_calls.TIMES)
+    three = found(recurrent("written", layers=3), repeated_calls.TIMES)
+    forward, single = ([chain for chain in own if chain.calls[0].direction == "forward"] for own in (three, one))
+    assert len(forward) == 3 and len(single) == 1 and len(three) == 3 * len(one)
+    assert all(chain.fused_launches == PARTS for chain in forward)
+    places = [call.place for chain in three for call in chain.calls]
+    assert len(places) == len(set(places))
