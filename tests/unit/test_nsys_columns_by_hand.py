@@ -28,11 +28,13 @@ KINDS = {
                                    "mangledName": (0, STRING, True), "demangledName": (0, STRING, False),
                                    "shortName": (0, STRING, False), "streamId": (0, NUMBER, False),
                                    "graphNodeId": OWNER},
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": (0, NUMBER, False), "copyKind": (0, NUMBER, False)},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": (0, NUMBER, False), "copyKind": (0, NUMBER, False),
+                                   "srcKind": (0, STRING, True)},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": (0, NUMBER, False)},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": (-TIME, TIME, True), "graphId": (0, NUMBER, False)},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": OWNER},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
+    "OSRT_API": {**SPAN, "globalTid": OWNER, "nameId": (0, ID, False)},
     "CUDNN_EVENTS": {**SPAN, "globalTid": OWNER},
     "CUBLAS_EVENTS": {**SPAN, "globalTid": OWNER},
 }  # fmt: skip
@@ -42,6 +44,8 @@ ABSENT = {
     "CUPTI_ACTIVITY_KIND_KERNEL": {"mangledName", "graphNodeId"},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {*EVENT, "syncType"},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": set(EVENT),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind"},
+    "OSRT_API": {"globalTid"},
     "CUDNN_EVENTS": {"globalTid"},
     "CUBLAS_EVENTS": {"globalTid"},
 }
@@ -112,6 +116,8 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
     launched = "CUPTI_ACTIVITY_KIND_RUNTIME" not in table and table.startswith("CUPTI") and "EVENT" not in table
     instead = {"correlationId": "-1" if launched and "SYNC" not in table else "0"}
     instead |= {"correlationId": "-2"} if "RUNTIME" in table else {}
+    # An unknown kind of memory.
+    instead["srcKind"] = "7"
     with closing(sqlite3.connect(":memory:")) as database:
         absent = ABSENT.get(table, set())
         for there in (set(KINDS[table]), set(KINDS[table]) - absent or {"x"}):
