@@ -34,7 +34,8 @@ def test_a_job_goes_by_its_cell_and_what_is_added() -> None:
 
 def test_repeats_are_in_a_text_where_there_are_several() -> None:
     assert Jobs(select()).repeats == {} == Jobs(select(repeats=1)).repeats
-    assert Jobs(select(repeats=3)).repeats == {"repeats": 3, "fork": False}
+    assert Jobs(select(repeats=3)).repeats == {"repeats": 3}
+    assert Jobs(select(repeats=3, fork=False)).repeats == {"repeats": 3, "fork": False}
 
 
 def test_weights_are_trained_on_one_gpu_for_one_step() -> None:
