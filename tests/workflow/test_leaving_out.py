@@ -31,9 +31,8 @@ def without(project: Project, why: str) -> list[str]:
 
 def streamless(project: Project) -> dict[str, str]:
     """What cannot be made of a trace without streams, and why, as its log ends."""
-    made_by = {"host": "replay", "program": "replay", "ranges": "ranges", "repetition": "ranges", "replay": "replay",
-               "step-launches": "ranges", "timeline": "timeline"}  # fmt: skip
-    logs = {part: f"results/logs/lstm/train.{log}.log" for part, log in made_by.items()}
+    logs = {part: f"results/logs/lstm/train.{log}.log" for part, log in
+            (("host", "replay"), ("program", "replay"), ("replay", "replay"), ("timeline", "timeline"))}  # fmt: skip
     return {part: project.read(log).splitlines()[-1].removeprefix("profzoo: ") for part, log in logs.items()}
 
 
