@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
+from profzoo.errors import DataError
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io.common_columns import IN_STEPS, OF_STEPS
@@ -73,11 +74,19 @@ def main(torch_launches: str, others: Others, summary: str, csv: str) -> None:
 
 
 def _traced(others: Others) -> pd.DataFrame | None:
-    """Return the launches of nsys by step, of one process; None without any."""
+    """Return the launches of nsys by step, of one process; None without any, or where the trace cannot be read.
+
+    In that case it costs the comparison of steps alone, and not the ranges that the same job adds up: other jobs that
+    need the trace fail, and say why.
+    """
     if not others.nsys:
         return None
     whole_run = read_facts(others.sidecar, OF_SIDECAR).get("capture") == "run"
-    found = launches_by_step.read_step_launches(others.nsys, whole_run)
+    try:
+        found = launches_by_step.read_step_launches(others.nsys, whole_run)
+    except DataError as error:
+        print(f"steps of nsys are not compared: {error}")
+        return None
     return select_typical_process(found).reset_index(drop=True) if len(found) else None
 
 
