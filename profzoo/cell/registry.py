@@ -77,7 +77,9 @@ def read_model(path: Path, name: str, module: str) -> Model:
     if "WORKLOADS" not in found:
         raise UnusableError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
     if missing := [" or ".join(names) for names in FUNCTIONS if not defined.intersection(names)]:
-        raise UnusableError(f"{path}: model '{name}' does not define {' and '.join(missing)}; the README shows one")
+        raise UnusableError(
+            f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example"
+        )
     if wrong := _misdeclared(found):
         raise UnusableError(f"{path}: model '{name}': {wrong}")
     return Model(name, module, path, *({**DECLARED, **found}[target] for target in DECLARED))
@@ -137,10 +139,9 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
         for key, value in declared.items():
             if not (isinstance(key, str) and key.isidentifier()):
                 return f"{where} holds {key!r}, which is no name of a shape parameter"
-            if key in schema.cell_properties() and (where == "SHAPE" or key != "batch"):
-                return f"{where} holds {key!r}, which is a setting of every cell: give the shape parameter another name"
             if not _plain(value):
-                return f"{where}[{key!r}] = {value!r} is none of {', '.join(kind.__name__ for kind in SHAPES)}"
+                kinds = ", ".join(kind.__name__ for kind in SHAPES)
+                return f"{where}[{key!r}] = {value!r} is none of {kinds}"
     return ""
 
 

@@ -94,7 +94,6 @@ def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: 
         ({"WORKLOADS": "{'trimmed': {'train': {'size': 1}}}"}, "holds no batch of 1 to 1000000"),
         ({"WORKLOADS": "{'trimmed': {'train': {'batch': 1, 'size': None}}}"}, "['size'] = None is none of bool, int"),
         ({"SHAPE": "{'size': (3, 4)}"}, "SHAPE['size'] = (3, 4) is none of bool, int"),
-        ({"SHAPE": "{'nodes': 8}"}, "SHAPE holds 'nodes', which is a setting of every cell: give the shape parameter"),
         ({"GROUPS": "'own'"}, "GROUPS = 'own' is no tuple or list"),
         ({"PARAMETERS": "'many'"}, "PARAMETERS = 'many' is no int"),
         ({"SHAPE": "{[]: 1}"}, "SHAPE must be a literal"),
