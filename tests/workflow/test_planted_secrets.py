@@ -201,7 +201,7 @@ def test_another_secret_is_another_job(seen: tuple[Project, list[bytes], str]) -
 
 
 def test_one_that_is_typed_is_warned_of_and_shown_nowhere_else(fresh: Project) -> None:
-    """A failing run repeats the words that it was started with, and rules with code have a snakemake of their own."""
+    """A failing run repeats the words that it was started with, and jobs have command lines of their own."""
     secret = str(PLANTED["setting"])
     typed = ["--config", f"data={{source: folder, root: {fresh.root}, arguments: {{token: {secret}}}}}", "models=lstm"]
     ended, lines = threading.Event(), set[bytes]()
@@ -219,7 +219,7 @@ def test_one_that_is_typed_is_warned_of_and_shown_nowhere_else(fresh: Project) -
     printed = "".join(run.stdout + run.stderr for run in runs)
     assert "data.arguments.token is a secret, which --config shows" in printed
     assert "again  snakemake results/lstm/train.time.csv" in printed and "<secret " in printed
-    assert any(b"--target-jobs" in line for line in lines)
+    assert any(b"profzoo.collect" in line for line in lines)
     assert secret not in printed and [line for line in lines if secret.encode() in line] == []
 
 
