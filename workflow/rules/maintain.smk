@@ -140,12 +140,11 @@ rule examine_machine:
     params:
         # The result is only valid now. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
-        results=RESULTS,
         models=len(SELECTED),
         cells=len(CELLS),
         tools=TOOLS,
     shell:
-        "python -m profzoo.doctor --results {params.results:q} --models {params.models} --cells {params.cells}"
+        'python -m profzoo.doctor --results "$(dirname {output:q})" --models {params.models} --cells {params.cells}'
         " --tools {params.tools:q} > {output:q} 2> {log:q}"
 
 
