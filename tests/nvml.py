@@ -4,6 +4,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from profzoo.tools.sample import nvml
+
 SOURCE = Path(__file__).parent / "tools" / "standins" / "nvml.c"
 UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(2)]
 
@@ -15,6 +19,15 @@ def built(folder: Path) -> Path:
     words = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wall", "-Werror", "-O1", str(SOURCE), "-lm"]
     subprocess.run([*words, "-o", str(folder / "libnvidia-ml.so.1")], check=True)
     return folder
+
+
+def load_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have this process load the library in the folder, with one GPU that jobs may use."""
+    monkeypatch.setattr(nvml, "LIBRARY", str(folder / nvml.LIBRARY))
+    for name in ("STANDIN_NVML", "STANDIN_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", UUIDS[0])
+    return monkeypatch
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.ncu import doctor as ncu_doctor
 from profzoo.tools.nsys import doctor as nsys_doctor
 from profzoo.tools.sample import doctor as sample_doctor
-from profzoo.tools.sample import nvml
 from profzoo.tools.torch import doctor as torch_doctor
 from tests import nvml as standin
 
@@ -159,17 +158,13 @@ def test_versions_that_were_tried_are_said(
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return standin.built(tmp_path_factory.mktemp("nvml")) / nvml.LIBRARY
+    return standin.built(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
 def loaded(library: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The stand-in for NVML in this process, and one GPU that jobs may use."""
-    monkeypatch.setattr(nvml, "LIBRARY", str(library))
-    for name in ("STANDIN_NVML", "STANDIN_GPUS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", standin.UUIDS[0])
-    return monkeypatch
+    return standin.load_here(library, monkeypatch)
 
 
 CHECKS = (sample_doctor.check_clocks, sample_doctor.check_power, sample_doctor.check_others)

@@ -19,17 +19,13 @@ from tests.unit.test_sample import facts, raw
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return standin.built(tmp_path_factory.mktemp("nvml")) / nvml.LIBRARY
+    return standin.built(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
 def loaded(library: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Of this process; what its GPUs are is told by the environment."""
-    monkeypatch.setattr(nvml, "LIBRARY", str(library))
-    for name in ("STANDIN_NVML", "STANDIN_GPUS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", standin.UUIDS[0])
-    return monkeypatch
+    return standin.load_here(library, monkeypatch)
 
 
 @pytest.mark.parametrize(
