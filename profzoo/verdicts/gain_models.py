@@ -65,8 +65,6 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
     WITHOUT_WAITS: lambda program, _: _remove_step_waits(program),
-    # Of steps whose only waits are those for logging.
-    "logging_removed": lambda program, _: _remove_step_waits(program),
     WITHOUT_PAUSES: lambda program, _: _remove_step_waits(changes.remove_allocations(program)),
     GRAPH: lambda program, _: changes.capture_as_graph(program),
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
@@ -75,12 +73,15 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
+    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
     "lock_waits_removed": lambda program, _: host_pauses.remove_lock_waits(program),
     "host_work_removed": lambda program, _: host_pauses.remove_host_work(program),
     "loading_removed": lambda program, _: host_pauses.remove_loading(program),
-    WITHOUT_HOST_PAUSES: lambda program, _: host_pauses.remove_pauses(program),
     "copies_pinned": lambda program, _: host_pauses.pin_copies(program),
-    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
+    # Of steps whose only waits are those for logging.
+    "logging_removed": lambda program, _: _remove_step_waits(program),
+    # No rule names it: what is left out of the idle time of launches.
+    WITHOUT_HOST_PAUSES: lambda program, _: host_pauses.remove_pauses(program),
 }
 # Changes of rules about launches: make them faster, remove them with their calls, or reduce precision.
 FASTER, FUSED = "faster", "fused"
