@@ -1,6 +1,6 @@
 """How long trials and comparisons take with forked processes, against processes that each start by themselves.
 
-    python -m tests.benchmarks.trial_speed PART [--device cuda] [--processes 4] [--budget 110] [--tiny]
+    python -m tests.benchmarks.trial_speed PART [--device cuda] [--processes 4] [--budget 110] [--at-once 4] [--tiny]
 
 Each part takes at most two minutes. `start`: seconds of a process of a small vision transformer, both ways in turn, and
 whether both ways measure the same. `settings`: six settings of it, until each is decided. `slowdown`: a step that takes
@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.collect import job_environment
+from profzoo.collect.command_line import AT_ONCE
 from profzoo.compare.sides import interleave
 from profzoo.experiments import interleaved_runs, trial_runner
 from profzoo.experiments.decided_search import DecidedSearch
@@ -102,14 +103,16 @@ def show_start(words: Sequence[str], processes: int, folder: Path) -> None:
     print(f"times as fast: {statistics.median(seconds[False]) / statistics.median(seconds[True]):.2f}")
 
 
-def show_settings(words: Sequence[str], candidates: Mapping[str, list[str]], budget_s: float, fork: bool) -> None:
+def show_settings(
+    words: Sequence[str], candidates: Mapping[str, list[str]], budget_s: float, fork: bool, at_once: int
+) -> None:
     """Try settings until they are decided, as trials do, or as often as they did before; print when each was decided."""
     began, told = time.monotonic(), set[str]()
     given: trial_runner.TriedCell = {
         "name": "vit train", "program": PROGRAM, "words": words, "load": [], "candidates": candidates,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(fork)) as starter:
-        runner = trial_runner.TrialRunner(given, Path(folder), 1, starter)
+        runner = trial_runner.TrialRunner(given, Path(folder), at_once, starter)
         search, run = DecidedSearch(candidates, MARGIN, runner.done), runner.run
 
         def run_and_tell(order: Sequence[Names], until: float) -> Took:
@@ -179,6 +182,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--budget", type=float, default=110.0)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="processes of `settings` that start up together")
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -191,7 +195,7 @@ def main() -> None:
             case "start":
                 show_start(vit, given.processes, Path(folder))
             case "settings":
-                show_settings(vit, ON_CPU if device == "cpu" else SETTINGS, given.budget, fork)
+                show_settings(vit, ON_CPU if device == "cpu" else SETTINGS, given.budget, fork, given.at_once)
             case _:
                 show_slowdown(
                     cell_words(slowed.__name__, device, *(TINY_CHAIN if given.tiny else ["width=2048"])),
