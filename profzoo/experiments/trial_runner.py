@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from profzoo.experiments import interleaved_runs
+from profzoo.experiments import interleaved_runs, shorter_windows
 from profzoo.experiments.decided_search import DecidedSearch
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.experiments.trial_order import add_plans, order_settings
@@ -68,6 +68,7 @@ class TrialRunner:
         at_once: int = 1,
         starter: ProcessStarter | None = None,
         numerics: bool = False,
+        margin: float = WORTH,
     ) -> None:
         """Begin without a round.
 
@@ -76,6 +77,7 @@ class TrialRunner:
                 same time.
             starter: starts the processes; without it, each starts by itself.
             numerics: whether the first process of each setting repeats its first steps in double precision.
+            margin: largest relative difference that counts as equivalent; it decides how long later windows are.
         """
         self._given, self._folder, self._at_once, self._numerics = given, folder, at_once, numerics
         self._starter = starter or ProcessStarter(fork=False)
@@ -86,7 +88,9 @@ class TrialRunner:
         self.done: list[Took] = []
         # Seconds of a process, by its settings.
         self.seconds: dict[Names, float] = {}
-        self._forked = False
+        self._forked, self._margin = False, margin
+        # Changes of the cell's words after the first round.
+        self._window: list[str] = []
 
     def run(self, order: Sequence[Names], until: float) -> Took:
         """Run one process of each; return the time of a data sample in ns, None if it failed (see `failed`).
@@ -112,6 +116,9 @@ class TrialRunner:
                 began = time.monotonic()
                 if code and names == BASE:
                     break
+        if not self.done:
+            steps = [path for _, path in self.steps]
+            self._window = shorter_windows.shorten_window(self._given["words"], steps, self._margin)
         self.done.append(took)
         return took
 
@@ -129,7 +136,9 @@ class TrialRunner:
         return [names for names in order if names in kept] if len(kept) > 1 or len(order) == len(kept) else []
 
     def _command(self, names: Names, path: Path) -> list[str]:
-        settings = change_words(self._given["words"], [self._given["candidates"][name] for name in names])
+        settings = change_words(
+            self._given["words"], [*(self._given["candidates"][name] for name in names), self._window]
+        )
         files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
         first = self._numerics and TOGETHER.join(names) not in self.sides
         return [*self._given["program"], *settings, *self._given["load"], *files, *(["--numerics"] if first else [])]
@@ -214,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
     options.cell["candidates"] = candidates
     with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
-        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter, options.numerics)
+        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter, options.numerics, options.margin)
         try:
             words = {name: options.cell["candidates"][name] for name in order}
             outcome = run_trials(runner, words, options.repeats, options.budget, options.margin)

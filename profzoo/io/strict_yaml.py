@@ -7,6 +7,7 @@ aliases may stand for more values than fit into memory.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from profzoo.errors import ConfigError
 
 # Values of a file, with those that its aliases stand for.
 MOST_VALUES = 100_000
+# Texts with more of these marks might nest so deeply that the C parser overflows its stack, which ends the process. The
+# parser in Python raises an error there, but takes ten times as long.
+NESTING_MARKS, MOST_MARKS = ("[", "{", "- ", "? ", ": "), 10_000
 TAG = "tag:yaml.org,2002:"
 # What plain values are read as.
 CORE = ("null", "bool", "int", "float", "str", "seq", "map", "merge", "value", "timestamp")
@@ -65,7 +69,7 @@ def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
     # Snakemake reads JSON first, which may be indented by tabs.
     loose = _is_json(text)
     try:
-        root = yaml.compose(text.replace("\t", " ") if loose else text, Loader=yaml.SafeLoader)
+        root = _compose(text.replace("\t", " ") if loose else text)
     except yaml.YAMLError as error:
         if loose:
             return
@@ -79,6 +83,15 @@ def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
     for node, wrong, keys in _flaws(root, (), flags):
         key = f" {'.'.join(keys)}:" if keys else ""
         raise ConfigError(f"{where}, line {node.start_mark.line + 1}:{key} {wrong}")
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """Compose the nodes of a text; errors are those of the parser in Python, whose messages are more precise."""
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if sum(text.count(mark) for mark in NESTING_MARKS) <= MOST_MARKS:
+        with suppress(yaml.YAMLError, ValueError):
+            return yaml.compose(text, Loader=fast)
+    return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def explain_surprising_value(text: str, boolean: bool = True) -> str:

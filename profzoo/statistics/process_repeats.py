@@ -122,11 +122,11 @@ def mean_interval(processes: Sequence[np.ndarray]) -> tuple[float, float]:
     means = np.array([part.mean() for part in parts])
     if len(means) < 2:
         return float("nan"), float("nan")
-    # Imported here, because it takes half a second and most importers only read results.
-    from scipy import stats  # type: ignore[import-untyped]
+    # Imported here, because it takes long and most importers only read results.
+    from scipy import special  # type: ignore[import-untyped]
 
     middle = float(means.mean()) if several else float(processes[0].mean())
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
+    half = float(special.stdtrit(len(means) - 1, (1 + CONFIDENCE) / 2) * means.std(ddof=1) / np.sqrt(len(means)))
     shortest = min(float(steps.min()) for steps in processes)
     return max(middle - half, shortest), middle + half
 

@@ -173,10 +173,10 @@ def process_spread(timed: "Sidecar") -> float:
     steps = np.log([own["step_ns"] for own in timed.get("processes", [timed])])
     if len(steps) < 2:
         return 0.0
-    # Imported here, because it takes half a second and most importers read tables.
-    from scipy import stats  # type: ignore[import-untyped]
+    # Imported here, because it takes long and most importers read tables.
+    from scipy import special  # type: ignore[import-untyped]
 
-    return float(stats.t.ppf(0.95, len(steps) - 1) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
+    return float(special.stdtrit(len(steps) - 1, 0.95) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
 
 
 def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:

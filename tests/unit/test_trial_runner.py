@@ -150,17 +150,18 @@ def tried(
     program: str = PROGRAM,
     expected: dict = GRAPH,
     repeats: int | None = 2,
+    words: tuple[str, ...] = (),
 ) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(program)
     (folder / "expected.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     cell = {"name": "lstm train", "program": [sys.executable, str(folder / "program.py")], "load": [],
-            "words": ["lstm", "train", "batch=8", "precision=fp32"],
+            "words": ["lstm", "train", "batch=8", "precision=fp32", *words],
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
-    words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json")]
-    words += ["--repeats", str(repeats)] if repeats else []
+    given = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json")]
+    given += ["--repeats", str(repeats)] if repeats else []
     files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
-    assert trial_runner.main([*words, "--budget", str(budget), "--at-once", str(at_once), *more, *files]) == 0
+    assert trial_runner.main([*given, "--budget", str(budget), "--at-once", str(at_once), *more, *files]) == 0
     return json.loads((folder / "facts.json").read_text())
 
 
@@ -174,6 +175,18 @@ def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path, at_on
     ]  # fmt: skip
     table = reading.read(tmp_path / "steps.csv", REPEATED)
     assert len(table) == facts["steps"] == 16 and table["side"].tolist()[4:12] == ["bf16"] * 8
+
+
+@pytest.mark.parametrize(("spread", "later"), [(0, 8), (30, 20)])
+def test_later_rounds_time_only_as_many_steps_as_the_spread_of_the_first_asks_for(
+    tmp_path: Path, spread: int, later: int
+) -> None:
+    """Steps of the program alternate between 2000 ns and some more."""
+    steps = f'"".join(f"{{n}},{{step + n % 2 * {spread}}},,1,\\n" for n in range(int(words["window"])))'
+    program = PROGRAM.replace('"".join(f"{n},{step},{step},1,\\n" for n in range(4))', steps)
+    assert program != PROGRAM
+    facts = tried(tmp_path, program=program, words=("window=20",))
+    assert facts["steps"] == 2 * 20 + 2 * later
 
 
 def test_a_plan_that_the_panel_lacks_is_tried_in_its_place(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ rule add_up_layers:
         "<logs>/{model}/{phase}.layers.log",
     group:
         "export"
+    # Plans wait for it, so it comes before figures.
+    priority: 1
     resources:
         **light(),
     params:
@@ -184,6 +186,8 @@ rule tabulate_layers:
         "<logs>/tables/layers.log",
     group:
         "report"
+    # Plans wait for it, so it comes before figures.
+    priority: 1
     resources:
         **light(),
     script:
@@ -258,6 +262,8 @@ rule tabulate_roofline:
         "<logs>/tables/roofline.log",
     group:
         "report"
+    # Plans wait for it, so it comes before figures.
+    priority: 1
     resources:
         **light(),
     script:
@@ -285,6 +291,8 @@ rule tabulate_verdicts:
         "<logs>/tables/verdicts.log",
     group:
         "report"
+    # Plans wait for it, so it comes before figures.
+    priority: 1
     resources:
         **light(),
     script:
@@ -307,6 +315,8 @@ rule tabulate_plans:
         "<logs>/tables/plans.log",
     group:
         "report"
+    # The report waits for it, so it comes before figures.
+    priority: 1
     resources:
         **light(),
     script:
