@@ -55,10 +55,10 @@ rule add_up_layers:
         coverage="<results>/{model}/{phase}.owners.csv",
     log:
         "<logs>/{model}/{phase}.layers.log",
-    group:
-        "export"
     # Plans wait for it, so it comes before figures.
     priority: 1
+    group:
+        "export"
     resources:
         **light(),
     params:
@@ -184,10 +184,10 @@ rule tabulate_layers:
         owners=table("owners"),
     log:
         "<logs>/tables/layers.log",
-    group:
-        "report"
     # Plans wait for it, so it comes before figures.
     priority: 1
+    group:
+        "report"
     resources:
         **light(),
     script:
@@ -260,10 +260,10 @@ rule tabulate_roofline:
         csv=table("roofline"),
     log:
         "<logs>/tables/roofline.log",
-    group:
-        "report"
     # Plans wait for it, so it comes before figures.
     priority: 1
+    group:
+        "report"
     resources:
         **light(),
     script:
@@ -289,10 +289,10 @@ rule tabulate_verdicts:
         waits=table("waits"),
     log:
         "<logs>/tables/verdicts.log",
-    group:
-        "report"
     # Plans wait for it, so it comes before figures.
     priority: 1
+    group:
+        "report"
     resources:
         **light(),
     script:
@@ -313,10 +313,10 @@ rule tabulate_plans:
         csv=table("plans"),
     log:
         "<logs>/tables/plans.log",
-    group:
-        "report"
     # The report waits for it, so it comes before figures.
     priority: 1
+    group:
+        "report"
     resources:
         **light(),
     script:
