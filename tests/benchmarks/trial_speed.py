@@ -50,8 +50,9 @@ BEFORE_SETTING, BEFORE_SIDE = 3, 5
 
 def cell_words(module: str, device: str, *more: str) -> list[str]:
     """Words of a training cell of one of these models."""
+    window = [] if any(word.startswith("window=") for word in more) else ["window=20"]
     # The window is named, as in the words of jobs, so that later rounds can shorten it.
-    return [module.rpartition(".")[2], "train", f"module={module}", f"device={device}", "window=20", *more]
+    return [module.rpartition(".")[2], "train", f"module={module}", f"device={device}", *window, *more]
 
 
 def cpu_seconds() -> float:
