@@ -66,9 +66,10 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ],
 )  # fmt: skip
 def test_what_looks_like_something_else_is_refused(refused, text: str | bytes, line: str) -> None:
-    began = time.monotonic()
+    # Of this process's CPU, because others may keep it waiting.
+    began = time.process_time()
     assert refused(text).startswith(line)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
