@@ -71,6 +71,7 @@ def site(tmp_path: Path, recorded: Path, request: pytest.FixtureRequest) -> Iter
         os.killpg(int((site.queue / job / "pid").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     site.misbehave("forgetful")
     # One queue goes through all of it, with all figures, and the other through one phase with one figure.

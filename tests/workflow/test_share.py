@@ -6,6 +6,8 @@ import json
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import Project, copy, said
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
@@ -88,6 +90,7 @@ def with_secrets(root: Path) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_secrets_reach_the_cell_and_nothing_that_stays_or_that_others_see(tmp_path: Path) -> None:
     project = with_secrets(tmp_path)
     targets = [f"results/{cell}/train.time.csv" for cell in ("mine", "mine@other")]
