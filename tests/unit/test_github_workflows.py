@@ -121,7 +121,7 @@ def test_files_that_a_workflow_names_exist(path: Path) -> None:
 def test_the_slow_part_tests_each_python_that_the_package_supports() -> None:
     supported = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (PROJECT / "pyproject.toml").read_text())
     matrix = read(FOLDER / "slow-tests.yml")["jobs"]["all-tests"]["strategy"]["matrix"]["include"]
-    assert {entry["python"] for entry in matrix} == set(supported)
+    assert {entry["python"] for entry in matrix} == set(supported) and all(entry["cuda"] for entry in matrix)
 
 
 @pytest.mark.parametrize(

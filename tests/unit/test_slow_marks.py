@@ -36,16 +36,16 @@ def test_all_but_the_named_are_marked() -> None:
 def always(path: Path) -> list[str]:
     """Names of the tests of a file that run each time, at least for one case."""
     tree = ast.parse(path.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets[0]):
-            if any(f"pytest.mark.{mark}" in ast.unparse(node.value) for mark in LATER):
-                return []
-    return [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-        if not any(ast.unparse(one).startswith(f"pytest.mark.{mark}") for one in node.decorator_list for mark in LATER)
-    ]
+    whole = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
+    if any(text.startswith("pytestmark = ") and has_mark(text) for text in whole):
+        return []
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return [test.name for test in tests if not any(has_mark(ast.unparse(one)) for one in test.decorator_list)]
+
+
+def has_mark(text: str) -> bool:
+    """Whether a decorator or an assignment of pytestmark leaves tests out; cases of parametrize are not looked at."""
+    return "parametrize" not in text and any(f"pytest.mark.{mark}" in text for mark in LATER)
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.glob("unit/test_*.py")), ids=lambda path: path.stem)

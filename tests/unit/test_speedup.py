@@ -59,6 +59,7 @@ def test_one_process_that_is_far_off_counts_as_one(places: str | None) -> None:
     assert found[0].p_different == found[1].p_different < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 @pytest.mark.parametrize("kind", ["steady", "drifting", "walking"])
 def test_intervals_of_processes_in_turn_hold_the_truth_as_often_as_they_say(count: int, kind: str) -> None:

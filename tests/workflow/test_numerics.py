@@ -25,6 +25,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
+@pytest.mark.slow
 def test_a_candidate_that_skips_layers_is_not_faster(project: Project) -> None:
     run = project.snakemake("compare", "--config", "candidate=skipping,written", "fail_on=different", ok=False)
     printed = run.stdout + run.stderr

@@ -46,6 +46,7 @@ def build(shape):
 '''
 
 
+@pytest.mark.slow
 def test_what_is_there_is_packed_whenever_it_is_asked_for(fresh: Project) -> None:
     archive = fresh.root / "results" / "share.tar.gz"
     assert fresh.snakemake("share", ok=False).returncode and not archive.exists()

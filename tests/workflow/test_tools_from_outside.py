@@ -79,6 +79,7 @@ def add_tool(project: Project, tool: str, does: str, tables: dict, provided: dic
     project.write("tiny.yaml", f"{config}phases: [train]\nextensions: [lab]\n")
 
 
+@pytest.mark.slow
 def test_a_tool_that_times_is_the_baseline(fresh: Project) -> None:
     add_tool(fresh, "watch", "time", TIMED, {})
     fresh.snakemake("results/tables/cells.csv", "-c1")
