@@ -8,6 +8,7 @@ from profzoo.compare.sides import interleave
 from profzoo.statistics import speedup
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes as simulated
+from tests import slow
 from tests.benchmarks import compare_power
 
 CELLS, ZOOS = 42, 40
@@ -197,8 +198,8 @@ def test_verdicts_name_the_direction_and_what_is_not_known() -> None:
     assert speedup.decide_outcomes([noisy, faster]) == [UNDECIDED, FASTER]
 
 
-@pytest.mark.parametrize("kind", simulated.KINDS)
-@pytest.mark.parametrize("count", [5, 10])
+@pytest.mark.parametrize("kind", slow.first(simulated.KINDS, 2))
+@pytest.mark.parametrize("count", slow.first([5, 10]))
 def test_nominal_error_rates_hold_for_all_kinds_of_processes(kind: str, count: int) -> None:
     """5 % and three standard errors of 600 draws; tests/benchmarks/compare_power draws more, and of more counts."""
     for shifts in (False, True):
