@@ -50,12 +50,12 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md and the types of settings
+docs: $(READY)  ## generate config/README.md, the pages zoo, sections and columns of docs/reference, and the types of settings
 	python -m profzoo.document.config config/README.md
-	python -m profzoo.document.zoo docs/zoo.md
-	python -m profzoo.document.sets docs/sections.md
+	python -m profzoo.document.zoo docs/reference/zoo.md
+	python -m profzoo.document.sets docs/reference/sections.md
 	python -m profzoo.document.python_types profzoo/cell
-	python -m profzoo.document.columns docs/columns.md
+	python -m profzoo.document.columns docs/reference/columns.md
 
 lock: $(READY)  ## write requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \

@@ -1,4 +1,4 @@
-"""Write docs/columns.md: every column of every CSV under results/, with its unit, meaning, tool and clock."""
+"""Write docs/reference/columns.md: every column of every CSV under results/, with its unit, meaning, tool and clock."""
 
 import sys
 from collections.abc import Iterator

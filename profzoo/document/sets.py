@@ -1,4 +1,4 @@
-"""Write docs/sections.md: the shipped section sets, the questions they answer, and their costs."""
+"""Write docs/reference/sections.md: the shipped section sets, the questions they answer, and their costs."""
 
 import sys
 from collections.abc import Mapping

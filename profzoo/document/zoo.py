@@ -1,4 +1,4 @@
-"""Write docs/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
+"""Write docs/reference/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
 
 import sys
 from collections.abc import Mapping
