@@ -50,10 +50,11 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, the pages zoo, sections and columns of docs/reference, and the types of settings
+docs: $(READY)  ## generate config/README.md, the pages zoo, sections, columns and verdicts, and the types of settings
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/reference/zoo.md
 	python -m profzoo.document.sets docs/reference/sections.md
+	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/reference/columns.md
 

@@ -128,6 +128,7 @@ PRINTED = {
     "python -m pytest -q tests/unit/test_memory_figure.py": "2 passed",
     "snakemake -n results/figures/memory.svg --config models=lstm": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_host_bound.py": "1 passed",
+    "python -m profzoo.document.verdicts docs/guides/verdicts.md": "",
     "python -m profzoo.document.config config/README.md": "",
     "snakemake -n results/figures/parameters.svg --config models=lstm figures='{most_cells: 10}'": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_whole_page.py tests/unit/test_house.py": "passed",
