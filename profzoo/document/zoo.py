@@ -10,6 +10,8 @@ from profzoo.json_types import GivenSettings
 
 INTRODUCTION = """# The zoo
 
+Here you find the models that come with profzoo, with their sizes and where they are from.
+
 Generated from the models' files by `make docs`; do not edit. Weights are random and data is synthetic: nothing is ever
 downloaded. `models=` takes names and groups: `--config models=vgg16,segmentation,lstm@bf16`.
 
