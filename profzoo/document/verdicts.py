@@ -1,18 +1,18 @@
-"""Write docs/guides/verdicts.md: what each verdict means, how it is told, and what to do."""
+"""Write docs/guides/verdicts.md: what each verdict means, how it is found, and what to do."""
 
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.report import glossary
 from profzoo.verdicts import rules
 from profzoo.verdicts.clock_verdicts import DROPPED
-from profzoo.verdicts.rule_types import Rule
+from profzoo.verdicts.rule_types import Advice, Bounds, Rule
 
 FILES = ("verdict_evidence.yaml",)
 EVIDENCE_FILE = Path(__file__).with_name(FILES[0])
@@ -24,6 +24,7 @@ CODE = re.compile(
     r"@?torch\.[\w.]+(?:\([^()]*\)| = \w+)?|\w*\.\w+\([^()]*\)|\b\w+\([^()]*=[^()]*\)|\b\w+=True\b|\b\w*_\w*\([^()]*\)"
     r"|\b[a-z_]+: (?:true|false|[a-z]*\d+)\b|[\w.]*_[\w.]*(?:=[\w:]+)?|\btable\[numbers\]"
 )
+CLOCKS = "Compare times at the same clock only, and look for what lowers it: heat, power, or another limit."
 # What begins with a small letter in a sentence too.
 UNCAPITALISED = ("torch", "cuDNN")
 INTRODUCTION = """# What does this verdict mean, and what do I do?
@@ -77,7 +78,7 @@ def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings
     named = [name for group in groups for name in group["verdicts"]]
     verdicts = {*(rule["verdict"] for rule in known), *WITHOUT_RULES}
     if missing := sorted(verdicts - {*named}):
-        raise ConfigError(f"{EVIDENCE_FILE.name}: {missing[0]} is missing: say under its group how it is told")
+        raise ConfigError(f"{EVIDENCE_FILE.name}: {missing[0]} is missing: say under its group how it is found")
     if unknown := [name for name in named if name not in verdicts]:
         raise ConfigError(f"{EVIDENCE_FILE.name}: {unknown[0]} is no verdict of rules.yaml: remove it")
     lines = [f"| {word} | {meanings[word]} | {advice} |" for word, advice in OTHER_WORDS.items()]
@@ -90,15 +91,12 @@ def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings
 
 
 def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) -> list[str]:
-    lines = [meaning, "", f"*How it is told.* {evidence['told']}", ""]
-    advice = _distinct(one["next"] for rule in chosen for one in rule["advice"])
-    sentences = [_as_sentence(words) for words in advice] or [
-        "Compare times at the same clock only; see the page below."
-    ]
-    if len(sentences) == 1:
-        lines += [f"*What to do.* {sentences[0]}"]
+    lines = [meaning, "", f"*How it is found.* {evidence['told']}", ""]
+    advice = [(_describe_case(rule, one), _as_sentences(one["next"])) for rule in chosen for one in rule["advice"]]
+    if len(advice) > 1:
+        lines += ["*What to do*:", "", *(f"- *{case}.* {sentences}" for case, sentences in advice)]
     else:
-        lines += ["*What to do*, whichever fits the cell:", "", *(f"- {words}" for words in sentences)]
+        lines += [f"*What to do.* {advice[0][1] if advice else CLOCKS}"]
     further = []
     if page := evidence.get("page"):
         title = PurePosixPath(page).stem.capitalize()
@@ -108,18 +106,43 @@ def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) 
     return [*lines, "", " ".join(further)]
 
 
+def _describe_case(rule: Rule, advice: Advice) -> str:
+    """Return the case in which a rule gives an advice, as the beginning of a sentence."""
+    conditions = (_describe_condition(name, allowed) for name, allowed in advice.get("when", {}).items())
+    case = " and ".join(words for words in conditions if words)
+    first, rest = ("On a CPU, ", case) if rule["of"] == "cpu" else ("", case)
+    words = f"if {rest}" if rest else "otherwise"
+    return first + words if first else words[0].upper() + words[1:]
+
+
+def _describe_condition(name: str, allowed: Sequence[Any] | Bounds) -> str:
+    """Return a condition in words, which are empty where it always holds.
+
+    >>> _describe_condition("precision", ["fp32", "tf32"]), _describe_condition("cpu_data_ns", {"below": 2e6})
+    ('`precision` is fp32 or tf32', '`cpu_data_ns` is below 2 ms')
+    >>> _describe_condition("graph", [True, False])
+    ''
+    """
+    if isinstance(allowed, Mapping):
+        bound, limit = ("below", allowed["below"]) if "below" in allowed else ("at least", allowed["at_least"])
+        return f"`{name}` is {bound} {limit / 1e6:g} ms"
+    if {*allowed} == {True, False}:
+        return ""
+    return f"`{name}` is {' or '.join(str(one).lower() for one in allowed)}"
+
+
 def _distinct(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _as_sentence(words: str) -> str:
-    """Return an advice as a sentence in Markdown.
+def _as_sentences(words: str) -> str:
+    """Return an advice as sentences in Markdown, one for each part between semicolons.
 
-    >>> _as_sentence("load batches ahead (pin_memory: true), and call .detach()")
-    'Load batches ahead (`pin_memory: true`), and call `.detach()`.'
+    >>> _as_sentences("load batches ahead (pin_memory: true); torch.compile helps too; call .detach()")
+    'Load batches ahead (`pin_memory: true`). `torch.compile` helps too. Call `.detach()`.'
     """
-    first = words[0] if words.startswith(UNCAPITALISED) else words[0].upper()
-    return f"{CODE.sub(_as_code, first + words[1:])}."
+    parts = [part if part.startswith(UNCAPITALISED) else part[0].upper() + part[1:] for part in words.split("; ")]
+    return " ".join(f"{CODE.sub(_as_code, part)}." for part in parts)
 
 
 def _as_code(match: re.Match[str]) -> str:

@@ -99,7 +99,7 @@ def test_the_page_of_verdicts_is_that_of_the_rules(tmp_path: Path) -> None:
 
 def test_a_verdict_whose_evidence_is_missing_is_named() -> None:
     rule = {"verdict": "novel", "of": "step", "share": "copy", "at_least": 0.1, "cured": 1, "advice": [], "source": "-"}
-    with pytest.raises(ConfigError, match="dropped clocks is missing: say under its group how it is told"):
+    with pytest.raises(ConfigError, match="dropped clocks is missing: say under its group how it is found"):
         document_verdicts.write_verdicts_page([], [rule], {"novel": "New."})
     group = {
         "group": "All",
