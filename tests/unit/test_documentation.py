@@ -24,6 +24,8 @@ ADDED = re.findall(r'^    "([^"]+)": "([^"]+\.md)",$', (DOCS / "site_hooks.py").
 NAVIGATION = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
+# Files that name pages.
+NAMING = (".py", ".yaml", ".smk", ".txt", ".md", ".def", "")
 FIRST = ("After this page ", "Here you find ", "From here you find ")
 
 
@@ -61,6 +63,14 @@ def test_every_link_leads_to_a_file_and_a_heading(page: str) -> None:
         if not (ROOT / path).exists() or (anchor and path.endswith(".md") and anchor not in anchors(path))
     ]
     assert not lost
+
+
+def test_pages_that_code_and_messages_name_are_there() -> None:
+    folders = ("profzoo", "workflow", "models", "profiles", "containers", "config")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix in NAMING]
+    files += [ROOT / name for name in ("Makefile", "pyproject.toml", "CHANGELOG.md", "CONTRIBUTING.md")]
+    named = {(found, path.name) for path in files for found in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())}
+    assert not [(page, file) for page, file in named if not (ROOT / page).exists()]
 
 
 def test_links_of_the_site_stay_in_the_site() -> None:
