@@ -53,10 +53,14 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     shown = overview.cells_context({**given, "cells": cells}, [], [])
     rows = {row["phase"]: row for row in shown["cells"]}
     # The mean with its interval, the median with its quartiles.
-    assert (rows["train"]["step"], rows["train"]["spread"]) == ("2.02 s", "1.5 s – 2.54 s, n 10 × 3")
-    assert rows["inference"]["spread"] == "9.9 ms – 10.1 ms, n 10"
+    assert [rows["train"][name] for name in ("step", "spread", "steps")] == [
+        "2.02 s",
+        "1.5 to 2.54 s",
+        "10 steps × 3 processes",
+    ]
+    assert (rows["inference"]["spread"], rows["inference"]["steps"]) == ("9.9 to 10.1 ms", "10 steps")
     median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING_COLUMNS)]
-    assert (median["text"], median["between"]) == ("1.6 s", "1.32 s – 1.95 s")
+    assert (median["text"], median["between"]) == ("1.6 s", "1.32 s to 1.95 s")
     # Data for 1 of 10 ms, forward for 9.
     strip = step_bars.step_parts(given, "m", "train")
     assert [(part["part"], part["percent"]) for part in strip] == [

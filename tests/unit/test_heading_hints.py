@@ -22,7 +22,7 @@ def test_hints_are_of_headings_that_the_page_has() -> None:
     """A heading that was renamed keeps its hint."""
     found, cell = heading_hints.list_hints(), {"model", "phase", "candidate"}
     assert set(heading_hints.CELLS) == set(overview.LEADING_COLUMNS) & set(found["cells"]) == {
-        "step", "bottleneck", "next step",
+        "time per step", "bottleneck", "what to do",
     }  # fmt: skip
     assert set(found["comparison"]) == set(comparison_section.COLUMNS) - cell
     assert set(found["parts"]) == set(comparison_section.PART_COLUMNS) - cell
