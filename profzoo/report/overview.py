@@ -16,7 +16,6 @@ from profzoo.report.value_formats import (
     CELL_COLUMNS,
     DEFAULT_COLUMNS,
     choose_agreement_format,
-    format_interval,
     format_value,
     make_field,
 )
