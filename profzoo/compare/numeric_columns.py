@@ -9,7 +9,6 @@ from profzoo.compare import numerics
 from profzoo.compare.numeric_sides import NumericSide
 from profzoo.statistics import speedup
 
-
 # What a result of the check of numerics says, in words.
 WORDS = {
     numerics.SAME: "computes the same",
