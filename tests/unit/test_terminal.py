@@ -372,12 +372,12 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
     cells = [f"{model} {phase}" for model in models for phase in ("train", "inference")]
     mine = [task(what, cell) for cell in cells for what in ("time", "ncu launch", "nsys", "torch")]
     mine += [other() for _ in range(11)] + [other("write_report", "pages", "results/report.html")]
-    reasons = {number: ["not there yet"] for number in range(len(mine))}
+    reasons = {number: ["not made yet"] for number in range(len(mine))}
     dry = SimpleNamespace(nocolor=False, dryrun=True)
     twice = [{"event": "run_info"}, {"event": "run_info"}]
     printed = told_by(run_of(*mine), twice, io.StringIO(), reasons, dry)
     assert printed[0] == "42 cells, 3 tools: about 3 h on 1 GPU"
-    assert "  nsys        42 jobs  ~42 min  not there yet" in printed
+    assert "  nsys        42 jobs  ~42 min  not made yet" in printed
     assert printed[-1] == "  makes results/report.html" and len(printed) < 24
     narrow = run_plan.dry_run_screen(run_of(*mine), reasons, 60)
     assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)

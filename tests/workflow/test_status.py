@@ -40,7 +40,7 @@ def test_status_judges_as_a_run_does(three: Project) -> None:
     assert re.search(r"^3 measurements of 3 cells: 3 up to date; results takes \d+ kB$", run.stdout, re.MULTILINE)
     assert re.search(r"^lstm train +time +20\d\d-\d\d-\d\d \d\d:\d\d +\d+ \w+ +2\.", run.stdout, re.MULTILINE)
     # Without the variant, no cell of this configuration is the variant's.
-    assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not of this configuration"
+    assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not in this configuration"
 
 
 def test_a_dry_status_says_that_it_makes_nothing(three: Project) -> None:
