@@ -47,7 +47,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     plots.set_style()
     totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
     if not totals.sum() > 0:
-        return plots.draw_nothing("No launch had an owner: collect tool torch")
+        return plots.draw_nothing("No launch has a known owner: collect with tool torch")
     chosen = totals.nlargest(CELLS).index
     shown = [cell for cell in totals.index if cell in chosen]
     figure, axes = plt.subplots(len(shown), 1, squeeze=False)

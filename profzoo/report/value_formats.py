@@ -79,7 +79,7 @@ def format_interval(low: Any, high: Any, form: Formatter) -> str:
 def make_sentence(text: str) -> str:
     """Write words as a sentence.
 
-    >>> make_sentence("it may not help: `snakemake trials` will tell")
+    >>> make_sentence("it may not help: `snakemake trials` measures it")
     'It may not help: `snakemake trials` will tell.'
     """
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."

@@ -249,7 +249,7 @@ def test_seventy_percent_of_a_step_whose_times_spread_by_twelve_is_more_than_a_q
         ({"step_median_ns": 7 * MS}, "undecided because the mean step is 1.4 times the median", "20% and 33%"),
         (
             dict.fromkeys(("step_ns", "step_median_ns", *schemas.QUARTILES), 25 * MS),
-            "undecided because step times with and without the profiler are 2.5 times apart",
+            "undecided because step times with and without the profiler differ by a factor of 2.5",
             "10% and 70%",
         ),
     ],
@@ -276,7 +276,7 @@ def test_a_profiler_that_doubles_a_step_by_its_calls_alone_leaves_no_doubt() -> 
     # As many times as long, of which calls take little.
     few = operators(VIEW, ("aten::add", "a", "forward", 80, 6 * MS))
     other = judged(cells(4 * MS), ranges(), few, batch=1).iloc[0]
-    assert other["verdict"] == UNDECIDED and "2.5 times apart, more than its overhead explains" in other["next_step"]
+    assert other["verdict"] == UNDECIDED and "a factor of 2.5, more than its overhead explains" in other["next_step"]
 
 
 def test_a_share_that_steps_leave_on_both_sides_of_its_threshold_is_undecided() -> None:

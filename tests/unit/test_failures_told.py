@@ -47,8 +47,8 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
     cat = "gpt train failed with RuntimeError: the cat is on the keyboard"
     lines = {
         ("gpt", "torch"): cat,
-        ("gpt", "time"): f"not run under time, as it failed under torch: {cat}",
-        ("gpt", "nsys"): f"not run under nsys, as it failed under torch: {cat}",
+        ("gpt", "time"): f"not run under time, because it failed under torch: {cat}",
+        ("gpt", "nsys"): f"not run under nsys, because it failed under torch: {cat}",
         ("lstm", "ncu"): "lstm train: no permission to read counters",
         ("unet", "ncu"): "unet train: no permission to read counters",
         ("vgg16", "torch"): "vgg16 train failed with RuntimeError: the dog is under the desk",

@@ -448,7 +448,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
     plans.write_text(
         "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command\n"
-        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` will tell,replay,{command}\n"
+        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` measures it,replay,{command}\n"
         "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another\n"
         "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another\n"
         "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third\n"
@@ -460,7 +460,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         progress.finish(number, 0)
     told = [
         "gains   a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), which saves "
-        "6 of 10 ms per step; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` will tell",
+        "6 of 10 ms per step; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` measures it",
         f"        {command}",
         "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
         "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",

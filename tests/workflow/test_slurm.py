@@ -109,7 +109,7 @@ def test_what_slurm_refuses_is_told_in_its_own_words(site: Site) -> None:
     told = "\n".join(whys)
     assert re.search(r"Slurm refused it: .*[Ii]nvalid partition.*: `sinfo` lists the partitions; slurm_partition", told)
     assert re.search(r"Slurm refused it: .*[Mm]emory.*: ask for less, by --set-resources profile_torch:mem_mb=MB", told)
-    assert "Slurm ended it as somebody cancelled it (scancel)" in whys
+    assert "Slurm ended it because it was cancelled (scancel)" in whys
 
 
 @pytest.mark.faults
