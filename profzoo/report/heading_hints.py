@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from profzoo import data_dictionary, tools
+from profzoo.report import glossary
 from profzoo.report.comparison_section import GAIN, GAIN_INTERVAL, PART_COLUMNS
 from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
 from profzoo.tables.schemas import CELL
@@ -10,6 +11,8 @@ from profzoo.tables.schemas import CELL
 FILES = ("../tools/*/activity.py",)
 # Headings whose column has another name, with that column.
 CELLS = {"time per step": "step_ns", "what to do": "next_step", "bottleneck": "verdict"}
+# Headings of the table of cells that are words of the glossary.
+EXPLAINED = ("parts of the step", "time saved per step")
 COMPARED = {
     "outcome": "verdict",
     "numerics": "numerics",
@@ -69,6 +72,8 @@ def list_hints(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
         "parts": _hints(parts, "compare_parts"),
         "grid": _hints({**GRID, **{name: name for name in SAME["grid"]}}, "kernels", "layers", "roofline"),
     }
+    meanings = glossary.load_meanings(all_on_cpu)
+    found["cells"] |= {name: meanings[name]["means"] for name in EXPLAINED}
     return {
         table: {name: text for name, text in hints.items() if text and not (all_on_cpu and "GPU" in text)}
         for table, hints in found.items()

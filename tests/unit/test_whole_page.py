@@ -235,6 +235,40 @@ def test_the_page_and_a_cell_open_without_a_word_on_the_console(whole: Path, tmp
     assert not console and seen["failures"] == [] and seen["rows"] > 5
 
 
+PHONE = """(() => {
+  const shown = element => element.getClientRects().length > 0, seen = {};
+  for (const one of document.querySelectorAll("details.trial, #mobilenetv2-train")) one.open = true;
+  const told = cell => getComputedStyle(cell, "::before").content.replaceAll('"', "");
+  const values = [...document.querySelectorAll("table.stacked td[data-label]")].filter(cell => shown(cell) && cell.textContent);
+  seen.values = values.length;
+  seen.nameless = values.filter(cell => told(cell) !== cell.dataset.label).map(cell => cell.outerHTML.slice(0, 80));
+  seen.labels = [...new Set(values.filter(cell => cell.closest("#table-cells")).map(told))];
+  seen.verdicts = [...new Set(values.filter(cell => cell.closest(".advice")).map(told))];
+  const beyond = box => box.scrollWidth > box.clientWidth + 1;
+  seen.stacked = [...document.querySelectorAll(".scroll:has(> table.stacked)")].filter(shown).filter(beyond).map(box => box.textContent.slice(0, 60));
+  const wide = [...document.querySelectorAll(".scroll, .grid")].filter(shown).filter(beyond);
+  seen.wide = wide.length;
+  seen.uncued = wide.filter(box => !getComputedStyle(box).backgroundImage.includes("gradient")).map(box => box.className);
+  seen.cropped = [...document.querySelectorAll("figure svg, .roofline")].filter(shown).filter(svg => svg.getBoundingClientRect().right > innerWidth).length;
+  seen.figures = [...document.querySelectorAll("figure svg")].filter(shown).length;
+  return seen;
+})()"""
+
+
+@browser.needed
+def test_on_a_phone_values_have_names_and_nothing_is_out_of_sight_without_a_cue(whole: Path, tmp_path: Path) -> None:
+    with devtools.driven(tmp_path) as driver:
+        page = driver.opened(whole.as_uri())
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+        page.value("document.getElementById('mobilenetv2-train').open = true")
+        page.until("document.querySelectorAll('.tree-line, .roofline').length > 2")
+        seen = page.value(PHONE)
+    assert seen["values"] > 200 and seen["nameless"] == [] and seen["stacked"] == []
+    assert {"bottleneck", "time saved per step", "what to do", "time per step", "GPU busy"} <= set(seen["labels"])
+    assert {"about", "time per step", "share of the step", "expected gain", "what to do"} <= set(seen["verdicts"])
+    assert seen["wide"] >= 2 and seen["uncued"] == [] and seen["cropped"] == 0 and seen["figures"] > 8
+
+
 @browser.needed
 def test_the_page_reads_without_its_script(whole: Path, tmp_path: Path) -> None:
     """Headless Chromium has no switch for that, so the script is left out."""
