@@ -125,11 +125,12 @@ def describe_score(known: Score) -> str:
     """Say in sentences how right such advice has been in trials.
 
     >>> describe_score(Score(20, 13, 0.05, 0.1, 0.1, 1.0, 1.0, 0.0, constant_error=0.14, undecided=0.62))
-    'In 20 trials, the median error of such gains was 5% (14% with one gain for all cells). Of 13 cells, \
-0 became slower and 8 are undecided.'
+    'In 20 trials, such gains were off by 5% in the median; the same gain for all cells would be off by 14%. \
+Of 13 cells, 0 became slower and 8 are undecided.'
     """
-    constant = f" ({known.constant_error:.0%} with one gain for all cells)" if known.constant_error else ""
-    said = f"In {known.trials} trials, the median error of such gains was {known.median_error:.0%}{constant}."
+    constant = f"; the same gain for all cells would be off by {known.constant_error:.0%}"
+    said = f"In {known.trials} trials, such gains were off by {known.median_error:.0%} in the median"
+    said += f"{constant}." if known.constant_error else "."
     if not known.advised:
         return said
     slower, undecided = (round(share * known.advised) for share in (known.slowed_down, known.undecided))

@@ -54,7 +54,7 @@ def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
         "gain": 4.0,
         "gain_low": 2.0,
         "gain_high": 8.0,
-        "score": "In 12 trials, the median error of such gains was 9%.",
+        "score": "In 12 trials, such gains were off by 9% in the median.",
     }
     (replayed,) = told([advice(**scored, method="replay")])
     assert (replayed.how, replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (

@@ -308,7 +308,7 @@ def test_scores_say_what_they_leave_out() -> None:
     )
     said = known.columns("a")["score"]
     assert said == (
-        "In 3 trials, the median error of such gains was 10% (50% with one gain for all cells). "
+        "In 3 trials, such gains were off by 10% in the median; the same gain for all cells would be off by 50%. "
         "Of 3 cells, 0 became slower and 1 is undecided."
     )
 
@@ -398,12 +398,13 @@ def test_few_trials_are_no_score() -> None:
     assert few.columns("a")["score"] == "too few trials of such advice: 2 of 3"
     enough = dataclasses.replace(one, trials=9, advised=8, helped=0.75, slowed_down=0.125)
     many = advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": enough}, {"a": enough})
-    said = "In 9 trials, the median error of such gains was 10%. Of 8 cells, 1 became slower."
+    said = "In 9 trials, such gains were off by 10% in the median. Of 8 cells, 1 became slower."
     assert many.error("a") == 0.2 and many.columns("a")["score"] == said
     untold = dataclasses.replace(one, trials=9, advised=0, helped=0, slowed_down=0)
     none = advice_scores.Scores(3, 0.5, 0.61, 0.21, {}, {"a": untold})
     assert (
-        not none.abstains("a") and none.columns("a")["score"] == "In 9 trials, the median error of such gains was 10%."
+        not none.abstains("a")
+        and none.columns("a")["score"] == "In 9 trials, such gains were off by 10% in the median."
     )
 
 

@@ -47,13 +47,13 @@ page.tip = (event, lines) => {
 page.grid = (home, label, rows, columns, chosen) => {
   const height = 26, texts = columns.filter(name => rows.some(row => typeof row[name] === "string" && row[name]));
   const kept = columns.filter(name => rows.some(row => row[name] !== null && row[name] !== "" && row[name] !== undefined));
-  const widths = kept.map(name => name === "name" ? "var(--name, minmax(250px, 3fr))" : texts.includes(name) ? "minmax(98px, 1fr)" : "minmax(88px, .8fr)").join(" ");
+  const widths = kept.map(name => name === "name" ? "var(--name, minmax(250px, 3fr))" : name === "ns" ? "minmax(118px, 1fr)" : texts.includes(name) ? "minmax(98px, 1fr)" : "minmax(88px, .8fr)").join(" ");
   const search = page.make("input", {type: "search", placeholder: "search", "aria-label": `search ${label}`}), count = page.make("small", {"aria-live": "polite"});
   const head = page.make("div", {role: "row", class: "grid-head"}), body = page.make("div", {class: "grid-body", role: "rowgroup"});
   const view = page.make("div", {class: "grid", role: "grid", tabindex: "0", "aria-label": label, "aria-rowcount": rows.length + 1}, page.make("div", {role: "rowgroup", class: "grid-top"}, head), body);
   home.replaceChildren(page.make("div", {class: "tools"}, search, count), view);
   view.style.setProperty("--widths", widths);
-  view.style.setProperty("--wide", `${170 + kept.length * 96}px`);
+  view.style.setProperty("--wide", `${190 + kept.length * 96}px`);
   let order = rows.map((_, index) => index), by = "ns", down = true, current = -1;
   const draw = () => {
     const from = Math.max(0, Math.floor(view.scrollTop / height) - 8), to = Math.min(order.length, from + Math.ceil(view.clientHeight / height) + 18);
