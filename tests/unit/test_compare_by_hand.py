@@ -382,7 +382,7 @@ def test_a_row_of_four_processes_a_side() -> None:
     assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
     assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
     assert (row["between_share"], row["per"], row["alternating"], row["verdict"]) == (1, "step", False, SLOWER)
-    assert row["unsteady"] == "candidate: processes are 200% apart"
+    assert row["unsteady"] == "candidate: the slowest process takes 200% longer than the fastest"
     assert (row["device"], row["margin"], row["differs"]) == ("H100", 0.02, "")
 
 
