@@ -32,7 +32,7 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
         if any(found.values()) and tuple(row[CELL]) in elsewhere:
             missing = elsewhere[tuple(row[CELL])]
             named = f" ({missing})" if isinstance(missing, str) and missing else ""
-            reasons.append(f"the runs launched different kernels{named}: deterministic: true has them alike")
+            reasons.append(f"the runs launched different kernels{named}: deterministic: true makes them the same")
         elif found["launches"]:
             reasons.append(UNKNOWN)
         elif found["time"]:

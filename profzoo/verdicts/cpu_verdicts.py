@@ -183,9 +183,10 @@ class CpuCellJudge:
         apart = self.cell["step_ns"] / self.cell["step_median_ns"]
         if apart > self.floors["steady"]:
             return f"the mean step is {apart:.1f} times the median"
-        times = f"{self.step.apart:.1f} times apart"
-        off = self.step.apart > self.floors["stretch"]
-        return f"step times with and without the profiler are {times}, more than its overhead explains" if off else ""
+        if self.step.apart <= self.floors["stretch"]:
+            return ""
+        times = f"by a factor of {self.step.apart:.1f}"
+        return f"step times with and without the profiler differ {times}, more than its overhead explains"
 
     def _row(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""

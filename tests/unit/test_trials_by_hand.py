@@ -171,12 +171,12 @@ def test_what_a_terminal_says_of_trials() -> None:
     table.loc[1, "why"] = "failed in a later round: no"
     assert cli.format_trials(table) == [
         "lstm train runs 2.00 times as fast (1.90 to 2.10) with `a`: 2 ms -> 1 ms per step, measured",
-        f"  {'a':<24} 2.00 times as fast [1.90, 2.10]  faster, expected 1.50: miss",
+        f"  {'a':<24} 2.00 times as fast [1.90, 2.10]  faster, expected 1.50: not confirmed",
         f"  {'b':<24} 1.25 times as fast  undecided, failed in a later round: no",
         f"  {'c':<24} failed: no",
         f"  {'d':<24} undecided: no gain, because the unchanged cell failed in every round with it",
         f"  {'e':<24} not tried",
-        "of 1 expected gains: 1 miss",
+        "expected gains (1): 1 not confirmed",
     ]
     assert cli.format_trials(table[1:])[0] == "lstm train: no setting is clearly faster"
     assert cli.format_trials(table[1:])[-1].endswith("not tried")
