@@ -61,6 +61,32 @@ class GradientSync(TypedDict):
     overlap_ns: int
 
 
+class AllocatorFacts(TypedDict):
+    """What PyTorch's allocator of GPU memory did in the window, and how much memory it held."""
+
+    # In the window: allocations that failed until free blocks were given back, those that failed even then, and calls
+    # that took memory from the driver and gave it back.
+    retries: int
+    failures: int
+    driver_allocations: int
+    driver_frees: int
+    # Held from the driver at the end of the window or at its beginning, whichever is more; and the most that tensors
+    # held at any time since the process began.
+    reserved_bytes: int
+    used_peak_bytes: int
+    # Free memory at the end that cannot be given back, as tensors hold other parts of the same blocks.
+    stuck_bytes: int
+    # What the process may take; 0 if unknown.
+    limit_bytes: int
+
+
+class ClockReading(TypedDict):
+    """The clock of the GPU's multiprocessors at one moment, and NVML's bits for what limits it."""
+
+    sm_clock_hz: int
+    throttle_reasons: int
+
+
 class ProcessFacts(TypedDict, total=False):
     """Facts that one process reports about its steps."""
 
@@ -88,6 +114,9 @@ class ProcessFacts(TypedDict, total=False):
     gradient_sync: GradientSync
     peak_memory_bytes: int | None
     peak_rss_bytes: int
+    # Of an unprofiled process on a GPU: what its allocator did, and clocks at both ends of the window.
+    allocator: AllocatorFacts
+    clocks: Sequence[ClockReading]
     # For processes that ran in turn: the side or setting, and the number of the round.
     side: str
     round: int

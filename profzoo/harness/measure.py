@@ -180,9 +180,8 @@ def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[s
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:
-    """Time of the window and, without a profiler, the share of CPU time that other programs took."""
-    names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts")
-    return {name: getattr(recorder, name) for name in names if hasattr(recorder, name)}
+    """Time of the window and, without a profiler, what is known of the machine's state in it."""
+    return recorders.describe_window(recorder)
 
 
 def _baseline(

@@ -1,4 +1,4 @@
-"""What a measured process noted of its work: padding of early batches, and compilations by torch.compile."""
+"""What a measured process noted of its work and its GPU: padding, compilations, the allocator's retries, clocks."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import Compilation, PaddedRows, Sidecar
+    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, ProcessFacts, Sidecar
 
 CellKey = tuple[str, str]
 # So many lines are named.
@@ -34,13 +34,16 @@ class NotedFacts:
     """What was noted of a cell's work: in its unprofiled run, and of its operators.
 
     window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
-    torch.profiler; None without.
+    torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
+    both ends of the window, of all processes.
     """
 
     padding: "Sequence[PaddedRows]" = ()
     compilations: "Sequence[Compilation]" = ()
     window_ns: float = 0.0
     activities: pd.DataFrame | None = None
+    allocator: "AllocatorFacts | None" = None
+    clocks: "Sequence[ClockReading]" = ()
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded."""
@@ -91,8 +94,18 @@ def _places(compilations: "Sequence[Compilation]") -> Counter[tuple[str, str, in
 def read_noted(facts: "Sidecar") -> NotedFacts:
     """Return what a sidecar says."""
     return NotedFacts(
-        facts.get("padding", ()), facts.get("compilations", ()), float(facts.get("window_wall_ns", 0) or 0)
+        facts.get("padding", ()),
+        facts.get("compilations", ()),
+        float(facts.get("window_wall_ns", 0) or 0),
+        allocator=facts.get("allocator"),
+        clocks=read_clocks(facts),
     )
+
+
+def read_clocks(facts: "Sidecar") -> "list[ClockReading]":
+    """Return the readings of the GPU's clock in a sidecar, of all processes that timed the cell."""
+    several: Sequence[ProcessFacts] = facts.get("processes") or [facts]
+    return [reading for process in several for reading in process.get("clocks", ())]
 
 
 def add_activities(

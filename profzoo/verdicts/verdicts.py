@@ -13,6 +13,7 @@ from profzoo.verdicts import (
     host_places,
     layer_verdicts,
     logged_readings,
+    memory_verdicts,
     ncu_advice,
     noted_verdicts,
     sync_places,
@@ -78,6 +79,7 @@ def tabulate_verdicts(
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
         found += _judge_noted(judged, launches, known.noted.get(cell))
         found += _undecided_without_counters(traits, given["floors"]["counted"])
+        found = memory_verdicts.without_stalls(found)
         everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
@@ -111,6 +113,7 @@ def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | 
     if noted:
         yield from tuning_verdicts.judge_tuning(judged, noted.activities)
         yield from noted_verdicts.judge_padding(judged, launches, noted)
+        yield from memory_verdicts.judge_memory(judged, noted.allocator)
         yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
 
