@@ -1,6 +1,6 @@
 """Reads the clock of the GPU's multiprocessors at both ends of the window, and what limits it, from NVML.
 
-Only where NVIDIA's binding (nvidia-ml-py) and the driver's library are there. Nothing is read within the window.
+Only where NVIDIA's binding (nvidia-ml-py) and the driver's library are there. Nothing is read between two steps.
 """
 
 from contextlib import suppress
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class GpuClocks:
-    """The clocks of one GPU; call `read` before the window and after it. It never raises an error."""
+    """The clocks of one GPU; call `read` before the first step of the window and after the last one.
+
+    It never raises an error.
+    """
 
     def __init__(self, uuid: str | None) -> None:
         """uuid: of the GPU, as nvidia-smi prints it; None for a CPU, of which nothing is read."""

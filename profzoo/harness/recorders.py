@@ -164,9 +164,10 @@ class StepTimer(Recorder):
 
     def stop(self) -> None:
         """Close the window and write the rows."""
+        # Before the wait as well. If the GPU is done sooner than that, the last row's `wall_ns` is this much longer.
+        self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self.clock.wait()
         end = self.clock.now()
-        self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self._gpu_clocks.close()
         after = allocator_state.read_statistics(self.device)
         self.allocator = allocator_state.describe_allocator(self._memory_before, after, self.device)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.tools.sample.clock_readings import read_clocks
+
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, ProcessFacts, Sidecar
+    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, Sidecar
 
 CellKey = tuple[str, str]
 # So many lines are named.
@@ -100,12 +102,6 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         allocator=facts.get("allocator"),
         clocks=read_clocks(facts),
     )
-
-
-def read_clocks(facts: "Sidecar") -> "list[ClockReading]":
-    """Return the readings of the GPU's clock in a sidecar, of all processes that timed the cell."""
-    several: Sequence[ProcessFacts] = facts.get("processes") or [facts]
-    return [reading for process in several for reading in process.get("clocks", ())]
 
 
 def add_activities(

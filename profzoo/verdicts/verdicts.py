@@ -75,9 +75,10 @@ def tabulate_verdicts(
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged)]
+        noted = known.noted.get(cell, NotedFacts())
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged, noted.clocks)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
-        found += _judge_noted(judged, launches, known.noted.get(cell))
+        found += _judge_noted(judged, launches, noted)
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         found = memory_verdicts.without_stalls(found)
         everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
@@ -108,13 +109,12 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     return ranked or [_nothing_row(judged.step, counted)]
 
 
-def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:
+def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts) -> Iterator[Verdict]:
     """Yield verdicts by what was noted of a cell's work."""
-    if noted:
-        yield from tuning_verdicts.judge_tuning(judged, noted.activities)
-        yield from noted_verdicts.judge_padding(judged, launches, noted)
-        yield from memory_verdicts.judge_memory(judged, noted.allocator)
-        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
+    yield from tuning_verdicts.judge_tuning(judged, noted.activities)
+    yield from noted_verdicts.judge_padding(judged, launches, noted)
+    yield from memory_verdicts.judge_memory(judged, noted.allocator)
+    yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
 
 def judge_cell(
