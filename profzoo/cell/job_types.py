@@ -54,6 +54,8 @@ class Job(TypedDict):
 class GradientSync(TypedDict):
     """How DistributedDataParallel sends gradients, by its own numbers."""
 
+    # Networks of the process that send gradients; the rest is of the first one.
+    networks: NotRequired[int]
     bucket_bytes: Sequence[int]
     find_unused_parameters: bool
     # Means of the backward passes that it timed: time of sending, and the part of it beside the backward pass.

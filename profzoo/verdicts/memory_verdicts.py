@@ -47,7 +47,7 @@ def _judge_retries(judged: CellRules, rule: Rule, allocator: "AllocatorFacts") -
     gain = judged.replayed.gain(RequestedChange(STALLS), judged.step, 0.0)
     if gain is None or (share := 1 - 1 / gain.gain) < rule["at_least"]:
         return None
-    row = judged.row({**rule, "replay": STALLS}, share, None, LAYER_LEVEL, f"{EVIDENCE}; program.npz: run again")
+    row = judged.row(rule, share, None, LAYER_LEVEL, f"{EVIDENCE}; program.npz: run again")
     # As of the verdict on allocator stalls, in whose place this one stands.
     row = add_wait_texts(replace(row, level=CELL_LEVEL, about=STALLS), judged.feasible)
     return judged.expect(replace(row, lead=lead))

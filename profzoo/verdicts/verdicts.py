@@ -17,6 +17,7 @@ from profzoo.verdicts import (
     ncu_advice,
     noted_verdicts,
     sync_places,
+    sync_verdicts,
     tuning_verdicts,
 )
 from profzoo.verdicts.cell_facts import CellFacts
@@ -24,7 +25,6 @@ from profzoo.verdicts.clock_verdicts import judge_clocks
 from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
-from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.verdicts.other_settings import other_setting_rows
 from profzoo.verdicts.ranking import rank_verdicts
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
@@ -75,10 +75,9 @@ def tabulate_verdicts(
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        noted = known.noted.get(cell, NotedFacts())
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged, noted.clocks)]
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
-        found += _judge_noted(judged, launches, noted)
+        found += _judge_noted(judged, launches, cell, known)
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         found = memory_verdicts.without_stalls(found)
         everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
@@ -109,12 +108,16 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     return ranked or [_nothing_row(judged.step, counted)]
 
 
-def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts) -> Iterator[Verdict]:
-    """Yield verdicts by what was noted of a cell's work."""
-    yield from tuning_verdicts.judge_tuning(judged, noted.activities)
-    yield from noted_verdicts.judge_padding(judged, launches, noted)
-    yield from memory_verdicts.judge_memory(judged, noted.allocator)
-    yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
+def _judge_noted(judged: CellRules, launches: pd.DataFrame, cell: CellKey, facts: CellFacts) -> Iterator[Verdict]:
+    """Yield verdicts by what was noted of a cell's work and its GPU, and by the samples of the latter."""
+    noted = facts.noted.get(cell)
+    yield from judge_clocks(judged, noted.clocks if noted else ())
+    yield from sync_verdicts.judge_repeated_sync(judged, facts.syncs.get(cell))
+    if noted:
+        yield from tuning_verdicts.judge_tuning(judged, noted.activities)
+        yield from noted_verdicts.judge_padding(judged, launches, noted)
+        yield from memory_verdicts.judge_memory(judged, noted.allocator)
+        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
 
 
 def judge_cell(
