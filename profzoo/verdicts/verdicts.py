@@ -10,6 +10,7 @@ from profzoo.tables.schemas import CELL
 from profzoo.verdicts import (
     advice_scores,
     chain_verdicts,
+    guard_verdicts,
     host_places,
     layer_verdicts,
     logged_readings,
@@ -118,6 +119,9 @@ def _judge_noted(judged: CellRules, launches: pd.DataFrame, cell: CellKey, facts
         yield from noted_verdicts.judge_padding(judged, launches, noted)
         yield from memory_verdicts.judge_memory(judged, noted.allocator)
         yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
+        guards = guard_verdicts.find_guards(noted.activities)
+        times = float(judged.step["step_median_ns"]), float(judged.step["idle_ns"])
+        yield from guard_verdicts.judge_guards(judged.given["rules"], guards, judged.ran_with, *times)
 
 
 def judge_cell(

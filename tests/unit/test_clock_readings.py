@@ -56,9 +56,9 @@ def test_what_cannot_be_read_is_left_out(library: Path, tmp_path: Path) -> None:
 
 def test_readings_of_all_processes_count() -> None:
     several = {"clocks": [FAST], "processes": [{"clocks": [FAST, SLOW]}, {"side": "x"}, {"clocks": [SLOW]}]}
-    assert clock_readings.read_clocks(several) == [FAST, SLOW, SLOW] == read_noted(several).clocks
-    assert clock_readings.read_clocks({"clocks": [FAST]}) == [FAST]
-    assert clock_readings.read_clocks({}) == [] and clock_readings.summarise_clocks([]) is None
+    assert clock_readings.read_clocks(several) == (FAST, SLOW, SLOW) == read_noted(several).clocks
+    assert clock_readings.read_clocks({"clocks": [FAST]}) == (FAST,)
+    assert clock_readings.read_clocks({}) == () and clock_readings.summarise_clocks([]) is None
 
 
 def test_a_comparison_says_where_clocks_differ() -> None:

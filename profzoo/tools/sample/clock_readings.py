@@ -32,10 +32,10 @@ class ClocksRead:
     reasons: str
 
 
-def read_clocks(facts: "Sidecar") -> "list[ClockReading]":
+def read_clocks(facts: "Sidecar") -> "tuple[ClockReading, ...]":
     """Return the readings of a sidecar, of all processes that timed the cell."""
     several: Sequence[ProcessFacts] = facts.get("processes") or [facts]
-    return [reading for process in several for reading in process.get("clocks", ())]
+    return tuple(reading for process in several for reading in process.get("clocks", ()))
 
 
 def summarise_clocks(readings: "Sequence[ClockReading]") -> ClocksRead | None:
