@@ -197,6 +197,17 @@ class PaddedRows(TypedDict):
     longest: int
 
 
+class RepeatedCall(TypedDict):
+    """A module that one warm-up step called several times on the same inputs, with the same result."""
+
+    # Its path in the network, its class, and the number of calls.
+    module: str
+    type: str
+    calls: int
+    # Lines of the program that called it, as FILE:LINE.
+    places: Sequence[str]
+
+
 class Compilation(TypedDict):
     """One compilation by torch.compile."""
 
@@ -246,6 +257,8 @@ class Sidecar(ProcessFacts, total=False):
     # Padding of early batches; missing where none was looked at. Compilations; missing where there were none.
     padding: Sequence[PaddedRows]
     compilations: Sequence[Compilation]
+    # Modules that were called again on the same inputs; missing where no step was looked at.
+    repeated_calls: Sequence[RepeatedCall]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

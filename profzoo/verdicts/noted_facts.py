@@ -10,7 +10,7 @@ import pandas as pd
 from profzoo.tools.sample.clock_readings import read_clocks
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, Sidecar
+    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, RepeatedCall, Sidecar
 
 CellKey = tuple[str, str]
 # So many lines are named.
@@ -37,7 +37,7 @@ class NotedFacts:
 
     window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
     torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
-    both ends of the window, of all processes.
+    both ends of the window, of all processes. repeated: modules that a step called again on the same inputs.
     """
 
     padding: "Sequence[PaddedRows]" = ()
@@ -46,6 +46,7 @@ class NotedFacts:
     activities: pd.DataFrame | None = None
     allocator: "AllocatorFacts | None" = None
     clocks: "Sequence[ClockReading]" = ()
+    repeated: "Sequence[RepeatedCall]" = ()
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded."""
@@ -101,6 +102,7 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         float(facts.get("window_wall_ns", 0) or 0),
         allocator=facts.get("allocator"),
         clocks=read_clocks(facts),
+        repeated=facts.get("repeated_calls", ()),
     )
 
 

@@ -16,6 +16,7 @@ from profzoo.verdicts.verdict import Verdict
 
 NOTED = "noted"
 PADDING, COMPILING, BREAKS, GUARDS = "padding", "compiling", "graph_breaks", "guards"
+REPEATED = "repeated_calls"
 # Parts of a step whose work grows with the places of a batch.
 GROWING = ("forward", "loss", "backward")
 # Attention's work grows with their square.
@@ -27,6 +28,7 @@ SHORTEST_NS = 2000.0
 EVIDENCE = {
     PADDING: "sidecar of the unprofiled run: padding", COMPILING: "sidecar of the unprofiled run: compilations",
     BREAKS: "sidecar of the unprofiled run: compilations", GUARDS: "torch.csv: cpu_ns of TorchDynamo Cache Lookup",
+    REPEATED: "sidecar of the unprofiled run: repeated_calls; layers.csv: total_ns",
 }  # fmt: skip
 
 

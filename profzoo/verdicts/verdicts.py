@@ -17,6 +17,7 @@ from profzoo.verdicts import (
     memory_verdicts,
     ncu_advice,
     noted_verdicts,
+    repeated_verdicts,
     sync_places,
     sync_verdicts,
     tuning_verdicts,
@@ -78,14 +79,14 @@ def tabulate_verdicts(
         traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
-        found += _judge_noted(judged, launches, cell, known)
+        trees = (layers or {}).get(cell)
+        found += _judge_noted(judged, launches, trees and trees[1], cell, known)
         found += _undecided_without_counters(traits, given["floors"]["counted"])
-        found = memory_verdicts.without_stalls(found)
         everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
-        of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
+        of_layers = layer_verdicts.judge_top_layers(judged, *trees, peaks) if trees else []
         others = other_setting_rows(judged, traits, everything)
         own = dict(zip(CELL, cell, strict=True))
         for group in (everything, judged.of_each(traits), of_layers, others, said):
@@ -95,8 +96,8 @@ def tabulate_verdicts(
 
 def _name_reasons(found: Sequence[Verdict], cell: CellKey, facts: CellFacts) -> list[Verdict]:
     """Return verdicts on a cell that begin with what is known of the lines and buckets behind them."""
-    lines = facts.host_lines.get(cell), facts.lines.get(cell)
-    return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in found]
+    lines, kept = (facts.host_lines.get(cell), facts.lines.get(cell)), memory_verdicts.without_stalls(found)
+    return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in kept]
 
 
 def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Verdict]:
@@ -109,19 +110,22 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     return ranked or [_nothing_row(judged.step, counted)]
 
 
-def _judge_noted(judged: CellRules, launches: pd.DataFrame, cell: CellKey, facts: CellFacts) -> Iterator[Verdict]:
-    """Yield verdicts by what was noted of a cell's work and its GPU, and by the samples of the latter."""
-    noted = facts.noted.get(cell)
+def _judge_noted(
+    judged: CellRules, launches: pd.DataFrame, tree: pd.DataFrame | None, cell: CellKey, facts: CellFacts
+) -> Iterator[Verdict]:
+    """Yield verdicts by what was noted of a cell's work and its GPU; tree: its table of layers, None without it."""
+    noted, rules = facts.noted.get(cell), judged.given["rules"]
     yield from judge_clocks(judged, noted.clocks if noted else ())
     yield from sync_verdicts.judge_repeated_sync(judged, facts.syncs.get(cell))
     if noted:
         yield from tuning_verdicts.judge_tuning(judged, noted.activities)
         yield from noted_verdicts.judge_padding(judged, launches, noted)
         yield from memory_verdicts.judge_memory(judged, noted.allocator)
-        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
-        guards = guard_verdicts.find_guards(noted.activities)
+        yield from noted_verdicts.judge_compilation(rules, noted, judged.ran_with)
         times = float(judged.step["step_median_ns"]), float(judged.step["idle_ns"])
-        yield from guard_verdicts.judge_guards(judged.given["rules"], guards, judged.ran_with, *times)
+        guards = guard_verdicts.find_guards(noted.activities)
+        yield from guard_verdicts.judge_guards(rules, guards, judged.ran_with, *times)
+        yield from repeated_verdicts.judge_repeated(judged, noted.repeated, tree, launches["total_ns"].sum())
 
 
 def judge_cell(
