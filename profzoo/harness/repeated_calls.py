@@ -159,15 +159,15 @@ def _version(tensor: Tensor) -> int:
     return tensor._version
 
 
-def _random_state() -> tuple[Tensor, tuple[int, ...]]:
-    """State of torch's random numbers on the CPU, and how many each GPU has drawn; nothing waits for a GPU."""
-    drawn: tuple[int, ...] = ()
+def _random_state() -> tuple[Tensor, int]:
+    """State of torch's random numbers on the CPU, and how many the current GPU has drawn; nothing waits for it."""
+    drawn = 0
     if torch.cuda.is_initialized():
-        drawn = tuple(one.get_offset() for one in torch.cuda.default_generators)
+        drawn = torch.cuda.default_generators[torch.cuda.current_device()].get_offset()
     return torch.default_generator.get_state(), drawn
 
 
-def _same(one: tuple[Tensor, tuple[int, ...]], other: tuple[Tensor, tuple[int, ...]]) -> bool:
+def _same(one: tuple[Tensor, int], other: tuple[Tensor, int]) -> bool:
     return one[1] == other[1] and torch.equal(one[0], other[0])
 
 

@@ -47,16 +47,16 @@ class Factor:
     number = 2
 
 
-def found(step: Step, training: bool = True) -> dict[str, int]:
+def found(step: Step, device: str = "cpu") -> dict[str, int]:
     """Modules that were called again by the step, with the number of their calls."""
     torch.manual_seed(0)
-    network, ranges = Pair().train(training), Ranges()
+    network, ranges = Pair().to(device), Ranges()
     ranges.mark(network)
     before = nn.Module.__call__
     calls = RepeatedCalls(ranges)
     calls.start()
     try:
-        step(network, torch.randn(4, WIDTH))
+        step(network, torch.randn(4, WIDTH, device=device))
     finally:
         told = calls.stop()
     assert nn.Module.__call__ is before
@@ -88,16 +88,12 @@ def in_training_mode(network: Any, x: Tensor) -> None:
     network.norm(x)
 
 
-@pytest.mark.parametrize(
-    ("step", "right"),
-    [
-        (metrics, {"(root)": 2}),
-        # What the encoder returns is new each time, so that the layer behind it is not known to have equal inputs.
-        (frozen, {"encoder": 3}),
-        (by_a_structure, {"scale": 2}),
-        (in_training_mode, {"norm": 2}),
-    ],
-)
+# Modules that are found, by step. What the encoder returns is new each time, so that the layer behind it is not known to
+# have equal inputs.
+WASTEFUL = {metrics: {"(root)": 2}, frozen: {"encoder": 3}, by_a_structure: {"scale": 2}, in_training_mode: {"norm": 2}}
+
+
+@pytest.mark.parametrize(("step", "right"), WASTEFUL.items())
 def test_equal_work_is_found_once_by_its_outermost_module(step: Step, right: dict[str, int]) -> None:
     assert found(step) == right
 
@@ -130,7 +126,7 @@ def written_between(network: Any, x: Tensor) -> None:
 def freed_between(network: Any, x: Tensor) -> None:
     """New tensors at the addresses of freed ones."""
     for number in range(8):
-        network.layer(torch.full((4, WIDTH), float(number)))
+        network.layer(torch.full((4, WIDTH), float(number), device=x.device))
 
 
 def recomputed(network: Any, x: Tensor) -> None:
@@ -175,13 +171,13 @@ def under_inference(network: Any, x: Tensor) -> None:
         network.layer(y.mul_(1))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        shared_layers, updated_between, dropped, written_between, freed_between, recomputed, other_numbers, other_state,
-        other_parts, other_mode, unknown_inputs, under_inference,
-    ],
-)  # fmt: skip
+NEEDED = [
+    shared_layers, updated_between, dropped, written_between, freed_between, recomputed, other_numbers, other_state,
+    other_parts, other_mode, unknown_inputs, under_inference,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", NEEDED)
 def test_calls_that_only_look_alike_are_not_told(step: Step) -> None:
     assert found(step) == {}
 
