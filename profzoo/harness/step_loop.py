@@ -28,7 +28,7 @@ from profzoo.harness import (
     output_samples,
     timers,
     training_step,
-    warmup_looks,
+    warmup_observers,
     window_length,
 )
 from profzoo.harness.data_loading import iterate_batches, move_to_device
@@ -152,11 +152,11 @@ def run_steps(
         repeated.trainer.first_steps = first
     # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
-    looks = warmup_looks.WarmupLooks(cell, device, ranges, sys._getframe().f_code)
+    observers = warmup_observers.WarmupObservers(cell, device, ranges, sys._getframe().f_code)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
             watching = _begin_window(begins[index], watching, ranges, cell)
-        with looks.during(index), ranges(STEP):
+        with observers.during(index), ranges(STEP):
             with ranges("data"):
                 batch = next(source, None)
             if batch is None:
@@ -176,7 +176,7 @@ def run_steps(
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     counted = count_parameters(network)
     last = (losses[:before] or losses)[-1]
-    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, looks.facts(), padding.read())
+    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, observers.facts(), padding.read())
 
 
 def count_parameters(network: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""Everything that is looked at in single steps of a cell's warm-up: waits, lines of the host, repeated calls."""
+"""Observes single steps of a cell's warm-up: waits, lines of the host, and repeated calls."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
-class WarmupLooks:
-    """Looks at the warm-up steps of a loop by their indices; `facts` tells afterwards what was seen."""
+class WarmupObservers:
+    """Observes warm-up steps of a loop by their indices; `facts` tells afterwards what was seen."""
 
     def __init__(self, cell: "CellSettings", device: torch.device, ranges: Ranges, loop: CodeType) -> None:
         """loop: the code that runs the steps, beyond which no frame is the program's."""
@@ -27,12 +27,12 @@ class WarmupLooks:
 
     @contextmanager
     def during(self, index: int) -> Iterator[None]:
-        """Look at the body if it is one of the steps to look at; restores everything, also when the body raises."""
+        """Observe the body if it is one of the steps to observe; restores everything, also when the body raises."""
         with self._waits.during(index), self._host.during(index), self._repeated.during(index):
             yield
 
     def facts(self) -> dict[str, Any]:
-        """What was seen, by the names of the facts; without what was not looked at."""
+        """What was seen, by the names of the facts; without what was not observed."""
         found = {
             "blocking_lines": self._waits.found,
             "host_lines": self._host.found,
