@@ -56,7 +56,7 @@ def _format_trial(row: dict) -> str:
     later = f", {row['why']}" if row["why"] else ""
     numbers = numeric_columns.describe_numerics(row)
     said = f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
-    return "; ".join(filter(None, [said, numbers]))
+    return "; ".join(filter(None, [said, numbers, row.get(trial_table.CLOCKS, "")]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
