@@ -10,7 +10,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test faults mutants lint format docs site lock
+.PHONY: env demo test test-all faults mutants lint format docs site lock
 env: $(READY)
 
 $(READY): requirements.lock
@@ -28,7 +28,10 @@ demo: $(READY)  ## profile three models with torch.profiler, on the GPU or CPU o
 	@echo "figures: $(CURDIR)/results/figures/"
 	@echo "next:    . $(VENV)/bin/activate, and then lines of README.md with --configfile config/quickstart.yaml"
 
-test: $(READY)  ## run the tests; ARGS='-k lstm' selects some
+test: $(READY)  ## run the tests, but not those marked slow; ARGS='-k lstm' selects some
+	python -m pytest -n $(WORKERS) -m 'not slow and not faults' $(ARGS)
+
+test-all: $(READY)  ## run the tests with those marked slow, which take longer than all others
 	python -m pytest -n $(WORKERS) $(ARGS)
 
 faults: $(READY)  ## run fault tests that take minutes; then, for MINUTES, faults drawn by SEED (KINDS=kill,power)

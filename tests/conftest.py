@@ -18,6 +18,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), 1)))
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which tests are left out; pytest would only count them, and not even this with several processes."""
+    if "not slow" in config.getoption("markexpr"):
+        return "left out: tests marked slow; `make test-all` runs them too"
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Repeat at the end what was left out, where it is still read."""
+    if left_out := pytest_report_header(config):
+        terminalreporter.write_line(left_out)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of processes for -n auto: one more than cores, because tests of batch systems often wait.

@@ -16,6 +16,7 @@ def pretending(tmp_path) -> Project:
     return pretended(tmp_path / "project")
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_before_its_inputs_were_made_fails_for_that(pretending: Project) -> None:
     """And not for what its program says last, of its success."""
     source = pretending.root / "models/lstm.py"

@@ -15,6 +15,7 @@ import pytest
 
 from profzoo.machine import namespace, processes
 from profzoo.machine.processes import ProcessLimits
+from tests import slow
 from tests.faults import family
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
@@ -75,7 +76,7 @@ def inside(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["wrapper", "supervisor", "first", "outside"])
+@pytest.mark.parametrize("kind", slow.first(["wrapper", "supervisor", "first", "outside"]))
 def test_all_end_with_any_of_those_around(tmp_path: Path, kind: str) -> None:
     code = (
         "import sys; from pathlib import Path; from profzoo.machine import processes\n"
@@ -129,6 +130,7 @@ def recorded(folder: Path, apart: bool) -> tuple[bytes, set[str]]:
     return b"".join(Path(f"{report}{end}").read_bytes() for end in (".nsys-rep", ".sqlite")), names
 
 
+@pytest.mark.slow
 @needs_nsys[0]
 @needs_nsys[1]
 def test_nsys_records_no_other_process(tmp_path: Path, other: None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.faults.harm import GOOD, Harm, good
 from tests.faults.test_surroundings import Disk, disk
 from tests.workflow.test_nsys import NSYS
@@ -27,17 +28,20 @@ def tool(harm: Harm, name: str, body: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        # A row with as many cells as one of a GPU, of bytes that no variable may have.
-        "printf 'a, b, \\000\\377, d\\n\\033\\000'; head -c 100000 /dev/urandom",
-        "yes 'a, b, c' | head -c 1000000",
-        "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9",
-        "kill -SEGV $$",
-        f"echo '{ROW.format('GPU-a')}'; echo '{ROW.format('GPU-a')}'",
-        f"echo '{ROW.format('../../../escape')}'",
-        f"echo '{ROW.format('')}'",
-        "printf 'NVIDIA H200, 580.1, GPU-\\033[2J, \\377'",
-    ],
+    slow.first(
+        [
+            # A row with as many cells as one of a GPU, of bytes that no variable may have.
+            "printf 'a, b, \\000\\377, d\\n\\033\\000'; head -c 100000 /dev/urandom",
+            "yes 'a, b, c' | head -c 1000000",
+            "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9",
+            "kill -SEGV $$",
+            f"echo '{ROW.format('GPU-a')}'; echo '{ROW.format('GPU-a')}'",
+            f"echo '{ROW.format('../../../escape')}'",
+            f"echo '{ROW.format('')}'",
+            "printf 'NVIDIA H200, 580.1, GPU-\\033[2J, \\377'",
+        ],
+        2,
+    ),
     ids=["garbage", "much", "fails", "crashes", "names one twice", "a path", "no name", "escapes"],
 )
 def test_nvidia_smi_that_cannot_be_believed(harm: Harm, body: str) -> None:
@@ -84,7 +88,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", slow.first(BROKEN))
 def test_nsys_that_is_broken(harm: Harm, name: str) -> None:
     body, line = BROKEN[name]
     tool(harm, "nsys", f"case $1 in --version) echo {'x' * 300}; exit 0;; esac\n{body}")
@@ -93,6 +97,7 @@ def test_nsys_that_is_broken(harm: Harm, name: str) -> None:
     harm.goes_on()
 
 
+@pytest.mark.slow
 def test_nsys_that_hangs(harm: Harm) -> None:
     tool(harm, "nsys", 'case "$*" in *--output*) setsid sleep 100 & sleep 100;; *) exit 3;; esac')
     traced(harm)
@@ -109,6 +114,7 @@ def real(harm: Harm) -> None:
     traced(harm)
 
 
+@pytest.mark.slow
 @needs_nsys[0]
 @needs_nsys[1]
 @pytest.mark.parametrize(
@@ -123,6 +129,7 @@ def test_a_program_that_dies_under_a_real_nsys(harm: Harm, number: signal.Signal
     harm.fails(["sh", "-c", f"kill -{number.value} $$"], line)
 
 
+@pytest.mark.slow
 @needs_nsys[0]
 @needs_nsys[1]
 def test_a_real_nsys_whose_disk_is_full(harm: Harm, disk: Callable[..., Disk]) -> None:

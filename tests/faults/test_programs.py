@@ -11,6 +11,7 @@ import pytest
 
 from profzoo.collect import failure_causes
 from profzoo.machine import log_cap, oom_kills, process_tree
+from tests import slow
 from tests.faults import family
 from tests.faults.harm import GOOD, OLD, Harm, good, python, some
 
@@ -66,26 +67,27 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("name", some(CRASHES, 4))
+@pytest.mark.parametrize("name", slow.first(some(CRASHES, 4), 2))
 def test_a_program_that_crashes(harm: Harm, name: str) -> None:
     code, line = CRASHES[name]
     harm.fails(python(code.format(harm.results)), line, before=no_core)
     harm.goes_on()
 
 
-@pytest.mark.parametrize("name", some(LEAVES, 6))
+@pytest.mark.parametrize("name", slow.first(some(LEAVES, 6), 2))
 def test_a_program_that_leaves_too_little(harm: Harm, name: str) -> None:
     code, line = LEAVES[name]
     harm.fails(["sh", "-c", code.format(harm.results)], line)
 
 
-@pytest.mark.parametrize("name", LOOSE)
+@pytest.mark.parametrize("name", slow.first(LOOSE))
 def test_a_program_that_leaves_processes(harm: Harm, name: str) -> None:
     """They are ended, and the job counts."""
     assert harm.run(["sh", "-c", f"{LOOSE[name]}\n{GOOD.format(harm.results)}"]) == (0, [])
     harm.over(None)
 
 
+@pytest.mark.slow
 def test_a_program_that_flees(harm: Harm) -> None:
     """A chain of processes, each of which starts the next one, in a session of its own, and ends."""
     code = (
@@ -95,6 +97,7 @@ def test_a_program_that_flees(harm: Harm) -> None:
     harm.fails(python(code), r"ended with exit code 1")
 
 
+@pytest.mark.slow
 def test_a_program_of_many_processes_that_start_more(harm: Harm) -> None:
     """A fork bomb that stays small: no more than 200, each of which starts others in the place of those that end."""
     code = (
@@ -107,6 +110,7 @@ def test_a_program_of_many_processes_that_start_more(harm: Harm) -> None:
     harm.goes_on()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -125,6 +129,7 @@ def test_a_program_that_hangs(harm: Harm, code: str) -> None:
     harm.fails(python(code), r"time took longer than 1 s and was ended: see why it hangs, or raise time\.time_limit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAYS)
 def test_a_program_that_prints_what_is_no_text(harm: Harm, name: str) -> None:
     code, said = harm.run(["sh", "-c", SAYS[name]])
@@ -134,11 +139,13 @@ def test_a_program_that_prints_what_is_no_text(harm: Harm, name: str) -> None:
     harm.over(OLD)
 
 
+@pytest.mark.slow
 def test_a_program_that_closes_what_it_prints_to(harm: Harm) -> None:
     assert harm.run(["sh", "-c", f"exec >&- 2>&- <&-; {GOOD.format(harm.results)}"]) == (0, [])
     harm.over(None)
 
 
+@pytest.mark.slow
 def test_a_program_whose_name_looks_like_a_line_of_proc(harm: Harm) -> None:
     code = (
         "import ctypes, os, time\nif os.fork() == 0:\n ctypes.CDLL(None).prctl(15, b') Z 1 1 (', 0, 0, 0)\n"
@@ -147,6 +154,7 @@ def test_a_program_whose_name_looks_like_a_line_of_proc(harm: Harm) -> None:
     harm.fails(python(code), r"ended with exit code 4")
 
 
+@pytest.mark.slow
 def test_a_program_that_fills_the_folder_of_temporary_files(harm: Harm) -> None:
     code = (
         f"cd $TMPDIR; mkdir -p a/b/c; for i in $(seq 2000); do : > a/f$i; done; ln -s / root; chmod 0 a/b;"
@@ -157,6 +165,7 @@ def test_a_program_that_fills_the_folder_of_temporary_files(harm: Harm) -> None:
     assert Path("/bin/sh").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_removes_the_folder_of_temporary_files(harm: Harm) -> None:
     """An unplugged TMPDIR."""
     assert harm.run(["sh", "-c", f"rm -r $TMPDIR; {GOOD.format(harm.results)}"]) == (0, [])
@@ -187,6 +196,7 @@ def share() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.slow
 def test_a_program_that_the_kernel_kills_for_its_memory(harm: Harm, share: Path) -> None:
     before = oom_kills.count_oom_kills()
     code = f"open('{share}/cgroup.procs', 'w').write('0'); x = b'x' * (200 << 20)"
@@ -201,6 +211,7 @@ def heedful() -> None:
     family.heed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU])
 def test_a_signal_that_nobody_expects_ends_all_of_a_job(harm: Harm, number: signal.Signals) -> None:
     job = harm.begun(["sh", "-c", f"echo x > {harm.folder}/begun; sleep 100"], before=heedful)
@@ -211,6 +222,7 @@ def test_a_signal_that_nobody_expects_ends_all_of_a_job(harm: Harm, number: sign
     harm.goes_on()
 
 
+@pytest.mark.slow
 def test_descriptors_that_are_closed_from_the_start(harm: Harm) -> None:
     """As a daemon starts jobs; what a job opens then has the numbers of input and output."""
     job = harm.begun(good(harm), before=lambda: os.closerange(0, 3))
@@ -219,6 +231,7 @@ def test_descriptors_that_are_closed_from_the_start(harm: Harm) -> None:
     harm.over(None)
 
 
+@pytest.mark.slow
 def test_few_descriptors(harm: Harm) -> None:
     assert harm.run(good(harm), before=few(resource.RLIMIT_NOFILE, 24)) == (0, [])
     harm.over(None)
@@ -232,6 +245,7 @@ def no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+@pytest.mark.slow
 def test_who_reads_what_a_job_says_may_go(harm: Harm) -> None:
     """As `snakemake | head` does."""
     job = harm.begun(["sh", "-c", "sleep 0.5; exit 3"])
@@ -242,6 +256,7 @@ def test_who_reads_what_a_job_says_may_go(harm: Harm) -> None:
     assert (harm.results / "log").read_text().splitlines()[-1].startswith("profzoo: sh ended with exit code 3")
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_stopped_ends_with_its_job(harm: Harm) -> None:
     job = harm.begun(["sh", "-c", f"echo x > {harm.folder}/begun; sleep 100"])
     family.until((harm.folder / "begun").exists, 30)

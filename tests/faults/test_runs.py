@@ -52,6 +52,7 @@ def steps(project: Project) -> int:
     return len(project.read(TARGET).splitlines()) - 1
 
 
+@pytest.mark.slow
 def test_a_job_that_outlives_its_snakemake_does_not_replace_what_the_next_run_made(pretending: Project) -> None:
     run = waiting(pretending)
     os.kill(run.pid, signal.SIGKILL)
@@ -104,6 +105,7 @@ fcntl.flock = flock
 """
 
 
+@pytest.mark.slow
 def test_results_on_a_file_system_without_locks_are_made_and_one_line_says_so(tmp_path: Path) -> None:
     project = copy(tmp_path / "project")
     (without := tmp_path / "without").mkdir()
@@ -120,6 +122,7 @@ def test_results_on_a_file_system_without_locks_are_made_and_one_line_says_so(tm
     assert steps(project) == 2 and not (project.root / "results" / ".profzoo.lock").exists()
 
 
+@pytest.mark.slow
 def test_a_link_in_the_place_of_the_lock_of_results_ends_a_run_in_one_line(pretending: Project) -> None:
     (results := pretending.root / "results").mkdir()
     (mine := pretending.root.parent / "mine.txt").write_text("precious")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.machine import gpu_slots, process_tree, scratch_folder
+from tests import slow
 from tests.faults import family
 from tests.faults.family import Family
 
@@ -40,7 +41,7 @@ def clean(folder: Path) -> bool:
     return not list((folder / "tmp").iterdir())
 
 
-@pytest.mark.parametrize("victim", ["wrapper", "supervisor", "shell", "owner"])
+@pytest.mark.parametrize("victim", slow.first(["wrapper", "supervisor", "shell", "owner"]))
 def test_a_kill_of_what_is_around_a_program_ends_it(tmp_path: Path, begin: Begin, victim: str) -> None:
     job = begin(owned=True)
     ids = job.ids()
@@ -52,7 +53,7 @@ def test_a_kill_of_what_is_around_a_program_ends_it(tmp_path: Path, begin: Begin
     assert family.free(tmp_path)
 
 
-@pytest.mark.parametrize("victim", ["program", "worker", "agent"])
+@pytest.mark.parametrize("victim", slow.first(["program", "worker", "agent"]))
 def test_a_kill_within_a_program_leaves_nothing_once_that_has_ended(tmp_path: Path, begin: Begin, victim: str) -> None:
     job = begin(stay=1.5)
     ids = job.ids()
@@ -61,7 +62,7 @@ def test_a_kill_within_a_program_leaves_nothing_once_that_has_ended(tmp_path: Pa
     assert not any(map(family.alive, ids.values())) and family.free(tmp_path) and clean(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", slow.first([signal.SIGTERM, signal.SIGHUP]))
 def test_a_closed_terminal_and_a_cancelled_job_end_all(tmp_path: Path, begin: Begin, number: signal.Signals) -> None:
     job = begin()
     ids = job.ids()
@@ -71,6 +72,7 @@ def test_a_closed_terminal_and_a_cancelled_job_end_all(tmp_path: Path, begin: Be
     assert not any(map(family.alive, ids.values())) and family.free(tmp_path) and clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_kill_of_both_ends_the_program_and_the_next_job_ends_the_rest(tmp_path: Path, begin: Begin) -> None:
     job = begin()
     ids = job.ids()
@@ -94,6 +96,7 @@ def test_a_job_beside_is_no_dead_one(tmp_path: Path, begin: Begin, monkeypatch: 
     assert all(map(family.alive, job.ids().values())) and job.scratch().is_dir()
 
 
+@pytest.mark.slow
 def test_a_program_that_outlives_its_job_from_the_start_ends(tmp_path: Path) -> None:
     """Both were killed before it came to depend on them."""
     folder = tmp_path / "profzoo-job-x"

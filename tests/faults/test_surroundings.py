@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.machine import scratch_folder
+from tests import slow
 from tests.faults import family
 from tests.faults.harm import GOOD, OLD, Harm, good, some
 
@@ -80,6 +81,7 @@ def test_results_on_a_full_disk(harm: Harm, disk: Callable[..., Disk]) -> None:
     harm.goes_on()
 
 
+@pytest.mark.slow
 def test_results_that_may_not_be_written(harm: Harm, disk: Callable[..., Disk]) -> None:
     disk(harm.results, "ro")
     code, said = harm.run(good(harm))
@@ -87,6 +89,7 @@ def test_results_that_may_not_be_written(harm: Harm, disk: Callable[..., Disk]) 
     assert not list(harm.results.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", some(["full", "not there", "long", "read-only", "a file", "odd"], 3))
 def test_temporary_files_where_they_cannot_be(harm: Harm, disk: Callable[..., Disk], kind: str) -> None:
     """A full disk is named; in the place of others is /tmp, or the job goes on there."""
@@ -111,6 +114,7 @@ def test_temporary_files_where_they_cannot_be(harm: Harm, disk: Callable[..., Di
     harm.goes_on()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(ODD, 5))
 def test_results_in_a_folder_of_any_name(harm: Harm, name: str) -> None:
     harm.results = harm.results / name
@@ -135,7 +139,7 @@ FOREIGN: dict[str, Callable[[Harm], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", slow.first(FOREIGN))
 def test_files_of_others_where_a_job_needs_the_place(harm: Harm, name: str) -> None:
     """They stay, and are named."""
     for path in harm.results.iterdir():
@@ -156,6 +160,7 @@ def test_files_of_others_where_a_job_needs_the_place(harm: Harm, name: str) -> N
         assert (harm.results / "out" / "mine.txt").read_text() == "precious" and not (harm.results / "s.json").exists()
 
 
+@pytest.mark.slow
 def test_results_that_are_links(harm: Harm) -> None:
     """A result takes the place of a link, and what that leads to stays."""
     mine = harm.folder / "mine.txt"
@@ -172,6 +177,7 @@ def test_results_that_are_links(harm: Harm) -> None:
     assert harm.run(good(harm))[0] == 1 and mine.read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_a_results_folder_that_is_removed_meanwhile(harm: Harm) -> None:
     code, said = harm.run(["sh", "-c", f"rm -r {harm.results}"])
     assert code == 1 and len(said) == 1 and "is left as it is" in said[0], said
@@ -180,6 +186,7 @@ def test_a_results_folder_that_is_removed_meanwhile(harm: Harm) -> None:
     harm.goes_on()
 
 
+@pytest.mark.slow
 def test_a_working_folder_that_is_gone(harm: Harm) -> None:
     """Removed, as with a checkout that somebody has made anew."""
     place = harm.folder / "place"
@@ -203,6 +210,7 @@ ENVIRONMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(ENVIRONMENTS, 5))
 def test_environments(harm: Harm, name: str) -> None:
     given = ENVIRONMENTS[name]
@@ -214,6 +222,7 @@ def test_environments(harm: Harm, name: str) -> None:
     harm.over(None)
 
 
+@pytest.mark.slow
 def test_a_program_that_looks_into_the_environment_of_its_job(harm: Harm) -> None:
     """As root, and any program of the same user, may: what it leaves is searched."""
     harm.variables = {"MY_TOKEN": "hx92kQ7fLw03mZpT5vBc"}
@@ -222,6 +231,7 @@ def test_a_program_that_looks_into_the_environment_of_its_job(harm: Harm) -> Non
     assert "hx92" not in said and "hx92" not in (harm.results / "log").read_text()
 
 
+@pytest.mark.slow
 def test_what_others_put_into_the_folder_of_temporary_files(harm: Harm) -> None:
     """Links and folders named like those of jobs are not followed, and not removed where they are another user's."""
     mine = harm.folder / "mine"
@@ -234,6 +244,7 @@ def test_what_others_put_into_the_folder_of_temporary_files(harm: Harm) -> None:
     assert (mine / "precious.txt").exists() and trap.is_symlink()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="takes root, to be somebody else")
 def test_a_folder_of_another_user_that_looks_like_a_dead_jobs(harm: Harm) -> None:
     other = harm.temporary / f"{scratch_folder.PREFIX}other"
@@ -244,7 +255,7 @@ def test_a_folder_of_another_user_that_looks_like_a_dead_jobs(harm: Harm) -> Non
     assert (other / "precious.txt").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"options": ["--set"', "\0\0", '{"options": "x"'])
+@pytest.mark.parametrize("text", slow.first(["", "{", "[1]", '{"options": ["--set"', "\0\0", '{"options": "x"']))
 def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
     plan = harm.folder / "train.full.plan.json"
     plan.write_text(text)
@@ -265,6 +276,7 @@ def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
     harm.over(OLD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["", "{", "\0", json.dumps({"run": "x", "link": "/"}), json.dumps({"host": 1, "link": 2})]
 )
@@ -275,6 +287,7 @@ def test_a_claim_that_is_damaged(harm: Harm, text: str) -> None:
     harm.goes_on()
 
 
+@pytest.mark.slow
 def test_two_jobs_that_share_a_folder_of_temporary_files(harm: Harm, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Harm(tmp_path_factory.mktemp("other"), Path(tempfile.mkdtemp(prefix="harm-")))
     shutil.rmtree(other.temporary)

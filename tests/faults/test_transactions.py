@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.faults.jobs import begun, collected, ended, wait
 
 
@@ -13,7 +14,7 @@ def reached(gate: Path) -> bool:
     return Path(f"{gate}.reached").exists()
 
 
-@pytest.mark.parametrize("moment", ["begun", "half"])
+@pytest.mark.parametrize("moment", slow.first(["begun", "half"]))
 def test_an_orphan_does_not_replace_what_a_later_job_made(tmp_path: Path, moment: str) -> None:
     results, gate = tmp_path / "results", tmp_path / "gate"
     results.mkdir()
@@ -28,6 +29,7 @@ def test_an_orphan_does_not_replace_what_a_later_job_made(tmp_path: Path, moment
     assert collected(results) == (5, 5)
 
 
+@pytest.mark.slow
 def test_an_orphan_does_not_come_before_a_later_job_that_runs(tmp_path: Path) -> None:
     gates = [tmp_path / "first", tmp_path / "second"]
     results = tmp_path / "results"
@@ -42,7 +44,7 @@ def test_an_orphan_does_not_come_before_a_later_job_that_runs(tmp_path: Path) ->
     assert ended(later)[0] == 0 and collected(results) == (5, 5)
 
 
-@pytest.mark.parametrize("moment", ["begun", "half", "first file", "second file"])
+@pytest.mark.parametrize("moment", slow.first(["begun", "half", "first file", "second file"]))
 def test_nothing_half_written_counts_after_a_kill(tmp_path: Path, moment: str) -> None:
     results, gate = tmp_path / "results", tmp_path / "gate"
     results.mkdir()
@@ -76,6 +78,7 @@ def test_a_job_that_ends_by_a_signal_leaves_nothing_but_what_was_there(tmp_path:
     assert collected(results) == (3, 3)
 
 
+@pytest.mark.slow
 def test_results_that_were_removed_are_not_made_again_by_an_orphan(tmp_path: Path) -> None:
     results, gate = tmp_path / "results", tmp_path / "gate"
     results.mkdir()
@@ -88,6 +91,7 @@ def test_results_that_were_removed_are_not_made_again_by_an_orphan(tmp_path: Pat
     assert [path.name for path in results.iterdir()] == ["60.log"]
 
 
+@pytest.mark.slow
 def test_jobs_of_other_files_do_not_know_of_each_other(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:

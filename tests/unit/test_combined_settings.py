@@ -72,6 +72,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], np
     return {names: np.array(values) for names, values in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", TOGETHER, ids=" + ".join)
 def test_a_combined_change_is_worth_what_happens_where_all_are_made(
     names: tuple[str, ...], errors: dict[tuple[str, ...], np.ndarray]
@@ -83,6 +84,7 @@ def test_a_combined_change_is_worth_what_happens_where_all_are_made(
     )
 
 
+@pytest.mark.slow
 def test_the_product_of_single_gains_is_no_prediction(errors: dict[tuple[str, ...], np.ndarray]) -> None:
     """Where neither the CPU nor the GPU is the limit alone, faster kernels gain most of what a graph would have left."""
     own, product = np.abs(np.concatenate([errors[names] for names in TOGETHER if "graph" in names])).T

@@ -9,6 +9,7 @@ from profzoo.report import glossary, overview, step_bars
 from tests import browser, cpu_page, whole_zoo
 
 
+@pytest.mark.slow
 def test_what_is_of_gpus_is_found_in_a_page_of_these(tmp_path: Path) -> None:
     assert len(cpu_page.of_gpus(whole_zoo.write(tmp_path, drawn=False).read_text())) > 50
     (found,) = cpu_page.of_gpus('<p title="the GPU">nothing</p><script>launches</script><code>a/ncu.csv</code>')

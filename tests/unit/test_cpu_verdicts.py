@@ -335,6 +335,7 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     assert candidate_settings.name_candidate("batch=6", config, 4) == "batch=6"
 
 
+@pytest.mark.slow
 def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
     """Tables of 42 recorded cells, with torch.profiler's ranges, which are of the GPU's clock there."""
     zoo = whole_zoo.tables()

@@ -18,6 +18,7 @@ from profzoo.collect import multi_node
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import distributed, interface, training_step
+from tests import slow
 
 PROJECT = Path(__file__).parents[2]
 WORDS = ["train", "device=cpu", "gpus=2", "warmup=1", "window=2"]
@@ -46,7 +47,7 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     assert run.main([*words, "--load", str(tmp_path / "save")]) == 0
 
 
-@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("memory", slow.first([False, True]))
 def test_what_averages_gradients_ends_before_the_group(
     memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def same_everywhere(tensor):
 '''
 
 
+@pytest.mark.slow
 def test_a_training_step_of_ones_own_with_one_network_is_spread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

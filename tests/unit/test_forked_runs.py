@@ -15,6 +15,7 @@ import pytest
 from profzoo.experiments import fork_server, interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.machine import process_tree, processes, supervisor, time_slicing
+from tests import slow
 from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
@@ -146,6 +147,7 @@ def test_a_parent_that_is_killed_leaves_no_process(program: str, tmp_path: Path)
     assert not process_tree.is_alive(own) and not process_tree.is_alive(server)
 
 
+@pytest.mark.slow
 def test_a_job_at_its_time_limit_leaves_no_process(program: str, tmp_path: Path) -> None:
     where = tmp_path / "pid"
     rounds = [["", command(program, "end=sleeps", f"where={where}")]]
@@ -252,11 +254,13 @@ def cell_facts(folder: Path, fork: bool, *words: str, count: int = 1) -> list[di
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["lstm", "train", "workers=2", "seed=3"],
-        ["lstm", "train", "compile=true"],
-        ["mobilenetv2", "inference", "size=64", "threads=2", "deterministic=true"],
-    ],
+    slow.first(
+        [
+            ["lstm", "train", "workers=2", "seed=3"],
+            ["lstm", "train", "compile=true"],
+            ["mobilenetv2", "inference", "size=64", "threads=2", "deterministic=true"],
+        ]
+    ),
 )
 def test_forked_cells_compute_what_separate_ones_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]

@@ -17,6 +17,7 @@ from profzoo.collect import job_environment
 from profzoo.errors import CollectError
 from profzoo.harness import measure, step_loop
 from profzoo.machine import gpu_slots, gpu_turns, job_limits
+from tests import slow
 from tests.unit.test_gpu_slots import PROJECT, job, take
 
 # What a measured program does: starts, waits for its turn, and is at work until it is told to end.
@@ -116,6 +117,7 @@ def test_a_lock_that_was_removed_while_waiting_is_none(tmp_path: Path) -> None:
             file.hold(print, threading.Event(), 0.01)
 
 
+@pytest.mark.slow
 def test_two_programs_that_started_are_never_at_work_together(tmp_path: Path) -> None:
     jobs = {folder: begun(folder) for folder in (tmp_path / "one", tmp_path / "two")}
     wait_for(lambda: all((folder / "started").exists() for folder in jobs))
@@ -128,7 +130,7 @@ def test_two_programs_that_started_are_never_at_work_together(tmp_path: Path) ->
     assert ended(jobs[second], second)[0] == 0
 
 
-@pytest.mark.parametrize("killed", ["wrapper", "program"])
+@pytest.mark.parametrize("killed", slow.first(["wrapper", "program"]))
 def test_the_gpu_is_free_once_the_last_process_has_ended(tmp_path: Path, killed: str) -> None:
     mine = begun(own := tmp_path / "own")
     wait_for((own / "at work").exists)
@@ -171,7 +173,7 @@ def test_a_gpu_that_is_not_free_in_time_is_told_to_the_program(tmp_path: Path) -
     holder.communicate()
 
 
-@pytest.mark.parametrize(("tool", "overlap"), [("time", False), ("sample", True), ("peaks", True)])
+@pytest.mark.parametrize(("tool", "overlap"), slow.first([("time", False), ("sample", True), ("peaks", True)]))
 def test_other_programs_start_once_the_gpu_is_held(tmp_path: Path, tool: str, overlap: bool) -> None:
     holder = job(tmp_path / "locks", seconds=2)
     assert holder.stdout.readline() == "has GPU-a\n"
@@ -234,6 +236,7 @@ def test_a_program_whose_turn_never_comes_is_told(tmp_path: Path) -> None:
     assert process.returncode == 1 and "the job of this program has ended before its turn" in said
 
 
+@pytest.mark.slow
 def test_a_program_run_by_hand_waits_for_nothing(tmp_path: Path) -> None:
     gpu_turns.wait_for_turn({})
     assert not list(tmp_path.iterdir())
@@ -257,6 +260,7 @@ print(before, asked)
 """
 
 
+@pytest.mark.slow
 def test_nothing_that_is_imported_asks_for_gpus() -> None:
     answer = subprocess.run([sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert answer.stdout == "[] ['_cuda_getDeviceCount']\n"

@@ -69,6 +69,7 @@ def test_waits_of_a_thread_that_launches_nothing_are_no_contention(tmp_path: Pat
     assert told.of_cell.iloc[0]["verdict"] == WORK and GIL not in set(told.of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_the_same_pause_without_a_wait_for_the_lock_is_work_of_the_host(tmp_path: Path) -> None:
     told = told_by_all(PAUSED, tmp_path)
     first = told.of_cell.iloc[0]
@@ -76,6 +77,7 @@ def test_the_same_pause_without_a_wait_for_the_lock_is_work_of_the_host(tmp_path
     assert NEW.isdisjoint(told_by_all(BUSY, tmp_path).of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_pauses_come_before_launches_whose_share_no_longer_holds_them(tmp_path: Path) -> None:
     """The host launches more slowly than the GPU works: a graph would gain more, but not do the work of the pause."""
     small = [operator(2e3) for _ in range(200)]
@@ -97,6 +99,7 @@ def test_pauses_of_the_optimizer_and_of_the_input_are_told_of_by_other_verdicts(
     assert WORK not in set(told_by_all(paused, tmp_path).of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_what_happens_now_and_then_is_not_the_steps_own(tmp_path: Path) -> None:
     """A pause in three of seven steps, and one in every step at another place: the machine's, not the program's."""
 
@@ -112,6 +115,7 @@ def test_what_happens_now_and_then_is_not_the_steps_own(tmp_path: Path) -> None:
         assert WORK not in set(told_by_all(inside, tmp_path).of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_code_that_is_loaded_in_each_step_is_named(tmp_path: Path) -> None:
     load = Act("load", 0, "forward", PAUSE_NS, 5e4)
     loading = [*BUSY[:60], load, *BUSY[60:]]
@@ -128,6 +132,7 @@ def test_code_that_is_loaded_in_each_step_is_named(tmp_path: Path) -> None:
     assert NEW.isdisjoint(told_by_all(at_first, tmp_path).of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_copies_from_pageable_memory_cost_what_their_calls_take_longer(tmp_path: Path) -> None:
     """Two copies through the staging buffer, of which the second waits for the first, in each step of little work."""
     small = [operator(6e3) for _ in range(60)]
@@ -142,6 +147,7 @@ def test_copies_from_pageable_memory_cost_what_their_calls_take_longer(tmp_path:
         assert PAGEABLE not in set(twin.of_cell["verdict"])
 
 
+@pytest.mark.slow
 def test_stored_programs_keep_pauses_and_those_of_an_earlier_version_have_none(tmp_path: Path) -> None:
     program, _ = simulated_waits.traced(PAUSED, tmp_path, add_lock_waits)
     storage.write([program], tmp_path / "program.npz")

@@ -175,6 +175,7 @@ def test_of_a_script_one_step_is_sampled() -> None:
     assert share_of(lines, "test_host_samples.py", function="work_for") > 0.5
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_models_step_become_facts(tmp_path: Path) -> None:
     """The planted case that decodes in its process, as its job runs it."""
     facts = tmp_path / "facts.json"

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ Check = Callable[[Path, ast.Module, str], Iterator[tuple[int, str]]]
 def modules(root: Path) -> list[Path]:
     """The modules that rules are about."""
     return sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path, changed_ns: int) -> tuple[ast.Module, str]:
+    """Return the tree and the text of a module, which all checks share; a module that was changed is read anew."""
+    text = path.read_text()
+    return ast.parse(text), text
+
+
+def read(path: Path) -> tuple[ast.Module, str]:
+    return parsed(path, path.stat().st_mtime_ns)
 
 
 def long_functions(place: Path, tree: ast.Module, text: str) -> Iterator[tuple[int, str]]:
@@ -235,7 +247,7 @@ def tools_in_modules(root: Path, names: Collection[str]) -> Iterator[tuple[str, 
         place = path.relative_to(root).as_posix()
         if place.startswith(OF_TOOLS):
             continue
-        tree = ast.parse(path.read_text())
+        tree, _ = read(path)
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         columns = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == OF_COLUMNS]
         let_be = {id(value) for one in columns for value in [*one.args, *(word.value for word in one.keywords)]}
@@ -312,8 +324,8 @@ def said(check: Check, root: Path) -> list[str]:
     """What a check finds in a project, each with its place there: a checkout's own folder may have any name."""
     found = []
     for path in modules(root):
-        place, text = path.relative_to(root), path.read_text()
-        found += [f"{place}:{line}: {what}" for line, what in check(place, ast.parse(text), text)]
+        place, (tree, text) = path.relative_to(root), read(path)
+        found += [f"{place}:{line}: {what}" for line, what in check(place, tree, text)]
     return found
 
 
@@ -404,7 +416,7 @@ def circles(root: Path) -> list[str]:
     uses = {}
     for name, path in names.items():
         # Of `from profzoo import tables` and `from profzoo.tables import CELL` what is a module.
-        told = {used for _, used in imported(ast.parse(path.read_text()))}
+        told = {used for _, used in imported(read(path)[0])}
         uses[name] = sorted({used if used in names else used.rpartition(".")[0] for used in told} & set(names))
     found: dict[frozenset[str], str] = {}
 

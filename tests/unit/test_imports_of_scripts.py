@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from profzoo import figures, import_graph
+from tests import slow
 from tests.loaded_files import loaded
 
 SCRIPTS = sorted((import_graph.PROJECT / "workflow" / "scripts").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", slow.first(SCRIPTS, 6), ids=lambda path: path.stem)
 def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
     made_of = {
         file for file in import_graph.files_of(str(path.relative_to(import_graph.PROJECT))) if file.suffix == ".py"

@@ -113,6 +113,7 @@ def test_every_cause_has_a_rule_and_a_planted_one() -> None:
     assert set(launch_causes.CONDITIONS) >= set(derived_metrics.QUANTITIES)
 
 
+@pytest.mark.slow
 def test_few_kernels_of_the_zoo_have_a_cause_by_their_names(recording: Any) -> None:
     """Without counters names alone tell. None of the zoo's, in fp32 and in one layout, is double or a cast."""
     rows = pd.read_csv(recording("zoo/kernels.csv"))

@@ -9,7 +9,7 @@ import pytest
 from profzoo.tables import layer_kernels
 from profzoo.tables import layers as layer_tables
 from profzoo.verdicts import layer_verdicts, verdicts
-from tests import known_rules
+from tests import known_rules, slow
 from tests.unit.test_verdicts import UNTRIED, kernel_rows
 from tests.unit.test_verdicts import made as a_step
 
@@ -100,8 +100,8 @@ def test_a_cell_without_kernels_has_no_layers_to_judge() -> None:
     assert judged([], []).empty
 
 
-@pytest.mark.parametrize("idle", [0.1, 0.6])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("idle", slow.first([0.1, 0.6]))
+@pytest.mark.parametrize("seed", slow.first(range(4)))
 def test_layers_that_are_not_looked_at_would_not_be_named(
     seed: int, idle: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from models import lstm
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.harness import interface, step_loop
+from tests import slow
 from tests.stepwise import Stepwise
 
 FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
@@ -48,7 +49,7 @@ def is_fused(module: nn.Module, train: bool) -> bool:
     return sum(short.values()) == sum(long.values()) and FUSED & set(long) and long[max(FUSED & set(long))] == 1
 
 
-@pytest.mark.parametrize("hidden", WIDTHS)
+@pytest.mark.parametrize("hidden", slow.first(WIDTHS))
 @pytest.mark.parametrize("train", [False, True])
 def test_the_zoos_lstm_is_fused(train: bool, hidden: int) -> None:
     module = network(hidden=hidden)
@@ -57,7 +58,7 @@ def test_the_zoos_lstm_is_fused(train: bool, hidden: int) -> None:
     assert is_fused(module, train)
 
 
-@pytest.mark.parametrize("hidden", WIDTHS)
+@pytest.mark.parametrize("hidden", slow.first(WIDTHS))
 @pytest.mark.parametrize("train", [False, True])
 def test_a_stepwise_lstm_fails_the_same_criterion(train: bool, hidden: int) -> None:
     assert not is_fused(Stepwise(hidden), train)

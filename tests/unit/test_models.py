@@ -16,10 +16,13 @@ from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import data_loading, interface, step_loop, training_step
 from profzoo.harness.tasks import adversarial, images
-from tests import zoo
+from tests import slow, zoo
 from tests.stepwise import Stepwise
 
 ZOO = sorted(registry.shipped_models())
+# Of these a test of all models runs each time: a convolution, a recurrence, an attention.
+FEW = ("bert", "lstm", "mobilenetv2")
+ADVERSARIAL = [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups]
 # What an answer may leave of the error that the best one without a look at the input has.
 LEARNT = 0.85
 # Widths of the stages of a bottleneck ResNet.
@@ -63,7 +66,7 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
     assert bool(model.difference) == (name in EXTRA)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(name: str) -> None:
     tiny = zoo.cell(name, "inference")
     network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
@@ -76,7 +79,7 @@ def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(n
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
-@pytest.mark.parametrize("name", zoo.LEARNING)
+@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn"))
 def test_training_learns_a_batch(name: str) -> None:
     tiny = zoo.cell(name)
     assert share_left(tiny, zoo.network(tiny)) < LEARNT
@@ -104,6 +107,7 @@ def share_left(tiny: dict, network: torch.nn.Module) -> float:
     return left / blind
 
 
+@pytest.mark.slow
 def test_small_initial_weights_would_fail_that() -> None:
     """What torch draws by itself shrinks from layer to layer in a network of convolutions and ReLU alone."""
     tiny = zoo.cell("unet")
@@ -114,6 +118,7 @@ def test_small_initial_weights_would_fail_that() -> None:
     assert share_left(tiny, network) > LEARNT
 
 
+@pytest.mark.slow
 def test_a_colour_loss_of_no_weight_would_fail_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """The total variation alone makes a grey image of everything."""
     monkeypatch.setattr(dped, "COLOUR_WEIGHT", 1e-4)
@@ -121,8 +126,8 @@ def test_a_colour_loss_of_no_weight_would_fail_that(monkeypatch: pytest.MonkeyPa
     assert share_left(tiny, zoo.network(tiny)) > LEARNT
 
 
-@pytest.mark.parametrize("scale", [images.IMAGENET, None])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("scale", slow.first([images.IMAGENET, None]))
+@pytest.mark.parametrize("seed", slow.first(range(2)))
 def test_features_tell_images_apart_at_every_depth(scale: images.Scale | None, seed: int) -> None:
     torch.manual_seed(seed)
     features = adversarial.Features(*adversarial.Features.CONVOLUTIONS, scale=scale)
@@ -140,7 +145,7 @@ def test_features_tell_images_apart_at_every_depth(scale: images.Scale | None, s
         assert gradient.norm() * one.norm() > 0.1
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups])
+@pytest.mark.parametrize("name", slow.only(ADVERSARIAL, "dped"))
 def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
     tiny = zoo.cell(name)
     trainer = zoo.trainer(tiny, zoo.network(tiny))
@@ -152,8 +157,8 @@ def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
     assert changed == {"discriminator"}
 
 
-@pytest.mark.parametrize("workload", ["trimmed", "reference"])
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("workload", slow.first(["trimmed", "reference"]))
+@pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str) -> None:
     """On torch's meta device, which computes shapes and no numbers."""
     meta = torch.device("meta")
@@ -216,7 +221,7 @@ def test_generating_from_caches_gives_what_reading_it_all_again_gives() -> None:
         assert torch.equal(network.generate(prompt, 4), text[:, 6:])
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", slow.only(["fp32", "tf32", "bf16", "fp16"], "bf16"))
 def test_every_precision_trains(precision: str) -> None:
     words = ["size=32", "batch=2", "window=1", "warmup=0", "device=cpu"]
     assert run.main(["mobilenetv2", "train", *words, f"precision={precision}"]) == 0

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from profzoo.harness import module_ranges
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
-from tests import owned
+from tests import owned, slow
 
 X = torch.ones(1, 4)
 
@@ -172,7 +172,7 @@ class Compiled(nn.Module):
         return self.rest(self.part(flow)).sigmoid()
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", slow.first([False, True]))
 def test_what_is_compiled_has_one_owner_and_no_break_in_its_graph(whole: bool) -> None:
     torch._dynamo.reset()
     counters.clear()

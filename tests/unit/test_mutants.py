@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.mutation import related, run, sites
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +85,9 @@ def test_a_planted_mistake_changes_its_own_place_alone(module: Path) -> None:
         assert mistake.line == source[: mistake.start].count(b"\n") + 1
 
 
-@pytest.mark.parametrize("path", ["tools/ncu/strata.py", "what_if/changes.py", "statistics/process_repeats.py"])
+@pytest.mark.parametrize(
+    "path", slow.first(["tools/ncu/strata.py", "what_if/changes.py", "statistics/process_repeats.py"])
+)
 def test_real_modules_still_parse_with_each_mistake(path: str) -> None:
     found = sites.find(ROOT / "profzoo" / path, path)
     assert len(found) > 30
@@ -126,12 +129,14 @@ def test_says_which_planted_mistakes_a_test_notices(module: Path) -> None:
     assert module.read_text() == MODULE
 
 
+@pytest.mark.slow
 def test_a_mistake_that_hangs_is_noticed_in_time(module: Path) -> None:
     module.write_text(MODULE.replace("count += 1", "count += 1 if LIMIT == 0.5 else 0"))
     mistakes = outcomes(module.parents[1], {"(module)": ["tests/test_it.py::test_reach"]}, 5)
     assert mistakes == [["0.5", "0.75", run.HANGS]]
 
 
+@pytest.mark.slow
 def test_asks_those_who_call_the_function_and_the_most_specific_first(tmp_path: Path) -> None:
     path = "profzoo/statistics/process_repeats.py"
     lines = [
@@ -155,6 +160,7 @@ def test_asks_those_who_call_the_function_and_the_most_specific_first(tmp_path: 
     assert known.of(sites.Mistake("profzoo/statistics/steady_state.py", 1, "unknown", "1", "2", 0, 1), 40) == []
 
 
+@pytest.mark.slow
 def test_asks_those_who_use_a_constant_about_it(tmp_path: Path) -> None:
     path = "profzoo/tools/ncu/strata.py"
     line = 1 + (ROOT / path).read_text().splitlines().index("JITTER, JITTER_NS, STEEP = 0.005, 100.0, 2.0")

@@ -13,7 +13,7 @@ from profzoo.harness import step_loop
 from profzoo.harness.recorders import Recorder
 from profzoo.op_costs.operators import call_costs, operator_cost
 from profzoo.op_costs.trace_calls import list_calls
-from tests import zoo
+from tests import slow, zoo
 
 # What torch has no formula for.
 UNCOUNTED = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::mv",
@@ -51,13 +51,16 @@ def counted_again(table: pd.DataFrame) -> int:
 
 @pytest.mark.parametrize(
     ("name", "phase"),
-    [
-        *(("mobilenetv2", phase) for phase in settings.PHASES),
-        *(("lstm", phase) for phase in settings.PHASES),
-        *(("gpt", phase) for phase in settings.PHASES),
-        ("vgg16", "inference"),
-        ("unet", "inference"),
-    ],
+    slow.first(
+        [
+            *(("mobilenetv2", phase) for phase in settings.PHASES),
+            *(("lstm", phase) for phase in settings.PHASES),
+            *(("gpt", phase) for phase in settings.PHASES),
+            ("vgg16", "inference"),
+            ("unet", "inference"),
+        ],
+        2,
+    ),
 )
 def test_products_of_a_step_are_those_that_torch_counts(name: str, phase: str, tmp_path: Path) -> None:
     table = traced(name, phase, tmp_path / "trace.json")

@@ -12,6 +12,7 @@ from profzoo.compare.numeric_sides import NumericSide
 from profzoo.harness import double_precision
 from profzoo.statistics import rounding_errors
 from tests import planted_numerics as planted
+from tests import slow
 from tests.benchmarks import numeric_alarms
 from tests.numeric_runs import side
 
@@ -20,14 +21,14 @@ PLANTED = (*planted.DEVELOPMENT, *planted.HELD_OUT, *planted.FRESH, *planted.LAS
 TRIED = (("transformer", "train"), ("convolutional", "train"), ("recurrent", "inference"), ("generating", "inference"))
 
 
-@pytest.mark.parametrize(("network", "phase", "changed"), PLANTED)
+@pytest.mark.parametrize(("network", "phase", "changed"), slow.first(PLANTED, 8))
 def test_planted_errors_are_found(network: str, phase: str, changed: str) -> None:
     found = numerics.compare_numbers(side(network, phase), side(network, phase, changed))
     assert found.result == numerics.DIFFERENT and found.why and found.quantity
     assert not found.difference <= found.tolerance
 
 
-@pytest.mark.parametrize(("network", "phase", "changed"), planted.HARMLESS)
+@pytest.mark.parametrize(("network", "phase", "changed"), slow.first(planted.HARMLESS, 2))
 def test_another_order_of_the_same_is_no_error(network: str, phase: str, changed: str) -> None:
     found = numerics.compare_numbers(side(network, phase), side(network, phase, changed))
     # Other random numbers leave it open.
@@ -35,7 +36,7 @@ def test_another_order_of_the_same_is_no_error(network: str, phase: str, changed
     assert bool(found.why) == (changed == "own_dropout")
 
 
-@pytest.mark.parametrize(("network", "phase"), TRIED)
+@pytest.mark.parametrize(("network", "phase"), slow.first(TRIED))
 @pytest.mark.parametrize(
     ("result", "more"),
     [
@@ -154,7 +155,7 @@ def test_first_losses_of_unseeded_programs_are_compared_by_their_spread() -> Non
     assert numerics.compare_numbers(unseeded(2.0), unseeded(1.5)).result == numerics.DIFFERENT
 
 
-@pytest.mark.parametrize("draw", numeric_alarms.DRAWS)
+@pytest.mark.parametrize("draw", slow.first(numeric_alarms.DRAWS))
 @pytest.mark.parametrize(("precision", "growth"), [("fp32", 1.0), ("fp32", 2.0), ("bf16", 1.0)])
 def test_rounding_alone_is_hardly_ever_called_different(draw: str, precision: str, growth: float) -> None:
     """Of 300 pairs at most 3: 0.2 in a hundred are 0.6 of 300, and more than 3 come once in 300 such tests."""

@@ -145,6 +145,7 @@ def test_a_model_needs_samples_or_a_data_set(tmp_path: Path) -> None:
         registry.read_model(path, "neither", "neither")
 
 
+@pytest.mark.slow
 def test_ranks_share_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two processes reads half of them, no sample twice in an epoch; too few for both is said."""
     from tests.unit.test_distributed import WORDS, torchrun

@@ -27,7 +27,7 @@ from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys import trace as nsys_trace
 from profzoo.tools.torch import host_calls, owners
 from profzoo.tools.torch import trace as torch_trace
-from tests import owned
+from tests import owned, slow
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.unit.test_nsys_versions import assert_same, read_by_all
@@ -73,8 +73,8 @@ def test_extra_steps_leave_the_time_of_a_step_as_it_is(tmp_path: Path, strings: 
     assert table[["range", "launches", "total_ns"]].to_numpy().tolist() == [["backward", 10, 70 * ms]]
 
 
-@pytest.mark.parametrize("capture", ["window", "run"])
-@pytest.mark.parametrize("domain", [DEFAULT, FIRST])
+@pytest.mark.parametrize("capture", slow.first(["window", "run"]))
+@pytest.mark.parametrize("domain", slow.first([DEFAULT, FIRST]))
 def test_no_reader_of_nsys_sees_a_programs_ranges(
     tmp_path: Path, recording: Callable, capture: str, domain: int
 ) -> None:
@@ -113,7 +113,9 @@ with nvtx.annotate("window"):
 
 @needs_nsys[0]
 @needs_nsys[1]
-@pytest.mark.parametrize("capture", [[], ["--capture-range-end=stop", *nsys.NVTX_CAPTURE]], ids=["run", "window"])
+@pytest.mark.parametrize(
+    "capture", slow.first([[], ["--capture-range-end=stop", *nsys.NVTX_CAPTURE]]), ids=["run", "window"]
+)
 def test_a_real_nsys_tells_a_programs_ranges_from_ours(tmp_path: Path, capture: list[str]) -> None:
     assert NSYS
     (tmp_path / "p.py").write_text(PROGRAM)

@@ -12,6 +12,7 @@ from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
 from profzoo.report import page, step_bars
 from profzoo.verdicts import verdicts, wait_table
+from tests import slow
 from tests.faults import mutations as faults
 from tests.unit.compared import compared
 from tests.unit.test_wait_costs import line
@@ -72,14 +73,14 @@ def test_names_of_kernels_are_text(tmp_path: Path) -> None:
         assert odd.text.count(name) >= 2
 
 
-@pytest.mark.parametrize("name", [name for name in faults.NAMES if name])
+@pytest.mark.parametrize("name", slow.first([name for name in faults.NAMES if name], 3))
 def test_any_name_is_text(tmp_path: Path, name: str) -> None:
     plain, odd = Seen(rendered(tmp_path, ["f"])), Seen(rendered(tmp_path, [name]))
     assert odd.elements == plain.elements
     assert odd.text.count(name) >= 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow.first(NAMES, 2))
 def test_lines_that_wait_are_shown_as_they_are_written(tmp_path: Path, name: str) -> None:
     lines = [line(text=name, calls=1_062), line(line=90, operation=name, range="")]
     table = wait_table.tabulate_waits({("unet", "train"): lines}, {})
@@ -100,7 +101,7 @@ def test_how_steps_differ_is_one_sentence_of_the_cell(tmp_path: Path) -> None:
     assert "launch differently" not in without.text and without.text == Seen(rendered(tmp_path, ["f"])).text
 
 
-@pytest.mark.parametrize("name", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"])
+@pytest.mark.parametrize("name", slow.first(["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"], 3))
 def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "unet"
     folder.mkdir()

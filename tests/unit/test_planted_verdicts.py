@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import planted_simulated
+from tests import planted_simulated, slow
 from tests.gpu import test_planted
 
 # Of one operator: a fast CPU by itself, to one of a virtual machine whose cores are shared.
@@ -13,7 +13,7 @@ OPERATORS_US = (3.5, 5.0, 8.0, 12.0, 20.0, 30.0)
 AHEAD = 1.1
 
 
-@pytest.mark.parametrize("operator_us", OPERATORS_US)
+@pytest.mark.parametrize("operator_us", slow.first(OPERATORS_US))
 @pytest.mark.parametrize("program", ["items", "waits", "doubles", "tiny"])
 def test_a_planted_bottleneck_is_named_first_whatever_the_cpu(program: str, operator_us: float, tmp_path: Path) -> None:
     precision, right = test_planted.SETTINGS.get(program, {}).get("precision", "fp32"), test_planted.VERDICTS[program]

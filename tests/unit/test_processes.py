@@ -14,6 +14,7 @@ import pytest
 
 from profzoo.collect import failure_summary
 from profzoo.machine import processes, supervisor
+from tests import slow
 
 PROJECT = Path(__file__).parents[2]
 # A program whose child heeds no SIGTERM, in its group or in a session of its own; both leave their ids.
@@ -96,7 +97,7 @@ def free(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["attached", "detached"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", slow.first([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
 def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, number: signal.Signals) -> None:
     process, child, grandchild = started(folder, kind, 60)
     assert alive(child) and alive(grandchild) and not free(folder)
@@ -112,7 +113,7 @@ def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, numbe
     assert failure_summary.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
-@pytest.mark.parametrize("kind", ["attached", "detached"])
+@pytest.mark.parametrize("kind", slow.first(["attached", "detached"]))
 def test_what_a_command_leaves_behind_is_ended(folder: Path, kind: str) -> None:
     process, child, grandchild = started(folder, kind, 0)
     assert process.wait(timeout=30) == 0

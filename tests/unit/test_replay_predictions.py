@@ -130,12 +130,14 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return {name: np.array(values) for name, values in found.items()}
 
 
+@pytest.mark.slow
 def test_random_programs_are_bound_by_the_cpu_by_the_gpu_and_by_neither_alone(errors: dict[str, np.ndarray]) -> None:
     balance = errors["balance"]
     for kind in (balance < 0.8, balance > 1.2, (balance > 0.8) & (balance < 1.2)):
         assert kind.mean() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_predictions_are_close(name: str, errors: dict[str, np.ndarray]) -> None:
     found = errors[name]
@@ -147,6 +149,7 @@ def test_predictions_are_close(name: str, errors: dict[str, np.ndarray]) -> None
     assert abs(np.median(found)) < 0.005
 
 
+@pytest.mark.slow
 def test_unchanged_programs_take_as_long_as_they_took(errors: dict[str, np.ndarray]) -> None:
     assert np.abs(errors["nothing"]).max() < 1e-3
 

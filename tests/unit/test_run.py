@@ -12,9 +12,11 @@ from models import lstm
 from profzoo import run
 from profzoo.cell import registry
 from profzoo.errors import ConfigError
-from tests import zoo
+from tests import slow, zoo
 
 TINY = {name: [f"{key}={value}" for key, value in shape.items()] for name, shape in zoo.TINY.items()}
+# Of these a test of all models runs each time: a convolution, a recurrence, an attention.
+FEW = ("bert", "lstm", "mobilenetv2")
 ONE = ["window=1", "warmup=0", "device=cpu"]
 
 
@@ -33,12 +35,12 @@ def ran(folder: Path, *words: str) -> None:
     assert pd.read_csv(folder / "steps.csv")["wall_ns"].tolist() == [facts["window_wall_ns"]]
 
 
-@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
+@pytest.mark.parametrize("name", slow.only(sorted(registry.shipped_models()), *FEW))
 def test_every_model_infers(tmp_path: Path, name: str) -> None:
     ran(tmp_path, name, "inference", *TINY[name])
 
 
-@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
+@pytest.mark.parametrize("name", slow.only(sorted(registry.shipped_models()), *FEW))
 def test_every_model_trains_and_a_step_reaches_every_weight(tmp_path: Path, name: str) -> None:
     network = zoo.network(zoo.cell(name))
     assert all(module.training for module in network.modules())

@@ -15,6 +15,7 @@ from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu import launch_selection, multi_run, run_planning
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from tests import slow
 
 COSTS = ncu_costs.load_costs()
 START = 4.0
@@ -136,7 +137,7 @@ def test_launches_are_chosen_for_an_error(census: pd.DataFrame) -> None:
     ]
 
 
-@pytest.mark.parametrize("error", ["0.5%", "2%", "5%"])
+@pytest.mark.parametrize("error", slow.only(["0.5%", "2%", "5%"], "2%"))
 def test_runs_profile_what_the_plan_says(census: pd.DataFrame, error: str) -> None:
     planned = plan(census, launches="sampled", error=error)
     runs = ncu.run_options(planned["options"])
@@ -190,8 +191,8 @@ def test_all_launches_in_one_run_where_that_takes_no_longer(census: pd.DataFrame
     assert plan(few, "traffic", launches="sampled", error="0.5%", budget=limit)["launches"] < len(few)
 
 
-@pytest.mark.parametrize("error", ["0.3%", "0.5%", "1%", "2%"])
-@pytest.mark.parametrize("name", ["traffic", "roofline", "full"])
+@pytest.mark.parametrize("error", slow.only(["0.3%", "0.5%", "1%", "2%"], "2%"))
+@pytest.mark.parametrize("name", slow.first(["traffic", "roofline", "full"]))
 def test_a_sample_saves_a_tenth_of_the_time(census: pd.DataFrame, name: str, error: str) -> None:
     planned, every = plan(census, name, launches="sampled", error=error), plan(census, name, launches="all")
     if "instead_of" in planned:
@@ -208,6 +209,7 @@ def test_all_launches_of_kernels_by_name(census: pd.DataFrame) -> None:
     assert launch_selection.profiled_launches(census, some["options"]).equals(named)
 
 
+@pytest.mark.slow
 def test_a_budget_also_limits_what_is_added_for_an_error(census: pd.DataFrame) -> None:
     budgets = [plan(census, launches="sampled", error="0.5%", budget=limit) for limit in (20, 45, 60, 600)]
     assert all(one["estimate_s"] <= one["budget"] for one in budgets)

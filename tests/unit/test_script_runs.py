@@ -177,6 +177,7 @@ def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path) -> 
     assert set(facts["imports"]) == {"models.py", "serve.py"} and facts["items"] == 60
 
 
+@pytest.mark.slow
 def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     done = start(f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / 'ranks.py'}", "window=5", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -84,6 +84,7 @@ def test_a_mean_is_precise_once_its_interval_is_no_wider_than_the_margin() -> No
     assert not sequential.is_precise([10.0, 10.05, 10.1], MARGIN) and not sequential.is_precise([10.0], MARGIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sequential_power.KINDS)
 def test_few_decisions_are_wrong(kind: str) -> None:
     """At most 5 % over all looks; of 300 draws, two standard errors are 2.5 points."""

@@ -22,7 +22,7 @@ import pytest
 
 from profzoo import import_graph, serve, shutdown
 from profzoo.errors import ConfigError
-from tests import browser, devtools, whole_zoo
+from tests import browser, devtools, slow, whole_zoo
 from tests.conftest import DATA
 
 TRACE = (DATA / "torch/unet.train.trace.json.gz").read_bytes()
@@ -327,7 +327,7 @@ def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html does not exist: `snakemake report` makes it\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow.first([signal.SIGINT, signal.SIGTERM]))
 def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
     process = subprocess.Popen(
@@ -436,6 +436,7 @@ def test_a_click_hands_perfetto_the_trace_as_it_is(tmp_path: Path) -> None:
         assert page.console() == []
 
 
+@pytest.mark.slow
 @browser.needed
 def test_the_keyboard_opens_it_too(tmp_path: Path) -> None:
     with stand_in() as (address, _, got), shown(tmp_path, address) as (_, page, _):
@@ -467,6 +468,7 @@ def test_no_other_site_gets_the_trace(tmp_path: Path) -> None:
         assert reached == ["/"] and got == [] and page.console() == []
 
 
+@pytest.mark.slow
 @browser.needed
 def test_what_goes_wrong_is_said_beside_the_button(tmp_path: Path) -> None:
     with stand_in() as (address, *_), shown(tmp_path, address) as (_, page, _):
@@ -478,6 +480,7 @@ def test_what_goes_wrong_is_said_beside_the_button(tmp_path: Path) -> None:
         handed(page, "The browser opened no window")
 
 
+@pytest.mark.slow
 @browser.needed
 def test_a_page_that_is_opened_as_a_file_says_what_to_type(tmp_path: Path) -> None:
     html = whole_zoo.write(tmp_path, drawn=False)

@@ -98,6 +98,7 @@ def test_a_killed_run_is_followed_by_one_that_needs_no_more_words(folder: Path) 
     assert not list((folder / ".snakemake/profzoo/owners").iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_that_lives_keeps_its_lock_whoever_else_ends(folder: Path) -> None:
     first = working(folder)
     held = locks(folder)
@@ -112,6 +113,7 @@ def test_a_run_that_lives_keeps_its_lock_whoever_else_ends(folder: Path) -> None
     assert ended(first)[0] == 0 and not locks(folder)
 
 
+@pytest.mark.slow
 def test_a_lock_of_another_host_stays_until_a_user_removes_it(folder: Path) -> None:
     kill(working(folder))
     (folder / "one.go").touch()
@@ -138,6 +140,7 @@ def test_a_lock_that_names_nobody_stays(folder: Path) -> None:
     assert code == 1 and "cannot be locked" in said and lock.read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_two_that_begin_at_once_do_not_both_get_the_lock_of_a_killed_one(folder: Path) -> None:
     kill(working(folder))
     (folder / "one.begun").unlink()

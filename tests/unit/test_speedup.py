@@ -8,6 +8,7 @@ from profzoo.compare.sides import interleave
 from profzoo.statistics import speedup
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes as simulated
+from tests import slow
 from tests.benchmarks import compare_power
 
 CELLS, ZOOS = 42, 40
@@ -59,6 +60,7 @@ def test_one_process_that_is_far_off_counts_as_one(places: str | None) -> None:
     assert found[0].p_different == found[1].p_different < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 @pytest.mark.parametrize("kind", ["steady", "drifting", "walking"])
 def test_intervals_of_processes_in_turn_hold_the_truth_as_often_as_they_say(count: int, kind: str) -> None:
@@ -196,8 +198,8 @@ def test_verdicts_name_the_direction_and_what_is_not_known() -> None:
     assert speedup.decide_outcomes([noisy, faster]) == [UNDECIDED, FASTER]
 
 
-@pytest.mark.parametrize("kind", simulated.KINDS)
-@pytest.mark.parametrize("count", [5, 10])
+@pytest.mark.parametrize("kind", slow.first(simulated.KINDS, 2))
+@pytest.mark.parametrize("count", slow.first([5, 10]))
 def test_nominal_error_rates_hold_for_all_kinds_of_processes(kind: str, count: int) -> None:
     """5 % and three standard errors of 600 draws; tests/benchmarks/compare_power draws more, and of more counts."""
     for shifts in (False, True):

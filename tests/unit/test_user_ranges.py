@@ -379,6 +379,7 @@ ranges.close()
 """
 
 
+@pytest.mark.slow
 @needs_nsys[0]
 @needs_nsys[1]
 def test_a_real_nsys_sees_every_way_to_open_a_range(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from profzoo.verdicts import advice_gain, advice_scores, ncu_advice, verdicts
 from profzoo.verdicts import launch_traits as kernel_traits
 from profzoo.verdicts import rule_evaluation as judged_cell
 from profzoo.verdicts import rules as verdict_rules
-from tests import known_rules
+from tests import known_rules, slow
 from tests.conftest import DATA
 
 # Rules without a trial.
@@ -407,11 +408,12 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     return table[table["by"] == ncu_advice.TOOL]
 
 
-def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable) -> None:
+@pytest.mark.parametrize("most", slow.first([2, None]))
+def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable, most: int | None) -> None:
     details = ncu_details.read_details(recording("ncu/launch.details.csv"))
     said = details[details["Rule Type"].eq("OPT") & details["Estimated Speedup"].gt(0)]
     assert said["ID"].nunique() > 1
-    for number, one in said.groupby("ID"):
+    for number, one in islice(said.groupby("ID"), most):
         ids = details["ID"].drop_duplicates().to_list()
         found = advised(recording, [90.0 if other == number else 10.0 / (len(ids) - 1) for other in ids])
         assert 0 < len(found) <= ncu_advice.MAX_ROWS and (found["level"] == "kernel").all()
@@ -494,6 +496,7 @@ def test_a_cell_is_not_advised_what_it_does(
     assert (found["gain"] == 1) == ("limit for 16-bit operands" in says)
 
 
+@pytest.mark.slow
 def test_traits_exclude_each_other(kernels: pd.DataFrame) -> None:
     for _, mine in kernels.groupby(["model", "phase"]):
         traits = kernel_traits.mark_traits(mine, None, RULES["traits"], {})

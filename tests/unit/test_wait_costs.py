@@ -9,7 +9,7 @@ import pytest
 from profzoo.tables.step_shares import PARTS, step_shares
 from profzoo.verdicts import wait_costs
 from profzoo.verdicts.gain_models import CellSimulation
-from tests import simulated_waits
+from tests import simulated_waits, slow
 from tests.simulated import Act
 from tests.simulated_waits import item, operator
 
@@ -27,11 +27,13 @@ def line(**changed: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("waiting", "mended"),
-    [
-        ([*BUSY, *READ], [*BUSY, *NORMS]),
-        ([one for place in range(50) for one in (*BUSY[:3], *READ[:3])], [*BUSY, *NORMS[:50]]),
-        ([one for place in range(50) for one in (*BUSY[:3], *item()[1:])], BUSY),
-    ],
+    slow.first(
+        [
+            ([*BUSY, *READ], [*BUSY, *NORMS]),
+            ([one for place in range(50) for one in (*BUSY[:3], *READ[:3])], [*BUSY, *NORMS[:50]]),
+            ([one for place in range(50) for one in (*BUSY[:3], *item()[1:])], BUSY),
+        ]
+    ),
     ids=["norms read at the end", "a value read now and then", "synchronised now and then"],
 )
 def test_many_small_waits_are_synchronisation_and_gain_what_they_cost(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.report import overview, savings
-from tests import browser, devtools, whole_zoo
+from tests import browser, devtools, slow, whole_zoo
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +290,7 @@ def test_the_page_reads_without_its_script(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not browser.AXE, reason="no axe-core: PROFZOO_AXE names none; tests/tools/install-axe.sh DIR gets one"
 )
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", slow.first([False, True]))
 def test_axe_finds_nothing(whole: Path, tmp_path: Path, dark: bool) -> None:
     page = tmp_path / "with_axe.html"
     script = Path(browser.AXE or "").read_text()
@@ -346,7 +346,7 @@ CONTRAST = """
 
 
 @browser.needed
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", slow.first([False, True]))
 def test_contrast_names_and_keys(whole: Path, tmp_path: Path, dark: bool) -> None:
     # Of all text, also where axe-core cannot tell what lies behind it (WCAG 2.1 AA: 1.4.3, 4.1.2, 2.1.1).
     words = ["--blink-settings=preferredColorScheme=0"] if dark else []

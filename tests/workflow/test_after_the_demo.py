@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import slow
 from tests.workflow.project import CHECKOUT, Project
 
 DEMO = "--configfile config/quickstart.yaml"
@@ -32,7 +33,7 @@ def test_there_are_such_lines() -> None:
     assert len(LINES) >= 4
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", slow.first(LINES, 2))
 def test_a_line_after_the_demo_is_of_its_cells(untouched: Project, line: str) -> None:
     demo = yaml.safe_load((CHECKOUT / "config/quickstart.yaml").read_text())["models"]
     models, said = dry(untouched, shlex.split(line)[1:])
@@ -43,7 +44,7 @@ def test_a_line_after_the_demo_is_of_its_cells(untouched: Project, line: str) ->
 
 
 @pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
-@pytest.mark.parametrize("tool", ["ncu", "nsys"])
+@pytest.mark.parametrize("tool", slow.first(["ncu", "nsys"]))
 def test_a_dry_run_of_a_profiler_that_cannot_run_here_says_why(untouched: Project, tool: str) -> None:
     untouched.path = ()
     _, said = dry(untouched, ["all", "--config", "models=lstm", f"tool={tool}"])

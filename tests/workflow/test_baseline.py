@@ -4,12 +4,15 @@ import csv
 import io
 import json
 
+import pytest
+
 from tests.workflow.project import Project, rules
 
 SHARED = ["--config", "models=lstm", "phases=train", "tool=torch", "torch={window: 1, baseline: 3}"]
 CELL = "results/lstm/train"
 
 
+@pytest.mark.slow
 def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
     fresh.draw_one()
     jobs = fresh.dry("all", *SHARED)

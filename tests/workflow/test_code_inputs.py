@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from profzoo import import_graph, tools
+from tests import slow
 from tests.loaded_files import loaded
 from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
 
@@ -59,7 +60,7 @@ def test_every_rule_that_runs_code_is_in_the_plan(inputs: dict[str, set[Path]]) 
     assert set(scripts()) | COLLECTING <= set(inputs)
 
 
-@pytest.mark.parametrize("rule", sorted(scripts()))
+@pytest.mark.parametrize("rule", slow.first(sorted(scripts()), 5))
 def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[str, set[Path]], rule: str) -> None:
     script = scripts()[rule]
     python = {file for file in inputs[rule] if file.suffix == ".py"}

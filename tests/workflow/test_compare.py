@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from tests import slow
 from tests.columns import undescribed
 from tests.workflow.project import STANDINS, Project, models, rules
 
@@ -43,6 +44,7 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
 
+@pytest.mark.slow
 def test_rounds_go_on_until_they_decide(pretending: Project) -> None:
     """Without a number of repeats; what pretends takes the same time again and again, so two rounds decide."""
     until = ("compare", "--config", "tool=time", "candidate=bf16", "models=lstm", "phases=train")
@@ -58,12 +60,14 @@ def test_rounds_go_on_until_they_decide(pretending: Project) -> None:
     assert len(json.loads(pretending.read("results/lstm/train.time.csv.json"))["processes"]) == 2
 
 
+@pytest.mark.slow
 def test_a_comparison_that_was_cut_off_is_shown_as_far_as_it_came(pretending: Project) -> None:
     pretending.snakemake(*BF16, "models=lstm")
     whole = pretending.snakemake(*BF16, "collect=false", "models=[lstm,unet]")
     assert "2 faster" in whole.stdout + whole.stderr
 
 
+@pytest.mark.slow
 def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> None:
     slower = (
         "compare",
@@ -80,6 +84,7 @@ def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> No
     assert pretending.snakemake(*slower).returncode == 0
 
 
+@pytest.mark.slow
 def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> None:
     times = ["results/lstm/train.time.csv", "results/unet/train.time.csv"]
     pretending.snakemake(*times, "--config", "repeats=2")
@@ -99,17 +104,20 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
 
 @pytest.mark.parametrize(
     ("words", "line"),
-    [
-        (["candidate=bf17"], "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
-        (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' names a variant"),
-        ([], "compare: name a candidate"),
-    ],
+    slow.first(
+        [
+            (["candidate=bf17"], "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
+            (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' names a variant"),
+            ([], "compare: name a candidate"),
+        ]
+    ),
 )
 def test_what_cannot_be_compared_is_said_in_one_line(pretending: Project, words: list[str], line: str) -> None:
     run = pretending.snakemake("compare", *(["--config", *words] if words else []), ok=False)
     assert run.returncode != 0 and line in run.stderr and "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_the_report_shows_a_comparison_where_one_is_asked_for(pretending: Project) -> None:
     sections = ("report", "--config", "tool=nsys", "models=lstm", "phases=train")
     assert not rules(pretending.dry(*sections)) & {"time_in_turn", "tabulate_comparison", "draw_comparison"}
@@ -118,6 +126,7 @@ def test_the_report_shows_a_comparison_where_one_is_asked_for(pretending: Projec
     assert "write_comparison" not in with_it
 
 
+@pytest.mark.slow
 def test_repeats_of_a_cell_are_in_the_tables(pretending: Project) -> None:
     pretending.snakemake("results/lstm/train.time.csv", "--config", "repeats=3")
     rows = pretending.read("results/lstm/train.time.csv").splitlines()

@@ -7,6 +7,7 @@ from snakemake.cli import parse_config
 from profzoo.cell import settings
 from profzoo.config import configuration, unknown_targets
 from profzoo.errors import ConfigError
+from tests import slow
 from tests.workflow.project import TINY, Project, models, rules
 
 UNKNOWN_TARGETS = [
@@ -57,17 +58,20 @@ def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "line"),
-    [
-        (
-            ["results/peaks/-rf.csv"],
-            "target 'results/peaks/-rf.csv': '-rf' is no valid name of a GPU: letters, digits, `_` and "
-            "`-`, at most 64, the first a letter or `_`, and no word such as `null`, `true` or `nan` that is read as "
-            "something else",
-        ),
-        (["all", "--config", "batch=1e5"], "batch = 100000.0 is a number, not integer or string or null"),
-        (["all", "--config", "toool=nsys"], "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
-        ([UNKNOWN_TARGETS[0][0]], f"target '{UNKNOWN_TARGETS[0][0]}': {UNKNOWN_TARGETS[0][1]}"),
-    ],
+    slow.first(
+        [
+            (
+                ["results/peaks/-rf.csv"],
+                "target 'results/peaks/-rf.csv': '-rf' is no valid name of a GPU: letters, digits, `_` and "
+                "`-`, at most 64, the first a letter or `_`, and no word such as `null`, `true` or `nan` that is read as "
+                "something else",
+            ),
+            (["all", "--config", "batch=1e5"], "batch = 100000.0 is a number, not integer or string or null"),
+            (["all", "--config", "toool=nsys"], "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
+            ([UNKNOWN_TARGETS[0][0]], f"target '{UNKNOWN_TARGETS[0][0]}': {UNKNOWN_TARGETS[0][1]}"),
+        ],
+        2,
+    ),
 )
 def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, asked: list[str], line: str) -> None:
     run = untouched.snakemake(*asked, ok=False)
@@ -80,12 +84,15 @@ def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, ask
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ("tool=nsys", {"profile_nsys"}),
-        ("tool=ncu,nsys", {"profile_ncu", "profile_nsys"}),
-        ("tool=[ncu, torch]", {"profile_ncu", "profile_torch"}),
-        ("tool=time", set()),
-    ],
+    slow.first(
+        [
+            ("tool=nsys", {"profile_nsys"}),
+            ("tool=ncu,nsys", {"profile_ncu", "profile_nsys"}),
+            ("tool=[ncu, torch]", {"profile_ncu", "profile_torch"}),
+            ("tool=time", set()),
+        ],
+        2,
+    ),
 )
 def test_tool_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
     jobs = untouched.dry("all", "--config", given)
@@ -95,13 +102,16 @@ def test_tool_on_the_command_line(untouched: Project, given: str, expected: set[
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ("models=lstm", {"lstm"}),
-        # A variant's inference starts with the weights of its model.
-        ("models=unet,lstm@bf16", {"unet", "lstm@bf16", "lstm"}),
-        ("models=recurrent", {"gnmt", "lstm", "pixelrnn"}),
-        ("models={unet: {batch: 2}}", {"unet"}),
-    ],
+    slow.first(
+        [
+            ("models=lstm", {"lstm"}),
+            # A variant's inference starts with the weights of its model.
+            ("models=unet,lstm@bf16", {"unet", "lstm@bf16", "lstm"}),
+            ("models=recurrent", {"gnmt", "lstm", "pixelrnn"}),
+            ("models={unet: {batch: 2}}", {"unet"}),
+        ],
+        2,
+    ),
 )
 def test_models_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
     assert models(untouched.dry("all", "--config", given)) == expected
@@ -120,6 +130,7 @@ def test_strings_take_their_types(untouched: Project) -> None:
     assert all(text in printed for text in given.values())
 
 
+@pytest.mark.slow
 def test_files_that_look_like_something_else_end_the_run_before_they_are_read(fresh: Project) -> None:
     """A user's, and the one that the workflow names, of which a few lines may stand for more than memory holds."""
     fresh.write("tiny.yaml", f"{TINY}warmup: 2\n")

@@ -31,6 +31,7 @@ def copied(built: Project, tmp_path: Path) -> Project:
     return other
 
 
+@pytest.mark.slow
 def test_copied_results_are_drawn_and_not_collected_again(built: Project, copied: Project) -> None:
     # By their times Snakemake would make all of them again: their records tell that they are what it would make.
     assert not rules(copied.dry("report")) & COLLECTING
@@ -48,6 +49,7 @@ def test_copied_results_are_drawn_and_not_collected_again(built: Project, copied
     assert copied.dry("report", *AS_IT_IS) == []
 
 
+@pytest.mark.slow
 def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
     copied.draw_one()
     (copied.root / "results/unet/train.torch.csv").unlink()

@@ -65,12 +65,14 @@ def of(found: pd.DataFrame, program: str, level: str = "cell") -> pd.DataFrame:
     return found[(found["model"] == program) & (found["level"] == level)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_takes_long_to_make_is_named_first(found: pd.DataFrame) -> None:
     first = of(found, planted.LOADER).iloc[0]
     assert (first["verdict"], first["settings"], first["evidence"]) == ("input-bound", "workers=2", "ranges.csv: data")
     assert first["share"] > 0.4 and first["gain"] == pytest.approx(1 / (1 - first["share"]))
 
 
+@pytest.mark.slow
 def test_an_overwhelming_product_is_named_with_its_layer(found: pd.DataFrame) -> None:
     first, verdicts_on_it = of(found, planted.PRODUCT).iloc[0], set(of(found, planted.PRODUCT)["verdict"])
     assert (first["verdict"], first["function"]) == ("operator-bound", "aten::mm") and first["share"] > 0.6
@@ -79,16 +81,19 @@ def test_an_overwhelming_product_is_named_with_its_layer(found: pd.DataFrame) ->
     assert (layer["module"], layer["direction"], layer["function"]) == ("large", "forward", "aten::mm")
 
 
+@pytest.mark.slow
 def test_hundreds_of_tiny_operators_call_for_a_larger_batch(found: pd.DataFrame) -> None:
     first, verdicts_on_it = of(found, planted.TINY).iloc[0], set(of(found, planted.TINY)["verdict"])
     assert (first["verdict"], first["settings"]) == ("overhead-bound", "batch=8") and first["share"] > 0.6
     assert "a larger batch, which costs almost nothing" in first["next_step"] and "operator-bound" not in verdicts_on_it
 
 
+@pytest.mark.slow
 def test_of_many_operators_that_take_about_as_long_none_is_named(found: pd.DataFrame) -> None:
     assert not set(found.loc[found["model"] == planted.BALANCED, "verdict"]) & WRONG
 
 
+@pytest.mark.slow
 def test_the_table_names_what_was_planted_or_leaves_it_open(ran: tuple[Project, str]) -> None:
     written = pd.read_csv(ran[0].root / "results/tables/verdicts.csv")
     for program in planted.PROGRAMS:
@@ -96,6 +101,7 @@ def test_the_table_names_what_was_planted_or_leaves_it_open(ran: tuple[Project, 
         assert of(written, program).iloc[0]["verdict"] in (EXPECTED[program], UNDECIDED)
 
 
+@pytest.mark.slow
 def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
     project, said = ran
     html, written = project.read("results/report.html"), pd.read_csv(project.root / "results/tables/verdicts.csv")

@@ -56,6 +56,7 @@ KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
+@pytest.mark.slow
 def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(built.root)
     chance, results = random.Random(SEED), Path("results")

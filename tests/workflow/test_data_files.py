@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests import slow
 from tests.workflow.project import TINY, Project, copy, models, rules
 
 CONFIG = (
@@ -37,6 +38,7 @@ def draw(path: Path, seed: int) -> None:
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
 
 
+@pytest.mark.slow
 def test_replaced_and_added_images_run_again_what_used_them(trained: Project) -> None:
     assert trained.dry(*TARGETS) == []
     images = trained.root / "images"
@@ -52,7 +54,9 @@ def test_replaced_and_added_images_run_again_what_used_them(trained: Project) ->
     assert trained.dry(*TARGETS) == []
 
 
-@pytest.mark.parametrize("words", [["all"], ["results/mobilenetv2/train.time.csv", "--config", "models=lstm"]])
+@pytest.mark.parametrize(
+    "words", slow.first([["all"], ["results/mobilenetv2/train.time.csv", "--config", "models=lstm"]])
+)
 def test_a_folder_that_is_not_there_is_named_before_any_job(tmp_path: Path, words: list[str]) -> None:
     project = copy(tmp_path / "project", CONFIG)
     run = project.snakemake(*words, ok=False)

@@ -3,10 +3,13 @@
 import platform
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import rules
 from tests.workflow.test_generic import sited
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path, recorded: Path) -> None:
     site = sited(tmp_path, "lsf", recorded)
     code, output = site.ended("doctor")

@@ -17,7 +17,7 @@ from profzoo.config import configuration
 from profzoo.io import column_types
 from profzoo.tables import schemas
 from profzoo.tools.ncu import command
-from tests import browser
+from tests import browser, slow
 from tests.workflow import forked
 from tests.workflow.project import CHECKOUT, TINY, Project
 
@@ -180,12 +180,13 @@ def test_all_commands_are_known() -> None:
     assert commands(PAGE.read_text()) == list(PRINTED)
 
 
-@pytest.mark.parametrize("line", PRINTED)
+@pytest.mark.parametrize("line", slow.first(PRINTED, 2))
 def test_a_command_does_what_the_page_says(extended: Project, line: str) -> None:
     words = shlex.split(line) if line.startswith("snakemake ") else ["bash", "-c", line]
     assert PRINTED[line] in run(extended, *words)
 
 
+@pytest.mark.slow
 def test_the_tests_of_what_the_page_adds_to_pass(extended: Project) -> None:
     """After the commands before, which write the documents that they hold."""
     run(extended, "bash", "-c", "python -m profzoo.document.zoo docs/reference/zoo.md")
@@ -205,6 +206,7 @@ def test_all_unit_tests_pass_with_what_the_page_adds(extended: Project) -> None:
     assert " passed" in printed and "failed" not in printed
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn(extended: Project) -> None:
     cells = pd.DataFrame({"model": ["lstm", "unet"], "phase": "train", "device": "a GPU", "date": "2025-01-01"})
     others = {name: "a" if kind == column_types.TEXT else 1 for name, kind in schemas.TABLES["cells"].columns.items()}
@@ -214,6 +216,7 @@ def test_the_figure_is_drawn(extended: Project) -> None:
     assert "<svg" in (extended.root / "memory.svg").read_text()
 
 
+@pytest.mark.slow
 def test_the_section_set_is_what_ncu_is_asked_for(extended: Project) -> None:
     chosen = configuration.normalise_config(yaml.safe_load(extended.read("mine.yaml")))["ncu"]
     words = " ".join(command.options(chosen, "pipes"))

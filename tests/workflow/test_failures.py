@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.project import STANDINS, Project, said
 
 OWN_MODEL = '''\
@@ -45,6 +46,7 @@ def own_model(project: Project, fails: str) -> None:
     project.replace("tiny.yaml", "settings:", "settings:\n  mine: {module: mine}")
 
 
+@pytest.mark.slow
 def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -> None:
     fresh.recording = recorded
     own_model(fresh, RAISES)
@@ -80,6 +82,7 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     assert not list(fresh.root.glob(".snakemake/profzoo/run/*"))
 
 
+@pytest.mark.slow
 def test_what_fails_that_the_report_takes_nothing_of(counted: Project) -> None:
     """A launch of set full takes longer than the budget; what ncu made for the report is in it."""
     own_model(counted, RAISES)
@@ -111,7 +114,7 @@ def test_loss_that_is_not_a_number(fresh: Project) -> None:
     assert not fresh.files()
 
 
-@pytest.mark.parametrize(("tool", "target"), [("ncu", "train.ncu.csv"), ("nsys", "train.nsys.csv")])
+@pytest.mark.parametrize(("tool", "target"), slow.first([("ncu", "train.ncu.csv"), ("nsys", "train.nsys.csv")]))
 def test_profiler_that_is_not_there(fresh: Project, tool: str, target: str) -> None:
     run = fresh.snakemake(f"results/lstm/{target}", ok=False)
     assert run.returncode != 0

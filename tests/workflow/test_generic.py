@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.batch import LONG, ON_GPU, TARGET, a_failing_job_costs_nothing_else
 from tests.workflow.loopback import waited
 from tests.workflow.project import CHECKOUT, Project, copy, finished
@@ -63,7 +64,7 @@ def sited(folder: Path, system: str, recording: Path) -> Site:
     return Site(copy(folder / "project", ON_GPU).root, recording=recording, queue=folder / "queue")
 
 
-@pytest.fixture(params=["lsf", "pbs"])
+@pytest.fixture(params=slow.first(["lsf", "pbs"]))
 def site(tmp_path: Path, recorded: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     site = sited(tmp_path, request.param, recorded)
     yield site
@@ -71,6 +72,7 @@ def site(tmp_path: Path, recorded: Path, request: pytest.FixtureRequest) -> Iter
         os.killpg(int((site.queue / job / "pid").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     site.misbehave("forgetful")
     # One queue goes through all of it, with all figures, and the other through one phase with one figure.

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from models import lstm
 from tests.workflow.project import Project
 
@@ -19,6 +21,7 @@ torch: {window: 1}
 """
 
 
+@pytest.mark.slow
 def test_jobs_go_by_pythons_own_modules(fresh: Project) -> None:
     for name in HIDING:
         fresh.write(f"{name}.py", "raise RuntimeError('hides a module of Python')\n")

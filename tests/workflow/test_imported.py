@@ -75,6 +75,7 @@ def test_times_and_counters_join_by_kernel(ran: tuple[Project, str]) -> None:
     assert kernels[kernels["model"] == "summed"]["share"].sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_files_are_left_alone_and_nothing_runs_again(ran: tuple[Project, str]) -> None:
     project, _ = ran
     assert project.dry("report") == []
@@ -85,6 +86,7 @@ def test_files_are_left_alone_and_nothing_runs_again(ran: tuple[Project, str]) -
     (project.root / "moved.sqlite").rename(project.root / "train.sqlite")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_ends_in_one_line(ran: tuple[Project, str]) -> None:
     project, _ = ran
     (project.root / "other.json").write_text('{"nodes": []}')
@@ -96,6 +98,7 @@ def test_what_cannot_be_used_ends_in_one_line(ran: tuple[Project, str]) -> None:
     assert missing.returncode and "imported.gone.torch = 'gone.json': the file does not exist" in lines[0]
 
 
+@pytest.mark.slow
 def test_what_was_imported_can_be_found_and_shared(ran: tuple[Project, str]) -> None:
     results = ran[0].root / "results"
     assert Results(results).all_cells() == [(name, "imported") for name in ("joined", "summed", "traced")]

@@ -55,6 +55,7 @@ def test_everything_is_planned_without_a_cluster(project: Project) -> None:
     assert "rule profile_torch:" in planned and "localrule" not in planned
 
 
+@pytest.mark.slow
 def test_everything_is_made_in_pods_that_share_no_files(project: Project, recorded: Path, tmp_path: Path) -> None:
     project.recording = recorded
     (tmp_path / "pods").mkdir()

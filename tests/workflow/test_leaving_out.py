@@ -36,6 +36,7 @@ def streamless(project: Project) -> dict[str, str]:
     return {part: project.read(log).splitlines()[-1].removeprefix("profzoo: ") for part, log in logs.items()}
 
 
+@pytest.mark.slow
 def test_steps_that_launch_otherwise_cost_the_counters_alone(counted: Project, tmp_path: Path) -> None:
     """The report has what nsys traced, although ncu cannot be planned by it."""
     traced(counted, trace_of_standin(tmp_path / "standin.sqlite", more_in=4))
@@ -58,6 +59,7 @@ def test_steps_that_launch_otherwise_cost_the_counters_alone(counted: Project, t
     assert len(without(counted, why)) == 1
 
 
+@pytest.mark.slow
 def test_counters_of_an_earlier_census_wait_for_their_own(counted: Project, tmp_path: Path) -> None:
     """What ncu counted stands beside a trace that cannot tell its launches: nobody can join the two."""
     counted.draw_one()
@@ -98,6 +100,7 @@ def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Projec
     assert 'id="lstm-train"' in page and "top_kernels" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_ended_leaves_the_report_of_what_it_made(
     fresh: Project, recorded: Path, number: signal.Signals

@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import CHECKOUT, Project, copy
 
 CELL = "results/lstm/train"
@@ -78,6 +80,7 @@ def test_a_module_by_path(tmp_path: Path) -> None:
     assert "Nothing to be done" in succeeded(mine)
 
 
+@pytest.mark.slow
 def test_a_module_under_a_prefix(tmp_path: Path) -> None:
     """Only what is made has it, although the sources are inputs too, and lie in the other workflow's folder."""
     copy(tmp_path / "outer" / "zoo")
@@ -88,6 +91,7 @@ def test_a_module_under_a_prefix(tmp_path: Path) -> None:
     assert "log: gpu/results/logs/lstm/train.torch.log" in printed
 
 
+@pytest.mark.slow
 def test_a_module_with_folders_of_its_own(tmp_path: Path) -> None:
     more = '    pathvars:\n        results="profiled"'
     mine = outer(tmp_path / "outer", repr(str(CHECKOUT / "Snakefile")), "profiled/report.html", more)
@@ -95,6 +99,7 @@ def test_a_module_with_folders_of_its_own(tmp_path: Path) -> None:
     assert "output: profiled/report.html" in printed and "output: profiled/figures/" in printed
 
 
+@pytest.mark.slow
 def test_a_module_by_git(tmp_path: Path) -> None:
     """As from GitHub, which git takes from a folder; what another commit leaves alone is not collected again."""
     repository = published(tmp_path / "hosted" / "owner" / "profzoo")
@@ -122,6 +127,7 @@ def test_a_module_by_git(tmp_path: Path) -> None:
     assert collected.stat().st_mtime_ns == when
 
 
+@pytest.mark.slow
 def test_a_module_from_a_clone_at_a_commit(tmp_path: Path) -> None:
     repository = published(tmp_path / "clone")
     first = git(repository, "rev-parse", "HEAD")
@@ -139,6 +145,7 @@ def test_a_module_from_a_clone_at_a_commit(tmp_path: Path) -> None:
     assert git(mine.root / ".snakemake/profzoo/source", "rev-parse", "HEAD") == first
 
 
+@pytest.mark.slow
 def test_the_workflow_from_another_folder(tmp_path: Path) -> None:
     """Without a configuration there, that of the schema holds, and the command line's."""
     source, there = copy(tmp_path / "profzoo"), tmp_path / "there"

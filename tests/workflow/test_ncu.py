@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from profzoo.tools import communication_kernels
+from tests import slow
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, rules, said
@@ -118,6 +119,7 @@ def test_a_plan_for_an_error_is_printed_and_kept(ncu_built: Project) -> None:
     assert sorted(job.rule for job in jobs) == again
 
 
+@pytest.mark.slow
 def test_one_run_leaves_no_report_of_others(counted: Project) -> None:
     counted.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={error: 50%}")
     rows, facts = table(counted, "train.ncu.roofline.csv"), sidecar(counted, "train.roofline.ncu-rep.json")
@@ -127,6 +129,7 @@ def test_one_run_leaves_no_report_of_others(counted: Project) -> None:
     found(rows, table(counted, "train.ncu.launch.csv"))
 
 
+@pytest.mark.slow
 def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> None:
     run = counted.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 20s}")
     planned, took = said(run)
@@ -149,6 +152,7 @@ def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> Non
     assert sorted(job.rule for job in jobs) == again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiled", [False, True])
 def test_a_file_is_made_in_one_run_where_its_plan_is_out_of_date(counted: Project, profiled: bool) -> None:
     """Jobs that take what is made anew as ancient are not judged by Snakemake, nor are those after them."""
@@ -168,6 +172,7 @@ def test_a_file_is_made_in_one_run_where_its_plan_is_out_of_date(counted: Projec
 OWN = "ncu={sets: {own: {metrics: [gpu__time_duration.sum, smsp__inst_issued.sum]}}, launches: distinct}"
 
 
+@pytest.mark.slow
 def test_a_set_of_metrics_that_nobody_measured_is_probed_first(fresh: Project) -> None:
     fresh.path = (STANDINS,)
     target = ["results/lstm/train.ncu.own.csv", "--config", "device=auto", OWN]
@@ -189,6 +194,7 @@ def test_a_budget_for_nothing_is_one_line(counted: Project) -> None:
     assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")
 
 
+@pytest.mark.slow
 def test_ranges_have_a_table_of_their_own(counted: Project) -> None:
     counted.snakemake("results/lstm/train.ncu.ranges.csv", "--config", "device=auto")
     rows = table(counted, "train.ncu.ranges.csv")
@@ -279,6 +285,7 @@ def test_the_trace_tells_the_launches_where_there_is_one(counted: Project, tmp_p
 UNLIKE = "step 4 of 10 launches other kernels than step 1, from its launch 467 on"
 
 
+@pytest.mark.slow
 def test_where_steps_differ_ncu_counts_the_launches_itself(counted: Project, tmp_path: Path) -> None:
     traced(counted, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
     counted.draw_one()
@@ -304,6 +311,7 @@ def test_where_steps_differ_ncu_counts_the_launches_itself(counted: Project, tmp
     assert not rules(again), again
 
 
+@pytest.mark.slow
 def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path: Path) -> None:
     """One trace tells its launches and one does not: both are planned in a dry run, and made in one run."""
     traced(counted, trace_of_standin(tmp_path / "told.sqlite"))
@@ -324,6 +332,7 @@ def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path:
     assert not rules(again), again
 
 
+@pytest.mark.slow
 def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(counted: Project, tmp_path: Path) -> None:
     traced(counted, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
     asked = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]
@@ -331,6 +340,7 @@ def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(counted: Project
     assert run.returncode and any(UNLIKE in line and "set ncu.census to ncu" in line for line in said(run))
 
 
+@pytest.mark.slow
 def test_launches_other_than_the_traced_ones_are_told_with_the_cure(counted: Project) -> None:
     """The trace is of another program than what the stand-in prints."""
     traced(counted)
@@ -340,6 +350,7 @@ def test_launches_other_than_the_traced_ones_are_told_with_the_cure(counted: Pro
     assert sidecar(counted, "train.ncu.csv.json")["not_as_planned"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["{set: ranges}", "{set: step}"])
 def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project, chosen: str) -> None:
     fresh.path = (STANDINS,)
@@ -350,6 +361,7 @@ def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project
     assert "draw_roofline" in rules(fresh.dry("all", "--config", *RANGED, "ncu={set: roofline}"))
 
 
+@pytest.mark.slow
 def test_a_default_set_of_ranges_together_with_nsys(counted: Project) -> None:
     traced(counted)
     counted.draw_one()
@@ -380,11 +392,13 @@ def test_a_default_set_of_ranges_together_with_nsys(counted: Project) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [
-        ("permission", "no permission to read the GPU's performance counters"),
-        ("nothing", "no kernel launch matched"),
-        ("empty", "ncu ended well but left no train.launch.ncu-rep"),
-    ],
+    slow.first(
+        [
+            ("permission", "no permission to read the GPU's performance counters"),
+            ("nothing", "no kernel launch matched"),
+            ("empty", "ncu ended well but left no train.launch.ncu-rep"),
+        ]
+    ),
 )
 def test_failure_in_plain_words(counted: Project, mode: str, words: str) -> None:
     counted.variables = {"STANDIN_NCU": mode}
@@ -396,6 +410,7 @@ def test_failure_in_plain_words(counted: Project, mode: str, words: str) -> None
     assert not counted.files()
 
 
+@pytest.mark.slow
 def test_program_sees_only_listed_variables(counted: Project) -> None:
     """The same variable, not listed under `environment`: the stand-in does not get it, and works."""
     counted.variables = {"STANDIN_NCU": "permission"}
@@ -427,6 +442,7 @@ def test_standin_is_strict(words: list[str], message: str) -> None:
     assert message in run.stdout
 
 
+@pytest.mark.slow
 def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> None:
     gpus = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in (0, 1)]
     fresh.path, fresh.variables = (STANDINS,), {"STANDIN_GPUS": "2", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
@@ -446,6 +462,7 @@ def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> N
     assert not (fresh.root / cell).parent.exists()
 
 
+@pytest.mark.slow
 def test_a_pretended_gpu_is_an_error(fresh: Project) -> None:
     """Without what stands in for it: torch sees no GPU, though nvidia-smi shows one."""
     (fresh.root.parent / "tools").mkdir()

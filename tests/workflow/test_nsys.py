@@ -20,6 +20,7 @@ from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_n
 from profzoo.tools.nsys import stats
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
+from tests import slow
 from tests.columns import undescribed
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said, use_nsys
 
@@ -84,6 +85,7 @@ def test_where_the_steps_of_a_cpu_go(nsys_built: Project) -> None:
     assert 0.5 * seen["wall_ns"] < parts <= seen["wall_ns"]
 
 
+@pytest.mark.slow
 def test_a_whole_run_counts_the_steps_of_its_window(nsys_built: Project) -> None:
     target, chosen = f"{CELL}.nsys.csv", ["--config", f"nsys={{window: {STEPS}, capture: run}}"]
     assert rules(nsys_built.dry(target, *chosen)) == {"profile_nsys", "export_nsys"}
@@ -95,6 +97,7 @@ def test_a_whole_run_counts_the_steps_of_its_window(nsys_built: Project) -> None
     assert float(row["steps"]) == STEPS - 1
 
 
+@pytest.mark.slow
 def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
     assert not [name for name, *_ in ranges(nsys_built) if name.startswith(f"{MODULE}:")]
     target, chosen = f"{CELL}.nsys.csv", ["--config", f"nsys={{window: {STEPS}, modules: true}}"]
@@ -173,6 +176,7 @@ def test_sidecar_says_how_it_came_about(nsys_built: Project) -> None:
     assert "gpu" not in facts or facts["device_type"] == "cpu"
 
 
+@pytest.mark.slow
 def test_tools_print_in_one_locale_whatever_the_users(nsys_built: Project) -> None:
     """Reports hold the environment of what was profiled."""
     assert b"LC_ALL=C\0" in (nsys_built.root / f"{CELL}.nsys-rep").read_bytes()
@@ -182,12 +186,14 @@ def test_second_run_does_nothing(nsys_built: Project) -> None:
     assert nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv") == []
 
 
+@pytest.mark.slow
 def test_changed_parser_exports_again(nsys_built: Project) -> None:
     path = "profzoo/tools/nsys/tables.py"
     nsys_built.write(path, nsys_built.read(path) + "\n# changed\n")
     assert rules(nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv")) == {"export_nsys"}
 
 
+@pytest.mark.slow
 def test_reports_by_their_old_names(nsys_built: Project) -> None:
     chosen = ["--config", "nsys={window: 2, reports: [gpukernsum, osrtsum, nvtx_pushpop_sum]}"]
     target = f"{CELL}.nsys/nvtx_pushpop_sum.csv"
@@ -198,6 +204,7 @@ def test_reports_by_their_old_names(nsys_built: Project) -> None:
     assert {row["Range"]: int(row["Instances"]) for row in rows}[f"{DOMAIN}:{make_nvtx_name(STEP)}"] == STEPS
 
 
+@pytest.mark.slow
 def test_tables_and_report_without_kernels(nsys_built: Project) -> None:
     nsys_built.draw_one()
     nsys_built.snakemake("all", "--config", "tool=nsys", "models=lstm", "phases=train")
@@ -226,6 +233,7 @@ def test_installer_does_nothing_where_complete(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".complete"]
 
 
+@pytest.mark.slow
 def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) -> None:
     cell, table = "results/lstm@ddp/train", "results/tables/ranks.csv"
     chosen = ["models=lstm@ddp", "tool=nsys", "variants={ddp: {gpus: 2, batch: 2}}"]
@@ -247,6 +255,7 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     assert not (nsys_built.root / "results" / "lstm@ddp").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (NSYS and (NSYS.parent / "python").is_dir()), reason="this nsys sees the ranges of nvtx here")
 def test_an_nsys_older_than_nvtx_is_named(nsys_built: Project) -> None:
     """Without the release of nvtx that came with it, it never sees a window open."""
@@ -261,6 +270,7 @@ def test_an_nsys_older_than_nvtx_is_named(nsys_built: Project) -> None:
     assert re.search(r"nvtx +\S+, seen by nsys", nsys_built.snakemake("doctor", ok=False).stdout)
 
 
+@pytest.mark.slow
 def test_a_damaged_trace_is_named_with_the_command_that_makes_it_again(nsys_built: Project) -> None:
     csv, trace = f"{CELL}.nsys.csv", nsys_built.root / f"{CELL}.nsys.sqlite"
     trace.write_bytes(trace.read_bytes()[:-5000])
@@ -276,7 +286,10 @@ def test_a_damaged_trace_is_named_with_the_command_that_makes_it_again(nsys_buil
 
 
 @pytest.mark.parametrize(
-    "name", ["a%hb", 'a"b', *(pytest.param(name, marks=pytest.mark.faults) for name in ("a#b", "a?b", "a%41b", "a&b"))]
+    "name",
+    slow.first(
+        ["a%hb", 'a"b', *(pytest.param(name, marks=pytest.mark.faults) for name in ("a#b", "a?b", "a%41b", "a&b"))]
+    ),
 )
 def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Project, tmp_path: Path, name: str) -> None:
     """By the collecting job itself, with a real nsys around a cell that only pretends to run."""
@@ -301,6 +314,7 @@ def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Projec
         assert database.execute("SELECT count(*) FROM StringIds").fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a#b", 'a"b?c %41&'])
 def test_reports_are_the_same_whatever_the_folder_is_called(
     nsys_built: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

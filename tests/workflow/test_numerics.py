@@ -25,6 +25,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
+@pytest.mark.slow
 def test_a_candidate_that_skips_layers_is_not_faster(project: Project) -> None:
     run = project.snakemake("compare", "--config", "candidate=skipping,written", "fail_on=different", ok=False)
     printed = run.stdout + run.stderr
@@ -38,6 +39,7 @@ def test_a_candidate_that_skips_layers_is_not_faster(project: Project) -> None:
     assert project.snakemake("compare", "--config", "candidate=skipping,written").returncode == 0
 
 
+@pytest.mark.slow
 def test_settings_that_skip_layers_are_not_advised(project: Project) -> None:
     panel = "trials={panel: [skipping], max_settings: 1, budget: 120s, repeats: 2}"
     run = project.snakemake("trials", "--config", panel)
@@ -55,6 +57,7 @@ def sidecar(project: Project) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_the_first_process_of_each_side_alone_repeats_its_steps(project: Project) -> None:
     processes = sidecar(project)["processes"]
     assert isinstance(processes, list) and len(processes) == 6

@@ -67,6 +67,7 @@ def results(project: Project) -> Path:
     return project.root / "results"
 
 
+@pytest.mark.slow
 def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
     least = BATCH * SLEEP_NS
     assert pd.read_csv(results / "mine/train.time.csv")["wall_ns"].min() >= least
@@ -75,6 +76,7 @@ def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
     assert read_json(results / "mine/train.time.csv.json", {})["input"] == {"from": "dataset", "pool": None}
 
 
+@pytest.mark.slow
 def test_the_first_verdict_is_input_bound(results: Path) -> None:
     """Had the unprofiled steps been those under the profiler: other programs may keep them from that."""
     cell = ("mine", "train")
@@ -104,6 +106,7 @@ def commands(project: Project) -> list[str]:
     return [*dict.fromkeys(found), *(shlex.join(words) for words in ran if "models.run" in words)]
 
 
+@pytest.mark.slow
 def test_every_command_that_is_shown_runs(project: Project) -> None:
     """Of those that run the cell, a step; of Snakemake's, the plan; where the model's module is not named, neither can."""
     shown = commands(project)

@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import Project, models, rules
 
 TARGETS = [f"results/{model}/train.time.csv" for model in ("lstm", "unet")]
 
 
+@pytest.mark.slow
 def test_replaced_weights_run_again_what_reads_them(fresh: Project, recorded: Path) -> None:
     fresh.recording = recorded
     fresh.replace("models/lstm.py", "WORKLOADS = {", 'FILES = ("lstm.bin",)\nWORKLOADS = {')

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.planted import cases, collect, derive, packing, scoring
 
@@ -11,6 +12,7 @@ NAME = "vit_heads"
 MINUTES = 5
 
 
+@pytest.mark.slow
 def test_tables_are_derived_from_archives_in_another_folder(tmp_path: Path) -> None:
     chosen, first = collect.choose_cases(cases.DEVELOPMENT, NAME), tmp_path / "first"
     # Time that is up before anything is made leaves nothing behind that the next call trips over.

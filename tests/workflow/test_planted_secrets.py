@@ -139,6 +139,7 @@ def watch(ended: threading.Event, lines: set[bytes]) -> None:
                 continue
 
 
+@pytest.mark.slow
 def test_the_cell_gets_what_it_is_given(seen: tuple[Project, list[bytes], str]) -> None:
     told: dict[str, set[str]] = {}
     for line in (seen[0].root.parent / "told.jsonl").read_text().splitlines():
@@ -151,6 +152,7 @@ def test_the_cell_gets_what_it_is_given(seen: tuple[Project, list[bytes], str]) 
     }
 
 
+@pytest.mark.slow
 def test_no_command_line_shows_a_secret(seen: tuple[Project, list[bytes], str]) -> None:
     _, lines, printed = seen
     assert any(b"models.run" in line and b"<secret " in line for line in lines)
@@ -158,6 +160,7 @@ def test_no_command_line_shows_a_secret(seen: tuple[Project, list[bytes], str]) 
     assert [line for line in lines if planted(line)] == [] and planted(printed.encode()) == []
 
 
+@pytest.mark.slow
 def test_no_result_log_nor_record_holds_one(seen: tuple[Project, list[bytes], str]) -> None:
     root = seen[0].root
     found = {
@@ -175,6 +178,7 @@ def test_no_result_log_nor_record_holds_one(seen: tuple[Project, list[bytes], st
     assert sidecar["variables"]["PLANTED_PASSWORD"].startswith("sha256:")
 
 
+@pytest.mark.slow
 def test_the_archive_holds_none_nor_where_it_was_made(seen: tuple[Project, list[bytes], str]) -> None:
     project = seen[0]
     with tarfile.open(project.root / "results/share.tar.gz") as tar:
@@ -188,6 +192,7 @@ def test_the_archive_holds_none_nor_where_it_was_made(seen: tuple[Project, list[
     assert not re.search(rb"secret [0-9a-f]{16}", b"".join(files.values()))
 
 
+@pytest.mark.slow
 def test_another_secret_is_another_job(seen: tuple[Project, list[bytes], str]) -> None:
     project = seen[0]
     assert project.dry("results/mine/train.torch.csv") == []
@@ -200,6 +205,7 @@ def test_another_secret_is_another_job(seen: tuple[Project, list[bytes], str]) -
     assert [job.rule for job in jobs if job.rule == "profile_torch"] == ["profile_torch"]
 
 
+@pytest.mark.slow
 def test_one_that_is_typed_is_warned_of_and_shown_nowhere_else(fresh: Project) -> None:
     """A failing run repeats the words that it was started with, and jobs have command lines of their own."""
     secret = str(PLANTED["setting"])

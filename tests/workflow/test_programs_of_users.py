@@ -35,6 +35,7 @@ def calls(results: Path, name: str, phase: str, operator: str) -> int:
     return int(seen.loc[(seen["kind"] == "operator") & (seen["name"] == operator), "count"].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_networks_have_the_parameters_that_were_counted(results: Path, name: str, phase: str) -> None:
@@ -44,18 +45,21 @@ def test_networks_have_the_parameters_that_were_counted(results: Path, name: str
     assert facts["input"] == (own if name == "masked" else {"from": "sample", "pool": 2 * facts["batch"]})
 
 
+@pytest.mark.slow
 def test_batches_take_one_two_and_three_passes_in_turn(results: Path) -> None:
     # Three steps that follow one another, whichever comes first: a linear layer for each pass, and a head for each step.
     assert calls(results, "masked", "inference", "aten::linear") == (1 + 2 + 3) + WINDOW
     assert calls(results, "masked", "inference", "aten::tanh") == 1 + 2 + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_expert_is_looked_for_in_every_layer(results: Path, phase: str) -> None:
     assert calls(results, "moe", phase, "aten::nonzero") == WINDOW * 2 * 4
     assert 0 < calls(results, "moe", phase, "aten::gelu") <= WINDOW * 2 * 4
 
 
+@pytest.mark.slow
 def test_sparse_gradients_and_their_optimizer(results: Path) -> None:
     assert calls(results, "sparse", "train", "aten::_embedding_bag_sparse_backward") == WINDOW
     assert calls(results, "sparse", "inference", "aten::embedding_bag") == WINDOW
@@ -64,6 +68,7 @@ def test_sparse_gradients_and_their_optimizer(results: Path) -> None:
     assert held["optimizer_bytes"].iloc[0] == 2 * 4 * sparse.PARAMETERS + 4 * 4
 
 
+@pytest.mark.slow
 def test_parts_add_up_to_the_steps(results: Path) -> None:
     ranges = pd.read_csv(results / "tables/ranges.csv", keep_default_na=False)
     for (name, phase), parts in ranges.groupby(["model", "phase"]):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.records import record
+from tests import slow
 from tests.workflow.project import ONE_MODEL, WAITING, Project, copy, rules
 
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
@@ -19,7 +20,7 @@ def batch(project: Project, path: str = "results/lstm/train.time.csv.json") -> i
     return found
 
 
-@pytest.mark.parametrize("how", ["removed", "emptied", "of another folder"])
+@pytest.mark.parametrize("how", slow.first(["removed", "emptied", "of another folder"]))
 def test_without_snakemakes_records_other_settings_are_measured_again(built: Project, recorded: Path, how: str) -> None:
     folder = built.root / ".snakemake"
     if how == "of another folder":
@@ -37,6 +38,7 @@ def test_without_snakemakes_records_other_settings_are_measured_again(built: Pro
     assert built.dry("results/lstm/train.time.csv", "--config", "batch=7") == []
 
 
+@pytest.mark.slow
 def test_two_checkouts_on_the_same_results_each_have_their_own_job(
     built: Project, recorded: Path, tmp_path: Path
 ) -> None:
@@ -51,6 +53,7 @@ def test_two_checkouts_on_the_same_results_each_have_their_own_job(
         assert project.dry(cell, *words) == []
 
 
+@pytest.mark.slow
 def test_a_model_that_is_edited_while_it_is_measured_is_measured_again(fresh: Project) -> None:
     fresh.write("tiny.yaml", ONE_MODEL)
     path = "models/lstm.py"
@@ -64,7 +67,7 @@ def test_a_model_that_is_edited_while_it_is_measured_is_measured_again(fresh: Pr
     assert fresh.dry("results/lstm/train.time.csv") == []
 
 
-@pytest.mark.parametrize("name", ["CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "MY_SWITCH"])
+@pytest.mark.parametrize("name", slow.first(["CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "MY_SWITCH"]))
 def test_another_environment_is_another_measurement(built: Project, recorded: Path, name: str) -> None:
     """The last one is the user's own, passed by `environment`."""
     cell, words = "results/lstm/train.time.csv", ["--config", "environment=MY_SWITCH"]
@@ -94,6 +97,7 @@ def test_damaged_tables_and_pages_are_made_again_in_the_same_run(built: Project,
     assert built.dry("all") == []
 
 
+@pytest.mark.slow
 def test_damaged_measurements_are_named_with_the_command_that_makes_them_again(built: Project, recorded: Path) -> None:
     path = "results/lstm/train.time.csv"
     whole = built.read(path)
@@ -131,6 +135,7 @@ def test_a_file_of_the_users_own_at_the_place_of_an_output_is_not_replaced(fresh
     assert "collect=false" in run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_measurements_of_a_gpu_are_not_replaced_by_such_of_a_cpu(built: Project, recorded: Path) -> None:
     """Copied from a server, with a change that would have them measured again."""
     built.write("tiny.yaml", built.read("tiny.yaml").replace("device: cpu", "device: auto"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.project import COLLECTING, Project, models, rules
 
 FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
@@ -37,6 +38,7 @@ def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
     assert models(built.dry("all")) == {"unet"}
 
 
+@pytest.mark.slow
 def test_changed_model_is_made_again_and_then_done(built: Project, recorded: Path) -> None:
     built.recording = recorded
     before = {path: (built.root / "results" / path).stat().st_mtime_ns for path in built.files()}
@@ -54,6 +56,7 @@ def test_model_settings_concern_that_model(built: Project) -> None:
     assert rules(jobs) >= CELL
 
 
+@pytest.mark.slow
 def test_two_swapped_settings_of_a_model(built: Project) -> None:
     """Snakemake compares a job's values as a set without names."""
     built.replace("tiny.yaml", "{sequence_length: 8}", "{sequence_length: 8, features: 64, hidden: 300}")
@@ -62,6 +65,7 @@ def test_two_swapped_settings_of_a_model(built: Project) -> None:
     assert rules(jobs) >= CELL
 
 
+@pytest.mark.slow
 def test_warmup_and_window_swapped(built: Project) -> None:
     built.replace("tiny.yaml", "warmup: 1\ntime: {window: 2}", "warmup: 2\ntime: {window: 1}")
     jobs = built.dry("all")
@@ -71,25 +75,31 @@ def test_warmup_and_window_swapped(built: Project) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "old", "new", "expected"),
-    [
-        pytest.param(
-            "profzoo/schema.yaml",
-            "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
-            "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
-            {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT},
-            id="seed",
-        ),
-        pytest.param(
-            "profzoo/tools/torch/schema.yaml",
-            "group operators by them.\n    type: boolean\n    default: true",
-            "group operators by them.\n    type: boolean\n    default: false",
-            {"profile_torch", "export_torch", *LAYERS, *AFTER_EXPORT},
-            id="torch.shapes",
-        ),
-        pytest.param(
-            "profzoo/schema.yaml", "default: 15", "default: 10", {"draw_top_kernels", "write_report"}, id="figures.top"
-        ),
-    ],
+    slow.first(
+        [
+            pytest.param(
+                "profzoo/schema.yaml",
+                "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
+                "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
+                {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT},
+                id="seed",
+            ),
+            pytest.param(
+                "profzoo/tools/torch/schema.yaml",
+                "group operators by them.\n    type: boolean\n    default: true",
+                "group operators by them.\n    type: boolean\n    default: false",
+                {"profile_torch", "export_torch", *LAYERS, *AFTER_EXPORT},
+                id="torch.shapes",
+            ),
+            pytest.param(
+                "profzoo/schema.yaml",
+                "default: 15",
+                "default: 10",
+                {"draw_top_kernels", "write_report"},
+                id="figures.top",
+            ),
+        ]
+    ),
 )
 def test_changed_default_in_the_schema(built: Project, schema: str, old: str, new: str, expected: set[str]) -> None:
     built.replace(schema, old, new)
@@ -98,17 +108,23 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [
-        ("profzoo/figures/step_time.py", {"draw_step_time", "write_report"}),
-        ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
-        ("profzoo/report/page.py", {"write_report"}),
-        ("profzoo/tables/tabulate.py", AFTER_EXPORT),
-        ("profzoo/tables/cell_tables.py", {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT}),
-        (
-            "profzoo/tools/torch/tables.py",
-            {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
-        ),
-    ],
+    slow.first(
+        [
+            ("profzoo/figures/step_time.py", {"draw_step_time", "write_report"}),
+            ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
+            ("profzoo/report/page.py", {"write_report"}),
+            ("profzoo/tables/tabulate.py", AFTER_EXPORT),
+            (
+                "profzoo/tables/cell_tables.py",
+                {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
+            ),
+            (
+                "profzoo/tools/torch/tables.py",
+                {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
+            ),
+        ],
+        2,
+    ),
 )
 def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
     built.write(path, built.read(path) + "\n# changed\n")
@@ -143,6 +159,7 @@ def test_moved_project_is_still_done(built: Project) -> None:
         moved.rename(built.root)
 
 
+@pytest.mark.slow
 def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Path) -> None:
     """What inference is profiled with are weights, however long they were trained."""
     built.replace("tiny.yaml", "time: {window: 2}", "time: {window: 3}")
@@ -156,7 +173,7 @@ def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Pa
     assert not rules(built.dry("all")) & COLLECTING
 
 
-@pytest.mark.parametrize("change", ["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"])
+@pytest.mark.parametrize("change", slow.first(["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"]))
 def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, change: str) -> None:
     built.replace("tiny.yaml", "lstm: {sequence_length: 8}", f"lstm: {{sequence_length: 8, {change}}}")
     jobs = [job for job in built.dry("all") if job.rule in COLLECTING]
@@ -173,6 +190,7 @@ def test_variants_start_with_the_weights_of_the_model_unless_they_are_another_ne
     assert sum(job.rule == "time_inference" for job in jobs) == 3
 
 
+@pytest.mark.slow
 def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
     (built.root / "results/lstm/weights.pt").unlink()
     (built.root / "results/lstm/inference.trace.json.gz").unlink()
@@ -180,6 +198,7 @@ def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
     assert {("train_weights", "lstm"), ("profile_torch", "lstm")} <= jobs and {model for _, model in jobs} == {"lstm"}
 
 
+@pytest.mark.slow
 def test_another_selection_of_launches_collects_again(ncu_built: Project) -> None:
     ncu_built.replace("profzoo/tools/ncu/command.py", '"--launch-count", "1",', '"--launch-count", "2",')
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
@@ -188,6 +207,7 @@ def test_another_selection_of_launches_collects_again(ncu_built: Project) -> Non
     assert "profile_ncu" not in rules(jobs)
 
 
+@pytest.mark.slow
 def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -> None:
     """Whatever else is made again in the same run: the census, from which a plan is made again."""
     ncu_built.write("models/lstm.py", ncu_built.read("models/lstm.py") + "\n# changed\n")
@@ -195,6 +215,7 @@ def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -
     assert {"profile_ncu", "profile_ncu_sampled"} <= rules(jobs)
 
 
+@pytest.mark.slow
 def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
     path = "profzoo/tools/ncu/raw_page.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
@@ -203,6 +224,7 @@ def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
     assert "profile_ncu_sampled" in rules(jobs) and "profile_ncu" not in rules(jobs)
 
 
+@pytest.mark.slow
 def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> None:
     path = "profzoo/figures/roofline.py"
     built.write(path, built.read(path) + "\n# changed\n")
@@ -211,14 +233,19 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [
-        (
-            "profzoo/formatting.py",
-            {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
-        ),
-        ("profzoo/tables/kernel_table.py", {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT}),
-        ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
-    ],
+    slow.first(
+        [
+            (
+                "profzoo/formatting.py",
+                {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
+            ),
+            (
+                "profzoo/tables/kernel_table.py",
+                {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
+            ),
+            ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
+        ]
+    ),
 )
 def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:
     built.write(path, built.read(path) + "\n# changed\n")

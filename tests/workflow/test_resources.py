@@ -40,6 +40,7 @@ def test_a_command_line_changes_only_what_it_names(project: Project) -> None:
     assert wider == plain | {"threads": "16"}
 
 
+@pytest.mark.slow
 def test_a_job_that_exports_asks_for_little(project: Project) -> None:
     light = asked(project, "results/lstm/train.torch.csv", *SLURM)
     assert {"runtime": "5", "mem_mb": "4000", "threads": "1"}.items() <= light.items() and "gpu" not in light
@@ -64,6 +65,7 @@ def test_a_cell_of_the_cpu_asks_for_no_gpu(project: Project) -> None:
     assert asked(project, "results/lstm/train.time.csv", "-j8", *on_cpu)["gpu"] == "1"
 
 
+@pytest.mark.slow
 def test_on_one_machine_a_job_counts_as_one_core(project: Project) -> None:
     assert asked(project, "results/lstm/train.time.csv", "-j8", "--resources", "gpu=8")["threads"] == "1"
 
@@ -84,6 +86,7 @@ def test_ncu_has_the_time_that_its_plan_needs(project: Project) -> None:
         assert asked(project, PLANNED, *SLURM)["runtime"] == "120"
 
 
+@pytest.mark.slow
 def test_modules_are_named_only_where_they_are_to_be_loaded(ncu_built: Project, tmp_path: Path) -> None:
     """Their names count as software: naming them unasked would profile again what is there."""
     assert ncu_built.dry("results/lstm/train.ncu.csv") == []

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.project import CHECKOUT, Project, finished
 
 FIRST, SECOND = "results/lstm/train.time.csv", "results/lstm/inference.time.csv"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", slow.first([signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_a_run_that_was_cut_off_goes_on(fresh: Project, recorded: Path, number: signal.Signals) -> None:
     fresh.recording, fresh.variables = recorded, {"PYTHON_PAUSE": "inference 600"}
     # Of several jobs that are ready Snakemake runs any, unless told which.
@@ -49,6 +50,7 @@ onstart:
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_told_to_stop_at_any_moment_stops(tmp_path: Path) -> None:
     """By several SIGTERMs, as timeout sends them; without `heed` the second or third finds Snakemake's lock held."""
     (tmp_path / "Snakefile").write_text(MANY)

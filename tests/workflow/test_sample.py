@@ -81,6 +81,7 @@ def test_what_exports_samples_collects_none_again(sampled: Project) -> None:
     assert not again & {"profile_sample", "time_training"}
 
 
+@pytest.mark.slow
 def test_too_short_a_window_says_so_and_leaves_the_table_without(sampled: Project) -> None:
     # What pretends to be a GPU does so for processes that start by themselves.
     short = ("--config", "repeats=2", "fork=false", "sample={window: 2, interval_ms: 1000}")
@@ -94,6 +95,7 @@ def test_too_short_a_window_says_so_and_leaves_the_table_without(sampled: Projec
     assert "power_w" not in rows(sampled, "results/tables/cells.csv")[0]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so_and_what_refuses_ends_in_one_line(build: Built, tmp_path: Path) -> None:
     project = build.restored()
     (line,) = said(project.snakemake(f"{CELL}.sample.csv", "--config", "device=cpu"))

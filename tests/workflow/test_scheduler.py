@@ -57,6 +57,7 @@ def test_urgent_jobs_go_first_and_no_two_share_a_gpu(tmp_path: Path) -> None:
         assert sum(first <= began < last for first, last in spans.values()) <= 2
 
 
+@pytest.mark.slow
 def test_jobs_that_wait_take_no_time_from_the_one_that_runs(tmp_path: Path) -> None:
     """By default Snakemake looks once a second for each job that has ended, and solves its schedule at every look."""
     process = begun(tmp_path, WAITING)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests import slow
 from tests.workflow.project import Project, copy
 
 SCRIPT = """\
@@ -58,7 +59,7 @@ def test_a_script_has_the_tables_of_a_model(measured: Project) -> None:
     assert facts["script"]["step"] == "a step of SGD" and facts["cell"]["command"] == "python own/train.py --fast"
 
 
-@pytest.mark.parametrize("name", ["own/train.py", "own/sizes.py", "own/data/words.txt"])
+@pytest.mark.parametrize("name", slow.first(["own/train.py", "own/sizes.py", "own/data/words.txt"]))
 def test_what_it_imports_and_its_inputs_measure_it_again(measured: Project, name: str) -> None:
     """And nothing else does; what is put back leaves nothing to be done."""
     path = measured.root / name
@@ -74,14 +75,14 @@ def test_what_it_imports_and_its_inputs_measure_it_again(measured: Project, name
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
+    slow.first([
         ("settings={mine: {command: python own/train.py, batch: 3}}", "settings.mine.batch: cannot be applied to a script"),
         ("models=mine@graph", "variants.graph.graph: cannot be applied to a script from outside"),
         ("settings={mine: {command: python own/train.py, inputs: [own/dat]}}", "names 'own/dat', and there is no such"),
         ("settings={mine: {command: python own/train.py, step: optimiser}}", "settings.mine.step = 'optimiser'"),
         ("settings={lstm: {command: python own/train.py}}", "settings.lstm.command: the zoo has a model lstm"),
         ("settings={mine: {comand: python own/train.py}}", "unknown model 'mine'"),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_what_cannot_be_is_said_before_anything_runs(measured: Project, given: str, said: str) -> None:
     key, _, value = given.partition("=")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.project import Project, finished
 
 # Patience with a busy machine, on which it takes seconds; well below the minute that Snakemake waits before its end
@@ -49,7 +50,7 @@ def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError(process.wait())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", slow.first([signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_it_serves_until_it_is_ended(made: Project, number: signal.Signals) -> None:
     port = free()
     process, address = served(made, "--config", f"serve={{port: {port}}}")
@@ -68,6 +69,7 @@ def test_it_serves_until_it_is_ended(made: Project, number: signal.Signals) -> N
         pass
 
 
+@pytest.mark.slow
 def test_other_runs_go_on_while_it_serves(made: Project) -> None:
     process, address = served(made, "--config", f"serve={{port: {free()}}}")
     try:

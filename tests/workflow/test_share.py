@@ -6,6 +6,8 @@ import json
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import Project, copy, said
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
@@ -44,6 +46,7 @@ def build(shape):
 '''
 
 
+@pytest.mark.slow
 def test_what_is_there_is_packed_whenever_it_is_asked_for(fresh: Project) -> None:
     archive = fresh.root / "results" / "share.tar.gz"
     assert fresh.snakemake("share", ok=False).returncode and not archive.exists()
@@ -88,6 +91,7 @@ def with_secrets(root: Path) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_secrets_reach_the_cell_and_nothing_that_stays_or_that_others_see(tmp_path: Path) -> None:
     project = with_secrets(tmp_path)
     targets = [f"results/{cell}/train.time.csv" for cell in ("mine", "mine@other")]

@@ -89,6 +89,7 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     assert site.dry("all", "--config", "phases=train") == []
 
 
+@pytest.mark.slow
 def test_what_slurm_refuses_is_told_in_its_own_words(site: Site) -> None:
     """And a cell of the CPU asks for no GPU, under a name that says what it is."""
     # What inference starts with, so that the first job that takes long is the timing.
@@ -141,6 +142,7 @@ def test_a_cancelled_job_is_noticed(site: Site) -> None:
     assert not site.files()
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_in_the_queue(site: Site) -> None:
     site.variables = LONG
     run = site.begun(TARGET)
@@ -246,6 +248,7 @@ def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
     assert finished(run)[0] == 1
 
 
+@pytest.mark.slow
 def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
     with started(2) as cluster:
         made = copy(tmp_path / "project", ONE_MODEL)

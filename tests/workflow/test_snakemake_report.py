@@ -4,6 +4,8 @@ import json
 import zipfile
 from typing import Any
 
+import pytest
+
 from tests.workflow.project import Project
 
 
@@ -13,6 +15,7 @@ def variable(page: str, name: str) -> Any:
     return json.JSONDecoder().raw_decode(script.partition(f"var {name} = ")[2])[0]
 
 
+@pytest.mark.slow
 def test_it_carries_tables_figures_and_the_page(built: Project) -> None:
     built.snakemake("--report", "out.zip")
     with zipfile.ZipFile(built.root / "out.zip") as archive:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.workflow.conftest import shared
 from tests.workflow.project import Built, Project, copy
 
@@ -43,6 +44,7 @@ def test_status_judges_as_a_run_does(three: Project) -> None:
     assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not in this configuration"
 
 
+@pytest.mark.slow
 def test_a_dry_status_says_that_it_makes_nothing(three: Project) -> None:
     run = three.snakemake("status", "-n")
     assert "`status` only prints: run it without -n" in run.stdout + run.stderr
@@ -61,11 +63,13 @@ def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
     assert other["lstm train", "time"] == "out of date: cell.batch was 10 and is 7; cell.samples was 30 and is 21"
 
 
+@pytest.mark.slow
 def test_status_where_nothing_is(fresh: Project) -> None:
     assert "results has no measurement yet" in fresh.snakemake("status").stdout
     assert not (fresh.root / "results").exists()
 
 
+@pytest.mark.slow
 def test_status_of_a_model_without_results_names_one_that_has_some(three: Project) -> None:
     run = three.snakemake("status", "--config", "models=srcnn")
     assert "results has no measurement of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
@@ -85,6 +89,7 @@ def test_clean_removes_one_model_with_its_variants_and_logs(three: Project) -> N
     assert {job.model for job in three.dry(*MADE, *ODD)} == {"lstm", "lstm@odd"}
 
 
+@pytest.mark.slow
 def test_clean_removes_one_variant(three: Project) -> None:
     kept = {path for path in all_files(three) if "lstm@odd/" not in path}
     three.snakemake("clean", "--config", "models=lstm@odd", "variants={odd: {batch: 3}}")
@@ -104,10 +109,12 @@ def test_a_dry_clean_lists_what_would_go(three: Project) -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["models=lstn"], "no model or group of that name; did you mean 'lstm'?"),
-        (["models=lstm", "phases=train"], "phases cannot be chosen here, only models: leave phases out"),
-    ],
+    slow.first(
+        [
+            (["models=lstn"], "no model or group of that name; did you mean 'lstm'?"),
+            (["models=lstm", "phases=train"], "phases cannot be chosen here, only models: leave phases out"),
+        ]
+    ),
 )
 def test_what_clean_cannot_choose_is_said(three: Project, words: list[str], said: str) -> None:
     before = all_files(three)
@@ -115,6 +122,7 @@ def test_what_clean_cannot_choose_is_said(three: Project, words: list[str], said
     assert run.returncode and said in run.stdout + run.stderr and all_files(three) == before
 
 
+@pytest.mark.slow
 def test_a_model_that_has_nothing_to_clean_is_said(three: Project) -> None:
     run = three.snakemake("clean", "--config", "models=srcnn")
     assert "results has no files of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
@@ -126,6 +134,7 @@ def all_files(project: Project) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_status_knows_section_sets(ncu_built: Project) -> None:
     run = ncu_built.snakemake("status", "--config", "tool=ncu")
     found = states(run.stdout)

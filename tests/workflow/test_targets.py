@@ -5,6 +5,8 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import CHECKOUT, STANDINS, Project, rules
 
 RULE = re.compile(r"^(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", re.MULTILINE)
@@ -63,6 +65,7 @@ def test_doctor_without_a_gpu(fresh: Project) -> None:
     assert re.search(r"^--  ncu +not on PATH$", printed, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_doctor_where_counters_are_restricted(fresh: Project) -> None:
     fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": "permission"}
     printed = fresh.snakemake("doctor").stdout
@@ -79,6 +82,7 @@ def test_clean_removes_exactly_what_was_made(built: Project) -> None:
     assert left == own | {"lstm", "tables", "figures"}
 
 
+@pytest.mark.slow
 def test_clean_knows_what_other_command_lines_made_and_no_more(built: Project) -> None:
     own = {"mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv"}
     own |= {"unet/train.nsys.csv", "logs/old/train.time.log"}
@@ -102,6 +106,7 @@ def test_clean_knows_what_other_command_lines_made_and_no_more(built: Project) -
     assert {str(path.relative_to(built.root / "results")) for path in left} == own
 
 
+@pytest.mark.slow
 def test_clean_leaves_no_folder_and_no_source(built: Project) -> None:
     sources = built.files("workflow") | built.files("models")
     built.snakemake("clean")
@@ -109,11 +114,13 @@ def test_clean_leaves_no_folder_and_no_source(built: Project) -> None:
     assert built.files("workflow") | built.files("models") == sources
 
 
+@pytest.mark.slow
 def test_clean_after_ncu(ncu_built: Project) -> None:
     ncu_built.snakemake("clean")
     assert not (ncu_built.root / "results").exists()
 
 
+@pytest.mark.slow
 def test_clean_of_results_elsewhere(fresh: Project) -> None:
     """Named by an absolute path, and by one that leads there through a link."""
     elsewhere = fresh.root.parent / "elsewhere"
@@ -145,6 +152,7 @@ def test_a_model_of_ones_own_is_a_file(fresh: Project) -> None:
     assert "addmm" in fresh.read("results/mine/train.torch.csv")
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
     (fresh.root / "my").mkdir()
     fresh.write("my/package.py", example())
@@ -160,6 +168,7 @@ def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
     assert {"train_weights", "time_training", "time_inference"} <= rules(fresh.dry("all", *own))
 
 
+@pytest.mark.slow
 def test_peaks_of_this_machine(fresh: Project) -> None:
     fresh.snakemake("results/peaks/here.csv")
     rows = list(csv.DictReader(io.StringIO(fresh.read("results/peaks/here.csv"))))
@@ -169,6 +178,7 @@ def test_peaks_of_this_machine(fresh: Project) -> None:
     }
 
 
+@pytest.mark.slow
 def test_snakemake_called_by_its_path_runs_jobs_by_its_own_python(fresh: Project, recorded: Path) -> None:
     """Without an active virtual environment the first `python` in PATH is another, or there is none."""
     other = fresh.root.parent / "other"

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.project import STANDINS, Project
 
 # What a screen holds.
@@ -47,6 +49,7 @@ def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
     assert printed[-1] == "  makes results/report.html"
 
 
+@pytest.mark.slow
 def test_mistakes_end_in_one_line(untouched: Project) -> None:
     wrong = {
         ("figuers",): "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made",

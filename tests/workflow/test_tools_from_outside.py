@@ -3,6 +3,8 @@
 import csv
 import io
 
+import pytest
+
 from tests.workflow.project import ONE_MODEL, Project
 
 SCHEMA = """\
@@ -77,6 +79,7 @@ def add_tool(project: Project, tool: str, does: str, tables: dict, provided: dic
     project.write("tiny.yaml", f"{config}phases: [train]\nextensions: [lab]\n")
 
 
+@pytest.mark.slow
 def test_a_tool_that_times_is_the_baseline(fresh: Project) -> None:
     add_tool(fresh, "watch", "time", TIMED, {})
     fresh.snakemake("results/tables/cells.csv", "-c1")
@@ -87,6 +90,7 @@ def test_a_tool_that_times_is_the_baseline(fresh: Project) -> None:
     assert "lstm/train.time.csv" not in fresh.files()
 
 
+@pytest.mark.slow
 def test_a_tool_that_traces_takes_the_place_of_nsys(fresh: Project) -> None:
     more = (
         'spy_steps="<results>/{model}/{phase}.spy-steps.csv",\n        sqlite="<results>/{model}/{phase}.spy.sqlite",'

@@ -5,6 +5,7 @@ import io
 import json
 
 import pandas as pd
+import pytest
 
 from profzoo.plans import table_columns
 from tests.columns import undescribed
@@ -34,6 +35,7 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
     assert "try_settings" in rules(fresh.dry(*TRIALS, small.replace("1s", "2s")))
 
 
+@pytest.mark.slow
 def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> None:
     """Nothing is profiled: what is expected of bf16 stands in a table that was copied here."""
     given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, plans: other/plans.csv}"

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests import slow
 from tests.workflow.project import Project, copy, rules
 
 ONE_PHASE = """
@@ -56,10 +57,12 @@ def test_other_models_are_none_the_wiser(littered: Project) -> None:
 
 @pytest.mark.parametrize(
     ("words", "line"),
-    [
-        (["all", "--config", "models=lstm,broken"], "models = 'broken': "),
-        (["results/broken/train.time.csv"], "target 'results/broken/train.time.csv': "),
-    ],
+    slow.first(
+        [
+            (["all", "--config", "models=lstm,broken"], "models = 'broken': "),
+            (["results/broken/train.time.csv"], "target 'results/broken/train.time.csv': "),
+        ]
+    ),
 )
 def test_asking_for_a_bad_file_names_it_in_one_line(littered: Project, words: list[str], line: str) -> None:
     run = littered.snakemake(*words, "--dry-run", ok=False)
@@ -70,6 +73,7 @@ def test_asking_for_a_bad_file_names_it_in_one_line(littered: Project, words: li
     )
 
 
+@pytest.mark.slow
 def test_a_phase_that_a_model_lacks_is_named(littered: Project) -> None:
     run = littered.snakemake("results/mine/train.time.csv", ok=False)
     assert (
@@ -77,6 +81,7 @@ def test_a_phase_that_a_model_lacks_is_named(littered: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_model_of_one_phase_runs_through(littered: Project) -> None:
     littered.draw_one()
     littered.snakemake("all", "--config", "models=mine", "tool=torch")

@@ -57,6 +57,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_own_ranges_have_rows_by_what_opened_them(measured: Project) -> None:
     table = pd.read_csv(measured.root / "results/mine/train.ranges.csv").set_index(["api", "range"])
     assert {name for _, name in table.index} == {
@@ -71,6 +72,7 @@ def test_own_ranges_have_rows_by_what_opened_them(measured: Project) -> None:
     assert nvtx.loc["iteration #@mine > model", "cpu_ns"] < nvtx.loc["iteration #@mine", "cpu_ns"]
 
 
+@pytest.mark.slow
 def test_tables_and_page_have_them_of_cells_with_such_ranges_alone(measured: Project) -> None:
     table = schemas.read_table("ranges", measured.root / "results/tables/ranges.csv")
     assert set(table.loc[table["api"] != "", "model"]) == {"mine"} and set(table["model"]) == {"mine", "lstm"}
@@ -84,6 +86,7 @@ def test_tables_and_page_have_them_of_cells_with_such_ranges_alone(measured: Pro
     assert {"record_function", "record_function > iteration > model", "nvtx"} <= {*tree["name"]["words"]}
 
 
+@pytest.mark.slow
 def test_a_copy_without_traces_keeps_the_rows_that_came_along(measured: Project, tmp_path: Path) -> None:
     other = copy(tmp_path / "project", CONFIGURATION)
     other.path, other.variables = measured.path, measured.variables

@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from profzoo.collect import version_changes
 from tests.workflow.project import COLLECTING, Project
 
 
+@pytest.mark.slow
 def test_results_of_another_torch_are_told_and_can_be_measured_again(built: Project) -> None:
     assert "installed now" not in built.snakemake("report", "-n").stderr
     sidecar = built.root / "results/lstm/train.time.csv.json"
