@@ -13,7 +13,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test faults mutants lint format docs lock other-lock
+.PHONY: env demo test faults mutants versions lint format docs lock other-lock
 env: $(READY)
 
 # An environment of another lock than the chosen one is made anew.
@@ -42,6 +42,9 @@ faults: $(READY)  ## run fault tests that take minutes; then, for MINUTES, fault
 
 mutants: $(READY)  ## plant COUNT mistakes drawn by SEED in code that derives numbers; print those that no test finds
 	python -m tests.mutation.run --count $(or $(COUNT),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+versions: $(READY)  ## run tests and two models with each supported release of torch, Python and Snakemake; ROWS chooses
+	python -m tests.version_matrix $(ROWS)
 
 lint: $(READY)  ## check formatting, lint and types, as CI does
 	ruff check .

@@ -12,7 +12,10 @@ import pytest
 from profzoo import __main__, versions
 from profzoo.machine import choose_lock, gpus, version_checks
 from profzoo.machine.doctor_checks import Finding
+from profzoo.tools.ncu import doctor as ncu_doctor
+from profzoo.tools.nsys import doctor as nsys_doctor
 from profzoo.versions import BUILDS, SUPPORTED
+from tests import version_matrix
 
 PROJECT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -244,3 +247,42 @@ def test_doctor_names_versions_that_were_not_tried(monkeypatch: pytest.MonkeyPat
         versions, "read_installed", lambda names: {"Python": "3.15.0", "torch": "2.8.1", "pandas": "3.10.0"}
     )
     assert version_checks.check_versions().found == "Python 3.15.0 (not tried), torch 2.8.1, pandas 3.10.0 (not tried)"
+
+
+PAGE = (PROJECT / "docs/versions.md").read_text()
+
+
+def test_the_page_has_the_ranges_locks_and_drivers_of_the_table() -> None:
+    for one in SUPPORTED:
+        (line,) = re.findall(rf"^\| {re.escape(one.package)} \| (.*) \|$", PAGE, re.MULTILINE)
+        oldest, below, _ = (cell.strip() for cell in line.split("|"))
+        assert (oldest, below or None) == (one.oldest, one.below)
+    for build in BUILDS:
+        assert f"| `{build.lock}` | `make env CUDA={build.major}` |" in PAGE
+        drivers = re.findall(rf"^\| 2\.\d+(?: to 2\.\d+)? \| {build.major}\.\d \| (\d+) \|$", PAGE, re.MULTILINE)
+        assert {int(driver) for driver in drivers} == {choose_lock.oldest_driver(build)}
+    assert f"| {BUILDS[0].releases} | {BUILDS[0].cuda} |" in PAGE
+
+
+def test_the_page_names_the_profilers_that_were_tried() -> None:
+    table = PAGE.partition("## Profilers")[2].partition("##")[0]
+    for doctor in (ncu_doctor, nsys_doctor):
+        assert all(f"| {release} |" in table for release in doctor.TRIED)
+
+
+def test_the_matrix_runs_what_is_said_to_be_tried() -> None:
+    assert all((PROJECT / f"tests/unit/{name}.py").is_file() for name in version_matrix.TESTS)
+    python, snakemake, torch, *_ = SUPPORTED
+    assert {row.python for row in version_matrix.ROWS} == set(python.tried)
+    wanted = {line for row in version_matrix.ROWS for line in row.wanted}
+    assert f"snakemake=={snakemake.oldest}.0" in wanted and f"torch=={torch.oldest}.*" in wanted
+    narrowed = {re.findall(r"^torch==(.+)\.\*$", line)[0] for line in wanted if line.startswith("torch==")}
+    # Of the rest, each lock pins one, and the newest is what the registry has.
+    assert narrowed | {build.locked for build in BUILDS} | {torch.tried[-1]} == set(torch.tried)
+    assert {row.lock for row in version_matrix.ROWS} == {"", BUILDS[0].lock}
+
+
+def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        version_matrix.main(["oldst"])
+    assert "no row oldst" in capsys.readouterr().err
