@@ -1,14 +1,5 @@
 # Includes all rules of the workflow. Snakefile includes this file for users of a checkout, and workflow/Snakefile does
 # so for Snakemake's workflow catalog and its tools.
-import runpy
-import sys
-
-# The file is run by its path, because the package cannot be imported yet. Snakemake would add lines to an error.
-TOO_OLD = runpy.run_path(workflow.source_path("../profzoo/versions.py"))["explain_too_old"]()
-if TOO_OLD:
-    sys.exit(f"profzoo: {TOO_OLD}")
-
-
 include: "rules/source.smk"
 include: "rules/terminal.smk"
 include: "rules/written.smk"
