@@ -19,7 +19,7 @@ from profzoo.tools.torch import doctor as torch_doctor
 
 OLD = (
     "driver 535.54 is too old for CUDA 13.0, which needs 580 or later: update the driver, or install torch 2.8 to 2.10, "
-    "which PyPI has for CUDA 12"
+    "which PyPI has for CUDA 12 (`make env CUDA=12`)"
 )
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
