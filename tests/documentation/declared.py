@@ -1,0 +1,105 @@
+"""How documented commands are checked, and what each needs in the folder where it runs.
+
+Entries name commands by their words, never by their page: pages move.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tests.documentation.commands import Command, unwrap
+from tests.workflow import test_extending
+
+
+class Way(Enum):
+    """How a block or command is checked."""
+
+    RUN = "run"
+    PLANNED = "planned by a dry run"
+    ARGUMENTS = "arguments read by the program"
+    TARGET = "targets of the Makefile"
+    CONFIGURATION = "read as configuration"
+    PRINTED = "output compared with what is printed"
+    ELSEWHERE = "run by another test"
+    NOT_HERE = "not run"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A way, and why this one or which test; inner: the command in a container's or batch system's, else empty."""
+
+    way: Way
+    why: str = ""
+    inner: tuple[str, ...] = ()
+
+
+# Programs that no test runs, and why.
+CHANGES = "it changes the machine or the system's packages, not the project"
+CONTAINER = "it builds or starts a container, for which this machine has no privileges or no network"
+BATCH = "it needs a batch system"
+REMOTE = "it needs another machine or a network"
+SHELL = "it only prepares the shell; `bash -n` reads its line"
+NOT_RUN = {
+    **dict.fromkeys(("apptainer", "docker", "podman"), CONTAINER),
+    **dict.fromkeys(("sbatch", "salloc", "srun", "squeue", "sacct", "qsub", "bsub", "kubectl", "module"), BATCH),
+    **dict.fromkeys(("git", "ssh", "scp", "curl", "wget"), REMOTE),
+    **dict.fromkeys(("sudo", "pip", "pipx", "uv", "uvx", "apt", "apt-get", "modprobe", "conda"), CHANGES),
+    **dict.fromkeys(("export", "cd", ".", "source", "set", "mkdir", "cp", "mv", "ls", "echo", "cat", "id", "rm",
+                     "head", "tail", "less", "grep", "tar"), SHELL),
+    **dict.fromkeys(("ncu", "nsys", "nvidia-smi"), "it needs NVIDIA's profilers or driver; tests/gpu run them"),
+}  # fmt: skip
+# Commands that no dry run can plan, and why.
+NOT_PLANNED = {
+    "snakemake --unlock": "it removes the lock of a run that was killed",
+    "snakemake compare": "it stands for the target; a candidate must be named with it",
+    "snakemake --report report.zip": "tests/workflow/test_snakemake_report.py runs it on results",
+    "snakemake -s path/to/profzoo/Snakefile -d folder": "tests/workflow/test_module.py runs it from another folder",
+}
+# Words that stand for a user's own: a command with one of them is only a form.
+FORMS = ("...", "…", "FILE")
+WILDCARD = re.compile(r"^results/\{\w+\}")
+BY_EXTENDING = "tests/workflow/test_extending.py"
+# Configurations under which a command is planned, where its page describes them in words.
+MINE = "variants: {mine: {precision: bf16}}\n"
+CONFIGURED: Mapping[str, str] = {"candidate=mine": MINE}
+
+
+def judge_command(command: Command, page: str) -> Check:
+    """Say how a command is checked; page: text of its page.
+
+    Raises:
+        ValueError: nothing is declared for its program.
+    """
+    words, text = command.words, command.text
+    if _of_extending(text, page):
+        return Check(Way.ELSEWHERE, BY_EXTENDING)
+    if words[0] == "snakemake":
+        return _judge_snakemake(words, text)
+    if words[0] in ("python", "python3") and "-m" in words[:2]:
+        return Check(Way.ELSEWHERE, "the suite itself") if words[2] == "pytest" else Check(Way.ARGUMENTS)
+    if words[0] == "make":
+        return Check(Way.TARGET)
+    if words[0] in ("bash", "sh") or "/" in words[0]:
+        return Check(Way.ARGUMENTS)
+    if words[0] in NOT_RUN:
+        return Check(Way.NOT_HERE, NOT_RUN[words[0]], unwrap(words))
+    raise ValueError(
+        f"{command.place}: nothing says how `{text}` is checked: add {words[0]} to NOT_RUN in "
+        "tests/documentation/declared.py with the reason, or a way to check it"
+    )
+
+
+def _judge_snakemake(words: Sequence[str], text: str) -> Check:
+    if text in NOT_PLANNED:
+        return Check(Way.NOT_HERE, NOT_PLANNED[text])
+    if any(WILDCARD.match(word) or form in word.split("=") for word in words for form in FORMS):
+        return Check(Way.NOT_HERE, "it is a form, in which words of the reader's own go")
+    return Check(Way.PLANNED)
+
+
+def _of_extending(text: str, page: str) -> bool:
+    """Whether the test of the page on extending runs the command."""
+    ran = {shlex.join(shlex.split(line)) for line in test_extending.PRINTED}
+    return page == test_extending.PAGE.read_text() and text in ran
