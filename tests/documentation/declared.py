@@ -28,7 +28,10 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """A way, and why this one or which test; inner: the command in a container's or batch system's, else empty."""
+    """A way, and why this one or which test.
+
+    inner: the command that is planned: that of a container or batch system, or with a reader's own words; else empty.
+    """
 
     way: Way
     why: str = ""
@@ -57,9 +60,14 @@ NOT_PLANNED = {
     "snakemake --report report.zip": "tests/workflow/test_snakemake_report.py runs it on results",
     "snakemake -s path/to/profzoo/Snakefile -d folder": "tests/workflow/test_module.py runs it from another folder",
 }
-# Words that stand for a user's own: a command with one of them is only a form.
-FORMS = ("...", "…", "FILE")
-WILDCARD = re.compile(r"^results/\{\w+\}")
+# Words that stand for a reader's own, and what is planned instead; what stands for more words of a kind is left out.
+FORMS = {
+    "models=...": "models=lstm",
+    "FILE": "results/lstm/train.time.csv",
+    "…": "results/lstm/train.time.csv",
+    "...": "",
+}
+FORM = re.compile(r"^results/\{\w+\}(\{,@\w+\})?")
 BY_EXTENDING = "tests/workflow/test_extending.py"
 # Configurations under which a command is planned, where its page describes them in words.
 MINE = "variants: {mine: {precision: bf16}}\n"
@@ -78,7 +86,11 @@ def judge_command(command: Command, page: str) -> Check:
     if words[0] == "snakemake":
         return _judge_snakemake(words, text)
     if words[0] in ("python", "python3") and "-m" in words[:2]:
-        return Check(Way.ELSEWHERE, "the suite itself") if words[2] == "pytest" else Check(Way.ARGUMENTS)
+        return (
+            Check(Way.ELSEWHERE, "the suite itself")
+            if words[2] == "pytest"
+            else Check(Way.ARGUMENTS, "", fill_in(words))
+        )
     if words[0] == "make":
         return Check(Way.TARGET)
     if words[0] in ("bash", "sh") or "/" in words[0]:
@@ -94,9 +106,16 @@ def judge_command(command: Command, page: str) -> Check:
 def _judge_snakemake(words: Sequence[str], text: str) -> Check:
     if text in NOT_PLANNED:
         return Check(Way.NOT_HERE, NOT_PLANNED[text])
-    if any(WILDCARD.match(word) or form in word.split("=") for word in words for form in FORMS):
-        return Check(Way.NOT_HERE, "it is a form, in which words of the reader's own go")
-    return Check(Way.PLANNED)
+    return Check(Way.PLANNED, "", fill_in(words))
+
+
+def fill_in(words: Sequence[str]) -> tuple[str, ...]:
+    """Replace words that stand for a reader's own, such as `FILE`.
+
+    >>> fill_in(["snakemake", "--force", "FILE", "..."]), fill_in(["snakemake", "results/{model}/train.time.csv"])
+    (('snakemake', '--force', 'results/lstm/train.time.csv'), ('snakemake', 'results/lstm/train.time.csv'))
+    """
+    return tuple(filter(None, (FORM.sub("results/lstm", FORMS.get(word, word)) for word in words)))
 
 
 def _of_extending(text: str, page: str) -> bool:

@@ -93,11 +93,11 @@ def test_a_program_that_nothing_is_declared_for_is_an_error() -> None:
         declared.judge_command(Command("a.md", 1, ("perl", "-e", "1")), "")
 
 
-def test_a_form_with_words_of_the_reader_is_not_planned() -> None:
-    for words in (("snakemake", "--force", "FILE"), ("snakemake", "results/{model}/a.csv"), ("snakemake", "a", "...")):
-        assert declared.judge_command(Command("a.md", 1, words), "").way is Way.NOT_HERE
-    planned = ("snakemake", "--config", "models=lstm", "figures={most_cells: 10}")
-    assert declared.judge_command(Command("a.md", 1, planned), "").way is Way.PLANNED
+def test_words_of_the_reader_are_filled_in() -> None:
+    check = declared.judge_command(Command("a.md", 1, ("snakemake", "models=...", "results/{model}{,@two}/a.csv")), "")
+    assert (check.way, check.inner) == (Way.PLANNED, ("snakemake", "models=lstm", "results/lstm/a.csv"))
+    quoted = ("snakemake", "--config", "models=lstm", "figures={most_cells: 10}")
+    assert declared.judge_command(Command("a.md", 1, quoted), "").inner == quoted
 
 
 def test_the_documentation_is_found() -> None:
