@@ -5,11 +5,15 @@ Entries name commands by their words, never by their page: pages move.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+
+import yaml
 
 from tests.documentation.commands import Command, unwrap
+from tests.documentation.pages import PROJECT, Block
 from tests.workflow import test_extending
 
 
@@ -66,6 +70,7 @@ FORMS = {
     "FILE": "results/lstm/train.time.csv",
     "…": "results/lstm/train.time.csv",
     "...": "",
+    "PART": "start",
 }
 FORM = re.compile(r"^results/\{\w+\}(\{,@\w+\})?")
 BY_EXTENDING = "tests/workflow/test_extending.py"
@@ -86,11 +91,9 @@ def judge_command(command: Command, page: str) -> Check:
     if words[0] == "snakemake":
         return _judge_snakemake(words, text)
     if words[0] in ("python", "python3") and "-m" in words[:2]:
-        return (
-            Check(Way.ELSEWHERE, "the suite itself")
-            if words[2] == "pytest"
-            else Check(Way.ARGUMENTS, "", fill_in(words))
-        )
+        if words[2] == "pytest":
+            return Check(Way.ELSEWHERE, "the suite itself")
+        return Check(Way.ARGUMENTS, "", fill_in(words))
     if words[0] == "make":
         return Check(Way.TARGET)
     if words[0] in ("bash", "sh") or "/" in words[0]:
@@ -122,3 +125,31 @@ def _of_extending(text: str, page: str) -> bool:
     """Whether the test of the page on extending runs the command."""
     ran = {shlex.join(shlex.split(line)) for line in test_extending.PRINTED}
     return page == test_extending.PAGE.read_text() and text in ran
+
+
+def of_extending(block: Block) -> bool:
+    """Whether the test of the page on extending writes the block into a file, or runs its commands."""
+    if (PROJECT / block.page) != test_extending.PAGE:
+        return False
+    written = {one.text for one in _written_files()}
+    return block.text in written or block.language == "toml"
+
+
+@cache
+def _written_files() -> tuple[test_extending.Written, ...]:
+    return tuple(test_extending.files(test_extending.PAGE.read_text()))
+
+
+def name_yaml(block: Block, options: Collection[str]) -> str:
+    """Return the kind of a YAML file that is no configuration, by its keys; empty if none is declared.
+
+    options: long options of Snakemake, which are the keys of a profile.
+    """
+    found = yaml.safe_load(block.text)
+    if not isinstance(found, Mapping):
+        return ""
+    if set(found) == {"partitions"}:
+        return "partitions"
+    if "jobs" in found and isinstance(found["jobs"], Mapping):
+        return "actions"
+    return "profile" if len(set(found) & set(options)) * 2 > len(found) else ""

@@ -62,7 +62,7 @@ WRONG = [
         "python -m tests.benchmarks.ncu_waits METRICS",
         "python -m tests.benchmarks.no_such_program",
         "python -m profzoo run --frobnicate -- python train.py",
-        "python -m models.run lsmt train device=cpu",
+        "python -m models.run lstm trian device=cpu",
     )
 ]
 
