@@ -10,7 +10,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test faults mutants lint format docs lock
+.PHONY: env demo test faults mutants lint format docs site lock
 env: $(READY)
 
 $(READY): requirements.lock
@@ -50,12 +50,24 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md and the types of settings
+docs: $(READY)  ## generate config/README.md, the pages zoo, sections, columns and verdicts, and the types of settings
 	python -m profzoo.document.config config/README.md
-	python -m profzoo.document.zoo docs/zoo.md
-	python -m profzoo.document.sets docs/sections.md
+	python -m profzoo.document.zoo docs/reference/zoo.md
+	python -m profzoo.document.sets docs/reference/sections.md
+	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
-	python -m profzoo.document.columns docs/columns.md
+	python -m profzoo.document.columns docs/reference/columns.md
+
+# mkdocs has an environment of its own: what measures does not depend on what shows the documentation.
+SITE := build/site-env
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"])')
+	touch $@
+
+site: $(SITE)/.ready  ## build the documentation into build/site; a broken link or a page without a place is an error
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --strict
 
 lock: $(READY)  ## write requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \
