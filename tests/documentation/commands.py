@@ -5,10 +5,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.documentation.pages import PROMPT, SHELL, SHOWN, Block, Span
+from tests.documentation.pages import OF_ROOT, PROMPT, SHELL, SHOWN, Block, Span
 
 # Ends a command, within a line.
 BETWEEN = {"&&", "||", ";", "|", "&"}
+INTO = {">", ">>", "<", "2>"}
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 # Programs that begin the documented commands. What begins otherwise in an untagged block is output.
 PROGRAMS = {
@@ -52,21 +53,28 @@ class Line:
 
 def join_lines(block: Block) -> Iterator[Line]:
     """Yield the commands of a block, with lines joined that a backslash continues, and its lines of output."""
-    session = any(line.startswith(PROMPT) for line in block.text.splitlines())
+    prompt = find_prompt(block)
     held, begun = "", 0
     for number, line in enumerate(block.text.splitlines(), start=block.line + 1):
         if held:
             held += line.strip()
-        elif session and not line.startswith(PROMPT):
+        elif prompt and not line.startswith(prompt):
             yield Line(number, line, output=True)
             continue
         else:
-            held, begun = line.removeprefix(PROMPT).strip(), number
+            held, begun = line.removeprefix(prompt).strip(), number
         if held.endswith("\\"):
             held = f"{held[:-1].rstrip()} "
         else:
             yield Line(begun, held)
             held = ""
+
+
+def find_prompt(block: Block) -> str:
+    """Return what begins the commands of a session; empty if the block shows no output."""
+    if any(line.startswith(PROMPT) for line in block.text.splitlines()):
+        return PROMPT
+    return OF_ROOT if block.language == "console" and block.text.startswith(OF_ROOT) else ""
 
 
 def split_words(text: str) -> list[list[str]]:
@@ -83,7 +91,18 @@ def split_words(text: str) -> list[list[str]]:
             commands.append([])
         elif commands[-1] or not VARIABLE.match(word):
             commands[-1].append(word)
-    return [words for words in commands if words]
+    return [_without_files(words) for words in commands if words]
+
+
+def _without_files(words: list[str]) -> list[str]:
+    """Leave out files that a command reads from or writes to by the shell.
+
+    >>> _without_files(["dot", "-Tsvg", ">", "a.svg"])
+    ['dot', '-Tsvg']
+    """
+    return [
+        word for place, word in enumerate(words) if word not in INTO and (not place or words[place - 1] not in INTO)
+    ]
 
 
 def holds_commands(block: Block) -> bool:
@@ -91,7 +110,7 @@ def holds_commands(block: Block) -> bool:
     if block.language in SHELL and block.language:
         return True
     lines = [line for line in block.text.splitlines() if line.strip()]
-    if any(line.startswith(PROMPT) for line in lines):
+    if find_prompt(block):
         return block.language in SHOWN or block.language in SHELL
     first = next((line.split()[0] for line in lines if not line.startswith("#")), "")
     return block.language == "" and (first in PROGRAMS or bool(VARIABLE.match(first)))

@@ -29,6 +29,22 @@ for _ in range(12):
     nn.functional.mse_loss(model(torch.ones(3, 6)), torch.ones(3, 2)).backward()
     optimizer.step()
 """
+# A model of a reader's own, and the modules that pages name.
+MODEL = """\
+import torch
+from torch import nn
+
+WORKLOADS = {"trimmed": {"train": {"batch": 32}, "inference": {"batch": 32}}}
+
+
+def build(shape):
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def sample(shape, generator):
+    return torch.randn(64, generator=generator), int(torch.randint(10, (), generator=generator))
+"""
+MODULES = ("mine.py", "my_package/my_model.py", "my/package.py")
 # Recordings by the names that pages give to a reader's own reports.
 RECORDED = {
     ".nsys-rep": None,
@@ -65,6 +81,9 @@ def make_folder(root: Path) -> Project:
         unpack(name, project.root / name)
     (project.root / "src").mkdir()
     project.write("train.py", TRAINING)
+    for name in MODULES:
+        (project.root / name).parent.mkdir(exist_ok=True)
+        project.write(name, MODEL)
     for results, name in itertools.product(RESULTS, MEASURED):
         path = project.root / results / "lstm" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,12 +140,12 @@ def configure(command: Command, configurations: Iterable[Block]) -> str:
 
 
 def write_named(project: Project, command: Command, blocks: Sequence[Block]) -> None:
-    """Write the YAML files that a command names and the folder lacks, from the next such block of the page."""
+    """Write the YAML files that a command names and the folder lacks, from the nearest such block of the page."""
     for word in command.words:
         if word.endswith(".yaml") and not (project.root / word).exists():
-            shown = [block for block in blocks if block.language == "yaml" and block.line > command.line]
+            shown = [block for block in blocks if block.language == "yaml"]
             if shown:
-                project.write(word, shown[0].text)
+                project.write(word, min(shown, key=lambda block: abs(block.line - command.line)).text)
 
 
 def _names(command: Command) -> set[str]:

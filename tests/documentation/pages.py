@@ -14,7 +14,7 @@ SPAN = re.compile(r"(?<!`)`(?!`)((?:[^`\n]|\n(?!\s*\n))+)`(?!`)")
 # Languages of blocks with commands, and of blocks that show what a command prints. Untagged blocks are one of both.
 SHELL = ("", "sh", "bash", "shell")
 SHOWN = ("", "console", "text", "pycon")
-PROMPT = "$ "
+PROMPT, OF_ROOT = "$ ", "# "
 
 
 @dataclass(frozen=True)

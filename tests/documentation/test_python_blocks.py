@@ -21,7 +21,8 @@ from tests.workflow.project import Project
 SHOWN = [block for block in pages.all_blocks() if block.language in ("python", "snakemake", "py")]
 MODULE = re.compile(r"^(module|rule|use rule) .*$", re.MULTILINE)
 HOSTED = re.compile(r'\bgit(?:hub|lab)\("[^"]+", [^)]*\)')
-# Sizes of a model that are left to a test.
+# What a script that reads tables says.
+TABLES = "load("
 BATCH = 2
 
 
@@ -76,9 +77,21 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("block", of_kind("script"), ids=places)
-def test_a_script_runs_on_recorded_results(block: Block, results: Path) -> None:
-    with contextlib.chdir(results), contextlib.redirect_stdout(io.StringIO()):
+@pytest.mark.parametrize("block", [one for one in of_kind("script") if TABLES not in one.text], ids=places)
+def test_a_script_runs_on_a_recorded_trace(block: Block, tmp_path: Path) -> None:
+    folder.unpack("a.sqlite", tmp_path / "results/mobilenetv2/train.nsys.sqlite")
+    run_in(tmp_path, block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [one for one in of_kind("script") if TABLES in one.text], ids=places)
+def test_a_script_runs_on_recorded_tables(block: Block, results: Path) -> None:
+    run_in(results, block)
+
+
+def run_in(home: Path, block: Block) -> None:
+    """Run a script in this folder."""
+    with contextlib.chdir(home), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(block.text, block.place, "exec"), {"__name__": "shown"})
 
 

@@ -28,7 +28,9 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def plan_with(reader: Project, text: str) -> tuple[int, str]:
     """Plan all that a configuration selects."""
-    reader.write("config/config.yaml", text)
+    found = yaml.safe_load(text)
+    own = list(found.get("settings") or found.get("imported") or ["lstm"])
+    reader.write("config/config.yaml", yaml.safe_dump({"models": own, **found}))
     run = forked.snakemake(["all", "--dry-run", "--config", "tool=torch"], reader.root, reader.environment())
     return run.returncode, run.stdout + run.stderr
 
