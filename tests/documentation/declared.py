@@ -136,6 +136,11 @@ def of_extending(block: Block) -> bool:
     return block.text in written or block.language == "toml"
 
 
+def prints(command: Command) -> bool:
+    """Whether the output that a page shows after a command is that of a program of this project."""
+    return command.words[0] in ("snakemake", "make") or command.words[:2] == ("python", "-m")
+
+
 @cache
 def _written_files() -> tuple[test_extending.Written, ...]:
     return tuple(test_extending.files(test_extending.PAGE.read_text()))

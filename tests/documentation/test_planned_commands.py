@@ -10,6 +10,7 @@ from profzoo import schema
 from tests.documentation import declared, folder, pages
 from tests.documentation.commands import Command, holds_commands, read_commands, read_inline
 from tests.documentation.declared import Way
+from tests.documentation.outputs import differs
 from tests.documentation.pages import PROJECT
 from tests.workflow import forked
 from tests.workflow.project import Project
@@ -73,6 +74,8 @@ def test_a_command_of_a_block_is_planned(reader: Project, command: Command) -> N
     code, printed = plan(reader, command)
     assert bool(code) == refused(command), f"{command.place}: {command.text}\n{printed}"
     assert not OLD.search(printed), f"{command.place}: {command.text}\n{printed}"
+    if refused(command):
+        assert not differs(command.shown, printed), printed
 
 
 @pytest.mark.slow
