@@ -71,8 +71,11 @@ APPTAINER = "#!/bin/sh\necho apptainer version 1.3.4\n"
 MOUNTED = "/profzoo"
 
 
-def make_folder(root: Path) -> Project:
-    """Copy the project, and add the files that pages name as a reader's own."""
+def make_folder(root: Path, measured: bool = True) -> Project:
+    """Copy the project, and add the files that pages name as a reader's own.
+
+    measured: whether names of results are there, which plans look for; their files are empty.
+    """
     project = copy(root)
     project.write("config/config.yaml", SELECTED)
     for part in PARTS:
@@ -84,7 +87,7 @@ def make_folder(root: Path) -> Project:
     for name in MODULES:
         (project.root / name).parent.mkdir(exist_ok=True)
         project.write(name, MODEL)
-    for results, name in itertools.product(RESULTS, MEASURED):
+    for results, name in itertools.product(RESULTS if measured else (), MEASURED):
         path = project.root / results / "lstm" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}" if name.endswith(".json") else "")
