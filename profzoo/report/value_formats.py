@@ -80,7 +80,7 @@ def make_sentence(text: str) -> str:
     """Write words as a sentence.
 
     >>> make_sentence("it may not help: `snakemake trials` measures it")
-    'It may not help: `snakemake trials` will tell.'
+    'It may not help: `snakemake trials` measures it.'
     """
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
