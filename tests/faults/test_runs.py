@@ -71,6 +71,7 @@ def test_a_job_that_outlives_its_snakemake_does_not_replace_what_the_next_run_ma
     assert pretending.files() == {"lstm/train.memory.csv", "lstm/train.time.csv", "lstm/train.time.csv.json"}
 
 
+@pytest.mark.slow
 def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) -> None:
     one, other = (pretended(tmp_path / name) for name in ("one", "other"))
     (other.root / "results").symlink_to(one.root / "results")

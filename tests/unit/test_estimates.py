@@ -58,6 +58,7 @@ def test_groups_add_up_to_the_whole(name: str) -> None:
     assert parts["launches"].sum() == 60
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_nine_times_in_ten() -> None:
     held, errors = [], []
     for seed in range(60):

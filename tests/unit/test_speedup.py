@@ -207,7 +207,7 @@ def test_nominal_error_rates_hold_for_all_kinds_of_processes(kind: str, count: i
         assert different <= 0.077 and equivalent <= 0.077
 
 
-@pytest.mark.parametrize("shifts", [False, True])
+@pytest.mark.parametrize("shifts", slow.first([False, True]))
 def test_more_repeats_find_more_where_one_process_of_ten_is_disturbed(shifts: bool) -> None:
     """By t-tests, as until issue 37, 3 % were found less often with each process more."""
 

@@ -222,6 +222,7 @@ def exported_notes(functions: list[str], by_nsys: bool) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> None:
     """Each launch takes 1.2 us less than under ncu, at another clock, beside others, and another time in each step."""
     held, errors = [], []

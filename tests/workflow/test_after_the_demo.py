@@ -33,7 +33,7 @@ def test_there_are_such_lines() -> None:
     assert len(LINES) >= 4
 
 
-@pytest.mark.parametrize("line", slow.first(LINES, 2))
+@pytest.mark.parametrize("line", slow.first(LINES))
 def test_a_line_after_the_demo_is_of_its_cells(untouched: Project, line: str) -> None:
     demo = yaml.safe_load((CHECKOUT / "config/quickstart.yaml").read_text())["models"]
     models, said = dry(untouched, shlex.split(line)[1:])

@@ -51,6 +51,7 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
     assert fresh.dry("all", *SHARED) == []
 
 
+@pytest.mark.slow
 def test_the_baseline_by_itself_is_only_that(fresh: Project) -> None:
     assert rules(fresh.dry(f"{CELL}.time.csv", *SHARED)) == {"time_training"}
     assert rules(fresh.dry(f"{CELL}.torch.csv", *SHARED)) == {"profile_torch_timed", "export_torch"}

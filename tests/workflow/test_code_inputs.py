@@ -75,6 +75,7 @@ def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[s
     assert inputs[rule] - python - cell == {file for file in named if file.suffix != ".py"} - cell
 
 
+@pytest.mark.slow
 def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict[str, set[Path]]) -> None:
     printed = subprocess.check_output([sys.executable, "-c", RUN], cwd=CHECKOUT, text=True)
     inside = {Path(line) for line in printed.splitlines() if line.startswith("/")}
