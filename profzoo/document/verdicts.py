@@ -26,7 +26,7 @@ CODE = re.compile(
 )
 CLOCKS = "Compare times at the same clock only, and look for what lowers it: heat, power, or another limit."
 # What begins with a small letter in a sentence too.
-UNCAPITALISED = ("torch", "cuDNN")
+UNCAPITALISED = ("torch has", "torch.", "cuDNN")
 INTRODUCTION = """# What does this verdict mean, and what do I do?
 
 After this page you know what a verdict says about your model, what it is based on, and what to change. `make docs`

@@ -1,11 +1,13 @@
 """The documentation: every page has its place, every link leads somewhere, and generated parts are up to date."""
 
+import doctest
 import itertools
 import os
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +16,7 @@ from profzoo.collect import failure_causes
 from profzoo.document import verdicts as document_verdicts
 from profzoo.errors import ConfigError
 from profzoo.tools.ncu import costs
+from tests.tools import print_outputs, readability
 
 ROOT = import_graph.PROJECT
 DOCS = ROOT / "docs"
@@ -136,6 +139,12 @@ def test_every_section_of_ncu_is_explained_with_its_cost() -> None:
         assert name in told, name
         if name == told[name][0]:
             assert told[name][-2:] == [str(price["passes"]), f"{price['seconds']:.3f}"], name
+
+
+@pytest.mark.parametrize("tool", [print_outputs, readability], ids=lambda tool: tool.__name__)
+def test_examples_of_the_tools_for_pages_are_true(tool: ModuleType) -> None:
+    outcome = doctest.testmod(tool)
+    assert outcome.attempted and not outcome.failed
 
 
 def test_mkdocs_is_in_a_group_of_its_own() -> None:
