@@ -65,6 +65,8 @@ NOT_PLANNED = {
     "snakemake --report report.zip": "tests/workflow/test_snakemake_report.py runs it on results",
     "snakemake -s path/to/profzoo/Snakefile -d folder": "tests/workflow/test_module.py runs it from another folder",
 }
+# Commands that really run, besides their plans.
+RUN = r"snakemake (status|help|verify|clean|-n clean|status --config batch=7)( --config models=lstm)?"
 # Words that stand for a reader's own, and what is planned instead; what stands for more words of a kind is left out.
 FORMS = {
     "models=...": "models=lstm",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from profzoo.cell import registry
 
@@ -22,11 +23,13 @@ def mask(line: str) -> str:
     >>> mask("unet train   torch  4.46 s/step  4/15  ~4 min left") == mask("lstm inference time 281 ms/step 1/2 ~75 s left")
     True
     """
-    text = NUMBER.sub("# ", TIME.sub("# ", line))
-    text = _cells().sub("cell", TOOLS.sub("tool", PLURAL.sub(r"\1", text)))
+    # Cells come first, because names of models have digits.
+    text = _cells().sub("cell", " ".join(line.split()))
+    text = TOOLS.sub("tool", PLURAL.sub(r"\1", NUMBER.sub("# ", TIME.sub("# ", text))))
     return "".join(SEVERAL.sub("cell", " ".join(text.split())).split())
 
 
+@cache
 def _cells() -> re.Pattern[str]:
     models = "|".join(sorted(registry.shipped_models(), key=len, reverse=True))
     return re.compile(rf"\b(?:{models})(?:@\w+)?(?: (?:{'|'.join(registry.PHASES)}))?\b")
@@ -40,10 +43,10 @@ def find_unprinted(shown: Sequence[str], printed: Iterable[str]) -> str:
     forms = sorted({form for line in printed if (form := mask(line))}, key=len, reverse=True)
     left = mask(" ".join(_joined(shown)))
     while left:
-        form = next((form for form in forms if left.startswith(form)), None)
-        if form is None:
+        known = next((form for form in forms if left.startswith(form)), "")
+        if not known:
             return left[:120]
-        left = left[len(form) :]
+        left = left.removeprefix(known)
     return ""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from profzoo import schema
 from tests.documentation import declared, folder, pages
@@ -42,6 +43,16 @@ BLOCKS = snakemake(
 INLINE = snakemake((one for span in pages.all_spans() for one in read_inline(span)), {one.words for one in BLOCKS})
 
 
+# Pages that a new reader follows; commands of others are planned with the slow tests.
+FOLLOWED = ("README.md", "docs/start/", "docs/tour.md", "docs/guides/")
+
+
+def marked(command: Command) -> ParameterSet:
+    """The parameter of a test, with its marks."""
+    first = command.page.startswith(FOLLOWED) and not re.fullmatch(declared.RUN, command.text)
+    return pytest.param(command, id=command.text, marks=() if first else pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return folder.make_folder(tmp_path_factory.mktemp("reader") / "project")
@@ -69,7 +80,7 @@ def refused(command: Command) -> bool:
     return any(re.search(r"no rule or file|unknown key|did you mean", line) for line in command.shown)
 
 
-@pytest.mark.parametrize("command", BLOCKS, ids=lambda one: one.text)
+@pytest.mark.parametrize("command", [marked(one) for one in BLOCKS])
 def test_a_command_of_a_block_is_planned(reader: Project, command: Command) -> None:
     code, printed = plan(reader, command)
     assert bool(code) == refused(command), f"{command.place}: {command.text}\n{printed}"

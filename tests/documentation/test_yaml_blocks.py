@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 import yaml
 from snakemake.cli import get_argument_parser
-from snakemake_executor_plugin_slurm import partitions
+from snakemake_executor_plugin_slurm import partitions  # type: ignore[import-untyped]
 
 from profzoo import schema
 from tests.documentation import declared, folder, pages
