@@ -5,22 +5,27 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # 1.5 test processes per core, because tests often wait for the programs that they start.
 WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
+# The locks, by major version of CUDA. CUDA=12 or CUDA=13 chooses one; without it the driver does.
+LOCK_12 := requirements-cuda12.lock
+LOCK_13 := requirements.lock
 # Snakemake starts the `python` that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test test-all faults mutants lint format docs lock
+.PHONY: env demo test test-all faults mutants versions lint format docs site lock other-lock
 env: $(READY)
 
-$(READY): requirements.lock
+# An environment of another lock than the chosen one is made anew.
+$(READY): $(LOCK_12) $(LOCK_13) $(if $(CUDA),$(if $(filter $(LOCK_$(CUDA)),$(file < $(READY))),,other-lock))
 	@test ! -L $(VENV) || \
 	  { echo '$(VENV) is a link, and make env would clear the folder it points to: remove the link first' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
-	touch $@
+	@lock=$$($(PYTHON) -m profzoo.machine.choose_lock $(CUDA)) && set -x && \
+	$(PYTHON) -m venv --clear $(VENV) && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$$lock" && \
+	echo "$$lock" > $@
 
 demo: $(READY)  ## profile three models with torch.profiler, on the GPU or CPU of this machine
 	snakemake report --configfile config/quickstart.yaml
@@ -41,6 +46,9 @@ faults: $(READY)  ## run fault tests that take minutes; then, for MINUTES, fault
 mutants: $(READY)  ## plant COUNT mistakes drawn by SEED in code that derives numbers; print those that no test finds
 	python -m tests.mutation.run --count $(or $(COUNT),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+versions: $(READY)  ## run tests and two models with each supported release of torch, Python and Snakemake; ROWS chooses
+	python -m tests.version_matrix $(ROWS)
+
 lint: $(READY)  ## check formatting, lint and types, as CI does
 	ruff check .
 	ruff format --check .
@@ -53,13 +61,29 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, docs/zoo.md, docs/sections.md, docs/columns.md and the types of settings
+docs: $(READY)  ## generate config/README.md, the pages zoo, sections, columns and verdicts, and the types of settings
 	python -m profzoo.document.config config/README.md
-	python -m profzoo.document.zoo docs/zoo.md
-	python -m profzoo.document.sets docs/sections.md
+	python -m profzoo.document.zoo docs/reference/zoo.md
+	python -m profzoo.document.sets docs/reference/sections.md
+	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
-	python -m profzoo.document.columns docs/columns.md
+	python -m profzoo.document.columns docs/reference/columns.md
 
-lock: $(READY)  ## write requirements.lock from pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \
-	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock
+# mkdocs has an environment of its own: what measures does not depend on what shows the documentation.
+SITE := build/site-env
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"])')
+	touch $@
+
+site: $(SITE)/.ready  ## build the documentation into build/site; a broken link or a page without a place is an error
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --strict
+
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \
+  --custom-compile-command 'make lock' --constraint - pyproject.toml --output-file
+
+lock: $(READY)  ## write both locks from pyproject.toml; all that does not come with torch is the same in both
+	echo 'torch==2.11.*' | $(COMPILE) $(LOCK_13)
+	cp $(LOCK_13) $(LOCK_12)
+	echo 'torch==2.10.*' | $(COMPILE) $(LOCK_12)

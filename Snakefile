@@ -1,4 +1,5 @@
 # profzoo: profiles a zoo of PyTorch models as one workflow; `snakemake --list` shows what can be made.
+include: "workflow/rules/versions.smk"
 include: "workflow/manifest.smk"
 
 

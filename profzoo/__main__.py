@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from profzoo import script_run
+from profzoo import script_run, versions
 
 COMMANDS = {"run": script_run.main}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command that the first word names; returns the exit code."""
+    if too_old := versions.explain_too_old():
+        print(f"profzoo: {too_old}", file=sys.stderr)
+        return 2
     first, *rest = (sys.argv[1:] if words is None else list(words)) or [""]
     if first not in COMMANDS:
         print(

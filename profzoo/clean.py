@@ -97,7 +97,7 @@ def describe_made(results: str, models: Sequence[str] = ()) -> list[str]:
     width = max(len(name) for name in sizes)
     lines = [f"  {name:<{width}}  {_count(mine):>12}  {formatting.size(sum(mine)):>9}" for name, mine in rows]
     if len(lines) > MOST_NAMED:
-        lines = [*lines[:MOST_NAMED], f"  and of {len(lines) - MOST_NAMED} more"]
+        lines = [*lines[:MOST_NAMED], f"  and {len(lines) - MOST_NAMED} more"]
     total = [size for mine in sizes.values() for size in mine]
     return [f"would remove {_count(total)} of {results}, {formatting.size(sum(total))}:", *lines]
 
@@ -109,11 +109,11 @@ def _count(files: Sequence[object]) -> str:
 def explain_nothing(results: str, models: Sequence[str]) -> str:
     """Say in one line that there is nothing to remove, and what there is instead."""
     if not models:
-        return f"nothing in {results} is known to be made by the workflow"
+        return f"{results} has no file that the workflow is known to have made"
     there = [name for name, paths in find_made(results).items() if (Path(results) / name).is_dir()]
     others = sorted({*there} - SHARED)
     instead = suggest_nearest(models[0], others) if others else "no model has results there"
-    return f"nothing of {', '.join(models)} was made in {results}; {instead}"
+    return f"{results} has no files of {', '.join(models)}; {instead}"
 
 
 def remove_made(results: str, models: Sequence[str] = ()) -> str:
@@ -140,12 +140,12 @@ def remove_made(results: str, models: Sequence[str] = ()) -> str:
     # The run that this is a job of holds the folder, and removes that at its end.
     held = root / results_lock.NAME
     left = sum(path.is_file() and path != held and _belongs(path.relative_to(root), models) for path in root.rglob("*"))
-    said = f"removed {removed} files"
+    said = f"removed {_count(range(removed))}"
     said += f" of {', '.join(models)}" if models else ""
     if left:
         said += f"; left {left} that the workflow did not make"
-        said += "" if mine else f", as far as is known here: {RECORD} names none under {results}"
-        said += f"; {damaged} lines of {RECORD} were damaged, and may have named some" if damaged else ""
+        said += "" if mine else f", because {RECORD} lists none under {results}"
+        said += f"; damaged lines of {RECORD}, which may have listed some: {damaged}" if damaged else ""
     return said
 
 

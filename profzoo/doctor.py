@@ -10,7 +10,7 @@ from pathlib import Path
 
 from profzoo import tools
 from profzoo.errors import ConfigError
-from profzoo.machine import doctor_checks, gpus, host_checks
+from profzoo.machine import doctor_checks, gpus, host_checks, version_checks
 from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.torch import doctor as torch_doctor
 
@@ -56,12 +56,14 @@ def check_driver() -> Finding:
 
 
 def list_findings(results: Path, expected_bytes: int) -> Iterator[Finding]:
-    """Yield the result of each check: of GPU and driver, of this machine, and of what each tool needs.
+    """Yield the result of each check: of GPU, driver and versions, of this machine, and of what each tool needs.
 
     results: folder of the results. expected_bytes: size of everything that is selected.
     """
     yield check_gpu()
     yield check_driver()
+    yield version_checks.check_lock()
+    yield version_checks.check_versions()
     own = (host_checks.check_shared_memory(), host_checks.check_ptrace())
     yield from (finding for finding in own if finding)
     yield host_checks.check_disk(results, expected_bytes)

@@ -20,6 +20,30 @@ def duration(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def part_of(part: float, whole: float) -> str:
+    """Format a time as a part of a longer one, both in ns, with one unit if they have the same.
+
+    >>> part_of(99e6, 152e6), part_of(3.5e3, 1e6)
+    ('99 of 152 ms', '3.5 µs of 1 ms')
+    """
+    return _join(part, whole, "of")
+
+
+def span(low: float, high: float) -> str:
+    """Format the interval of a time, both ends in ns, with one unit if they have the same.
+
+    >>> span(9.9e6, 10.1e6), span(0, 3.56e6), span(0.9e6, 1.1e6)
+    ('9.9 to 10.1 ms', '0 to 3.56 ms', '900 µs to 1.1 ms')
+    """
+    return _join(low, high, "to")
+
+
+def _join(one: float, other: float, word: str) -> str:
+    first, second = duration(one), duration(other)
+    number, _, unit = first.rpartition(" ")
+    return f"{number if one == 0 or unit == second.rpartition(' ')[2] else first} {word} {second}"
+
+
 def size(count: float) -> str:
     """Format a number of bytes in a suitable unit.
 

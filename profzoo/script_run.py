@@ -65,7 +65,7 @@ def describe_run(facts: "Sidecar") -> list[str]:
     counts = script_steps.describe_counts(script["per_step"])
     share = round(script["regular_share"] * 100)
     lines = [
-        f"step      {script['step']}: {counts}; {share} % of the steps are so",
+        f"step      {script['step']}: {counts}; {share} % of the steps are like this",
         f"time      {step_s * 1e3:.2f} ms per step, {facts['items'] / facts['steps'] / step_s:,.0f} samples/s, "
         f"batch {facts['batch']}, on {facts['device']}",
         f"networks  {', '.join(script['networks'])}: {facts['parameters']:,} parameters, "

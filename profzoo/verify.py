@@ -90,7 +90,7 @@ def _check(path: Path, found: FolderFindings) -> None:
     elif known:
         found.whole, found.bytes = found.whole + 1, found.bytes + digests.measure_size(path)
     else:
-        found.unrecorded.append(f"{path} has no record, so that nothing tells whether it is what was made")
+        found.unrecorded.append(f"{path} has no record, so it is unknown whether it has changed")
 
 
 def _own(path: Path) -> Record | None:

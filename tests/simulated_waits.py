@@ -7,8 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.cell.job_types import GradientSync
 from profzoo.tools.nsys import steps as where
 from profzoo.verdicts import rules, verdicts
+from profzoo.verdicts.cell_facts import CellFacts
+from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.what_if import predicted_gains, storage, tables
 from profzoo.what_if.program import Program
 from tests import known_rules, launched, simulated
@@ -86,11 +89,14 @@ def told(
     lines: Sequence[Any] | None = None,
     amend: Amend | None = None,
     every_rule: bool = False,
+    noted: NotedFacts | None = None,
+    sync: GradientSync | None = None,
     **ran_with: Any,
 ) -> Told:
     """Verdicts on a cell with such steps; lines: at which it waits; ran_with: settings besides GIVEN.
 
-    every_rule: whether all shipped rules judge it, or those of known_rules.
+    every_rule: whether all shipped rules judge it, or those of known_rules. noted: what its unprofiled process noted.
+    sync: how it sends gradients.
     """
     program, rows = traced(inside, folder, amend)
     number, took = storage.process_number(program.process), step_ns(inside)
@@ -102,6 +108,6 @@ def told(
     used = rules.load_rules() if every_rule else known_rules.load()
     found = verdicts.tabulate_verdicts(
         rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
-        lines=None if lines is None else {CELL: lines},
+        lines=None if lines is None else {CELL: lines}, facts=CellFacts(noted={CELL: noted} if noted else {}, syncs={CELL: sync} if sync else {}),
     )  # fmt: skip
     return Told(program, rows.iloc[0], found)

@@ -1,10 +1,5 @@
 # Includes all rules of the workflow. Snakefile includes this file for users of a checkout, and workflow/Snakefile does
 # so for Snakemake's workflow catalog and its tools.
-from snakemake.utils import min_version
-
-min_version("9.27")
-
-
 include: "rules/source.smk"
 include: "rules/terminal.smk"
 include: "rules/written.smk"

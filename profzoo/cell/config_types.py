@@ -92,7 +92,7 @@ class Config(TypedDict):
     # Largest relative difference in time at which `compare` still calls a cell `equivalent`.
     equivalence_margin: float
     # Folders, or packages that can be imported, with figures, rules and words of verdicts, section sets, tools and
-    # models of your own (docs/extending.md).
+    # models of your own (docs/guides/extending.md).
     extensions: list[str]
     # When `compare` ends with an exit code other than 0, such as in continuous integration: if a candidate is
     # `slower`, if it is `different` because it computes something else, or in `either` case.
@@ -111,7 +111,7 @@ class Config(TypedDict):
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
     graph: bool
-    # Reports that were made without profzoo, by the name of the model that each becomes (docs/imported.md).
+    # Reports that were made without profzoo, by the name of the model that each becomes (docs/guides/reports.md).
     imported: Mapping[str, GivenSettings]
     # Locks on GPUs, with which the jobs of all users of a machine take turns, so that no GPU ever runs two jobs at
     # once.

@@ -54,11 +54,39 @@ class Job(TypedDict):
 class GradientSync(TypedDict):
     """How DistributedDataParallel sends gradients, by its own numbers."""
 
+    # Networks of the process that send gradients; the rest is of the first one.
+    networks: NotRequired[int]
     bucket_bytes: Sequence[int]
     find_unused_parameters: bool
     # Means of the backward passes that it timed: time of sending, and the part of it beside the backward pass.
     communication_ns: int
     overlap_ns: int
+
+
+class AllocatorFacts(TypedDict):
+    """What PyTorch's allocator of GPU memory did in the window, and how much memory it held."""
+
+    # In the window: allocations that failed until free blocks were given back, those that failed even then, and calls
+    # that took memory from the driver and gave it back.
+    retries: int
+    failures: int
+    driver_allocations: int
+    driver_frees: int
+    # Held from the driver at the end of the window or at its beginning, whichever is more; and the most that tensors
+    # held at any time since the process began.
+    reserved_bytes: int
+    used_peak_bytes: int
+    # Free memory at the end that cannot be given back, as tensors hold other parts of the same blocks.
+    stuck_bytes: int
+    # What the process may take; 0 if unknown.
+    limit_bytes: int
+
+
+class ClockReading(TypedDict):
+    """The clock of the GPU's multiprocessors at one moment, and NVML's bits for what limits it."""
+
+    sm_clock_hz: int
+    throttle_reasons: int
 
 
 class ProcessFacts(TypedDict, total=False):
@@ -88,6 +116,9 @@ class ProcessFacts(TypedDict, total=False):
     gradient_sync: GradientSync
     peak_memory_bytes: int | None
     peak_rss_bytes: int
+    # Of an unprofiled process on a GPU: what its allocator did, and clocks at both ends of the window.
+    allocator: AllocatorFacts
+    clocks: Sequence[ClockReading]
     # For processes that ran in turn: the side or setting, and the number of the round.
     side: str
     round: int
@@ -166,6 +197,17 @@ class PaddedRows(TypedDict):
     longest: int
 
 
+class RepeatedCall(TypedDict):
+    """A module that one warm-up step called several times on the same inputs, with the same result."""
+
+    # Its path in the network, its class, and the number of calls.
+    module: str
+    type: str
+    calls: int
+    # Lines of the program that called it, as FILE:LINE.
+    places: Sequence[str]
+
+
 class Compilation(TypedDict):
     """One compilation by torch.compile."""
 
@@ -215,6 +257,8 @@ class Sidecar(ProcessFacts, total=False):
     # Padding of early batches; missing where none was looked at. Compilations; missing where there were none.
     padding: Sequence[PaddedRows]
     compilations: Sequence[Compilation]
+    # Modules that were called again on the same inputs; missing where no step was looked at.
+    repeated_calls: Sequence[RepeatedCall]
     # Only for scripts.
     script: ScriptFacts
     # Digests of the modules that a script imported, by path.

@@ -19,11 +19,12 @@ ADVICE = (
 STATES: Mapping[str, str] = {
     "TIMEOUT": "at its limit of {runtime} minutes: give it more by --set-resources {rule}:runtime={more_runtime}",
     "DEADLINE": "at its deadline",
-    "OUT_OF_MEMORY": "as it took more than {mem_mb} MB: give it more by --set-resources {rule}:mem_mb={more_mem_mb}",
-    "CANCELLED": "as somebody cancelled it (scancel)",
+    "OUT_OF_MEMORY": "because it took more than {mem_mb} MB: "
+    "give it more by --set-resources {rule}:mem_mb={more_mem_mb}",
+    "CANCELLED": "because it was cancelled (scancel)",
     "PREEMPTED": "for another job: run snakemake again, or name another partition",
-    "NODE_FAIL": "as its node failed: run snakemake again",
-    "BOOT_FAIL": "as its node did not start: run snakemake again",
+    "NODE_FAIL": "because its node failed: run snakemake again",
+    "BOOT_FAIL": "because its node did not start: run snakemake again",
 }
 
 

@@ -130,7 +130,7 @@ def _told(told: Sequence[ToldFailure], tool: str) -> str:
     mine = [one for one in told if one["tool"] == tool and one in by_itself]
     if mine:
         return mine[0]["why"]
-    return f"not run, as {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
+    return f"not run, because {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
 
 
 def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: "Config") -> str:

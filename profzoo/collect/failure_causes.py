@@ -12,7 +12,7 @@ CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.
 MORE = "take a smaller batch or fewer workers, or ask for more with --set-resources RULE:mem_mb=MB"
 # Largest number of characters kept of a line that names a cause.
 LONGEST = 2000
-KILLED = f"by somebody, or by a batch system for the memory or time that it took; {MORE}"
+KILLED = f"by a user, or by a batch system because it took too much memory or time; {MORE}"
 STARVED = f"by the kernel, which had no memory left: {MORE}"
 FULL = "no space is left on the disk: free some, or give other folders by TMPDIR and by pathvars in the configuration"
 CLOSED = "give the right to write there, or another folder by pathvars in the configuration"

@@ -96,16 +96,16 @@ def group_by_cause(failures: Sequence[Failure]) -> list[Cause]:
 
 def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
     first, *others = cause.failed
-    lines = [f"  {job_title(first)}", f"    why    {cause.why}"]
-    lines += [f"    log    {log}" for log in first.logs]
+    lines = [f"  {job_title(first)}", f"    why      {cause.why}"]
+    lines += [f"    log      {log}" for log in first.logs]
     if first.outputs:
-        lines.append(f"    again  {shlex.join(rerun_command(first.outputs[0], words, targets))}")
+        lines.append(f"    repeat   {shlex.join(rerun_command(first.outputs[0], words, targets))}")
     if others:
-        lines.append(f"    also   {'; '.join(job_title(one) for one in others)}")
+        lines.append(f"    also     {'; '.join(job_title(one) for one in others)}")
     names = [job_title(one) for one in cause.spared] + [name for one in cause.failed for name in one.unrun]
     failed = {job_title(one) for one in cause.failed}
     if unrun := [name for name in dict.fromkeys(names) if name not in failed]:
-        lines.append(f"    unrun  {'; '.join(unrun)}")
+        lines.append(f"    not run  {'; '.join(unrun)}")
     return "\n".join(lines)
 
 

@@ -60,12 +60,13 @@ def make_partial_report(
         try:
             code = _ran(report_command(page, *run), noted, log)
         except KeyboardInterrupt:
-            return f"report  none, as you ended that too: {LATER} of what there is"
+            return f"report  none, because you ended it: {LATER} from the results so far"
         if not code:
             more = {
                 path: why for path, why in missing_parts.read_missing(str(noted)).items() if path not in _own(failed)
             }
-            return "\n".join([f"report  {page}, of what succeeded", *map(_without, missing_parts.missing_rows(more))])
+            without = map(_without, missing_parts.missing_rows(more))
+            return "\n".join([f"report  {page}, from the results that succeeded", *without])
         found = _settled([Failure(**one) for one in json.loads(again.read_text())] if again.exists() else [])
         gone = missing_parts.parse_missing_inputs(logs.read_excerpt(log))
         if all(one in known for one in found) and gone.keys() <= unfound.keys():
@@ -74,7 +75,7 @@ def make_partial_report(
         told = next((one.why for one in found), told)
     stands = f"; {page} is the report of an earlier run" if Path(page).exists() else ""
     why = f": {told}" if told else ""
-    return f"report  none could be made of what succeeded{stands}: see {log}{why}"
+    return f"report  none could be made from the results that succeeded{stands}: see {log}{why}"
 
 
 def note_failures(failed: Sequence[Failure]) -> None:

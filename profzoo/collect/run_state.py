@@ -62,16 +62,16 @@ def find_known_failure(job: Job, sidecar: Path) -> str | None:
     if not told or told["tool"] == job["tool"]:
         return None
     under = "for its weights" if told["tool"] == "train" else f"under {told['tool']}"
-    return f"{NOT_RUN} {job['tool']}, as it failed {under}: {told['why']}"
+    return f"{NOT_RUN} {job['tool']}, because it failed {under}: {told['why']}"
 
 
 def failure_cause(line: str) -> str:
     """Extract the original cause from a line that may report a job skipped because of it.
 
-    >>> failure_cause("not run under time, as it failed under torch: a cat"), failure_cause("a cat")
+    >>> failure_cause("not run under time, because it failed under torch: a cat"), failure_cause("a cat")
     ('a cat', 'a cat')
     """
-    return re.sub(rf"^{NOT_RUN} \w+, as it failed [^:]*: ", "", line)
+    return re.sub(rf"^{NOT_RUN} \w+, because it failed [^:]*: ", "", line)
 
 
 def forget_run(others: bool = False) -> None:

@@ -97,8 +97,8 @@ def _format_cell(name: str, row: dict) -> str:
     gain, interval = ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])
     energy = ""
     if pd.notna(row["energy_ratio"]):
-        used = " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
-        energy = f", energy per sample x {used}"
+        used, between = ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])
+        energy = f", {used} times the energy per sample {between}".rstrip()
     missing = ""
     if row["verdict"] == speedup.UNDECIDED and row["missing_rounds"] > 0:
         missing = (
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    print("\n".join([*format_comparison(table, seen), *([f"more: {options.page}"] if options.page else [])]))
+    print("\n".join([*format_comparison(table, seen), *([f"details: {options.page}"] if options.page else [])]))
     return EXIT_FAILING if options.fail_on and find_failing(table, options.fail_on).any() else 0
 
 

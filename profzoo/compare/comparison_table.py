@@ -167,7 +167,7 @@ def _compare_sides(
     elif fewest > 1:
         found = speedup.estimate_ratio(medians[0], medians[1], places, confidence, margin, paired)
     middle = found.ratio if found else other.median_ns / one.median_ns
-    said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
+    said = [f"{name}: {why}" for name, why in (("reference side", one.unsteady), ("candidate", other.unsteady)) if why]
     return {
         "baseline_ns": one.median_ns,
         "candidate_ns": other.median_ns,

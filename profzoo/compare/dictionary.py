@@ -43,7 +43,7 @@ COMPARED: Mapping[str, Column] = {
     "per": Column("What times are of: a `step`, or a `sample` of the data."),
     "baseline_items": Column("Samples of the data in a step of the reference side.", COUNT),
     "candidate_items": Column("The same of the candidate.", COUNT),
-    "differs": Column("Versions and settings in which the sides differ."),
+    "differs": Column("Versions, settings and SM clocks in which the sides differ."),
     "margin": Column("Relative difference that counts as none.", FRACTION),
     "baseline_item_j": Column("Energy per sample of the data of the reference side.", "J", "sample"),
     "candidate_item_j": Column("The same of the candidate.", "J", "sample"),

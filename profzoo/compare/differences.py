@@ -1,8 +1,9 @@
-"""Lists differences between two runs besides their times: GPU, software, settings. Comparisons begin with them."""
+"""Lists differences of two runs besides their times: GPU, software, settings, clocks. Comparisons begin with them."""
 
 from typing import TYPE_CHECKING, Any
 
 from profzoo.cell import settings
+from profzoo.tools.sample import clock_readings
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -40,8 +41,9 @@ def describe_sidecar_differences(baseline: "Sidecar", candidate: "Sidecar") -> l
     one, other = (settings.flatten(side.get("cell", {})) for side in (baseline, candidate))
     # The batch that ran is among the facts.
     keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
-    return said + [f"{key} {_format_difference(one.get(key))} -> {_format_difference(other.get(key))}" for key in keys
-                   if one.get(key) != other.get(key)]  # fmt: skip
+    said += [f"{key} {_format_difference(one.get(key))} -> {_format_difference(other.get(key))}" for key in keys
+             if one.get(key) != other.get(key)]  # fmt: skip
+    return said + clock_readings.describe_clock_difference(baseline, candidate)
 
 
 def _format_difference(value: Any) -> str:

@@ -9,6 +9,14 @@ from profzoo.compare import numerics
 from profzoo.compare.numeric_sides import NumericSide
 from profzoo.statistics import speedup
 
+# What a result of the check of numerics says, in words.
+WORDS = {
+    numerics.SAME: "computes the same",
+    numerics.WITHIN: "computes the same within precision",
+    numerics.DIFFERENT: "computes something else",
+    numerics.UNDECIDED: "undecided whether it computes the same",
+}
+
 
 def compare_sides(reference: NumericSide, candidate: NumericSide) -> dict[str, Any]:
     """Return the columns of a candidate against a reference side."""
@@ -48,6 +56,6 @@ def describe_numerics(row: Mapping[str, Any]) -> str:
     """Describe in a few words whether two sides compute the same; row: of a table of comparisons or trials."""
     if not row["numerics"]:
         return ""
-    word = "computes something else" if row["numerics"] == numerics.DIFFERENT else f"numbers {row['numerics']}"
+    word = WORDS[row["numerics"]]
     reasons = "; ".join(filter(None, [row["numerics_why"], row["work"]]))
     return f"{word} ({reasons})" if reasons else word

@@ -12,6 +12,8 @@ from profzoo.json_types import JsonSchema
 
 INTRODUCTION = """# Configuration
 
+Here you find every setting, with its type, its default and what it does.
+
 Generated from `profzoo/schema.yaml` by `make docs`; do not edit.
 
 Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config

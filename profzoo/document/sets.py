@@ -1,4 +1,4 @@
-"""Write docs/sections.md: the shipped section sets, the questions they answer, and their costs."""
+"""Write docs/reference/sections.md: the shipped section sets, the questions they answer, and their costs."""
 
 import sys
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ from profzoo.tools.ncu import costs as ncu_costs
 
 INTRODUCTION = """# Section sets of Nsight Compute
 
+Here you find which section set answers your question, and what it costs.
+
 `make docs` writes this page from the schema and from profzoo/tools/ncu/costs.yaml; do not edit it.
 `{phase}.ncu.{set}.csv` holds the metrics that a set collects. To define a set of your own, add an entry to `ncu.sets`
 with `sections`, `metrics` or a `set` of ncu's own.
@@ -26,66 +28,8 @@ profiled launch. By default that is slightly more than one launch per launch con
 configurations in training and 60 in inference.
 """
 AFTERWARDS = """
-## Before a run: the plan
-
-Every set except `launch` is planned first, from a census: the list of all launches in the window. The census comes from
-the set `launch` or from the trace of nsys (`ncu.census`). `{phase}.{set}.plan.json` and a line on the console say how
-many launches will be profiled, what share of the GPU time they represent, in how many passes, and about how long it
-takes. The report's sidecar holds the plan with ncu's options, and the wall time that profiling really took.
-
-- `ncu.launches: sampled` (the default) profiles one launch of each configuration. It profiles more where one launch
-  does not represent the others: where their times differ, or where other launches came before, because these change the
-  content of the L2 cache. ncu can select a product of kernels and invocation numbers per run, so it may run several
-  times; the plan says how often. If this saves less than a tenth of the time for all launches in one run, all launches
-  are profiled, and the plan says so.
-- `ncu.launches: distinct` profiles only one launch of each configuration, `all` profiles every launch.
-- `ncu.error: 2%` is the largest relative error of totals per step, in nine of ten cases. It assumes that launches with
-  similar times do similar work, because only times are known before profiling. If this is wrong, totals may be off by
-  several times as much, and the export says so.
-- `ncu.budget: 120s` profiles the configurations with the largest share of the GPU time, as many as fit into 120 s.
-- `ncu.census: auto` (the default) takes the launches and their times from the trace of nsys
-  (`{phase}.nsys-launches.csv`) if `tool` contains both tools and `ncu.set` is not `launch`. The set `launch` then does
-  not run. All steps of the trace must launch the same kernels with the same grids, blocks and shared memory in the same
-  order. If a step differs, as in a mixture of experts, the export names the first launch that differs. ncu then records
-  the census of that cell itself, and the plan says why (`census_note`). If a run of ncu launches other kernels than the
-  census, the export says so. `ncu` always takes a census by ncu; `nsys` takes the one of the trace, or none.
-- `ncu.replay: auto` (the default) replays each launch, or repeats the whole process if that is clearly cheaper.
-
-The estimated cost per launch comes from the sidecars of earlier reports under `results/` that were made on the same
-GPU, of this set or else of others. Without such reports, the seconds of the table above are used. If your own set has
-metrics or sections whose cost nobody measured, the set is probed once: ncu profiles eight launches of two kernels and
-so finds its passes and seconds (`peaks/{gpu}.{set}.ncu-rep`).
-
-## After a run: estimates
-
-Each row of `{phase}.ncu.{set}.csv` is one profiled launch:
-
-- `launch` is the position of the launch in the census (`{phase}.ncu.launch.csv` or `{phase}.nsys-launches.csv`; the
-  sidecar names the file as `census`). It is found by the launch's order within its configuration.
-- `stratum` is the group of similar launches to which the launch belongs.
-- `multiplicity` is the number of launches that it represents. All multiplicities add up to the launches of the window.
-- `time_spread` is the longest over the shortest time of the launches that it represents.
-- `as_planned` is `False` if ncu's run launched other kernels than the census. The row is then taken to be the next
-  launch of its configuration, and the export names the functions.
-
-The sidecar has `totals`: for each additive metric, the total of the window and its 90 % confidence interval.
-`totals_within` is half the width of this interval, relative to the total, for DRAM bytes, L2 bytes and operations;
-compare it with `error` in the plan. `tables/kernels.csv` has such intervals for the mean launch of each row (`_low`,
-`_high`), and `tables/roofline.csv` has them for cells, classes, ranges and launches. If an interval leaves a verdict
-open, the verdict is undecided. `profzoo/tools/ncu/estimates.py` explains the method and names its sources. `python -m
-tests.benchmarks.counted_truth MODEL/PHASE` compares the estimates with a count of every launch. A set with `launches:
-all` has nothing to estimate, and no interval.
-
-## After a run: coverage
-
-`{phase}.ncu.{set}.coverage.csv` compares the launches that ncu profiled with the nsys trace of the same cell. It lists
-the configurations that are missing, their share of the GPU time, and the reason. cuDNN and cuBLAS may choose other
-kernels from one run to the next; the export then names these kernels. `deterministic: true` (or `model@deterministic`)
-makes them choose the same kernels each time.
-
-`uneven_time` in `tables/coverage.csv` is the share of the GPU time in configurations where one profiled launch
-represents launches whose times differ by more than a factor of 1.5. `other_launches` is the share of the GPU time in
-configurations of which other launches were profiled than planned.
+[Sampling launches](../how/sampling.md) describes which launches a set profiles, and what a row of its table stands for.
+[What each section means](ncu_sections.md) describes ncu's own sections.
 
 ## Ranges
 

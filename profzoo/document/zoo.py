@@ -1,4 +1,4 @@
-"""Write docs/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
+"""Write docs/reference/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
 
 import sys
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ from profzoo.cell import registry
 from profzoo.json_types import GivenSettings
 
 INTRODUCTION = """# The zoo
+
+Here you find the models that come with profzoo, with their sizes and where they are from.
 
 Generated from the models' files by `make docs`; do not edit. Weights are random and data is synthetic: nothing is ever
 downloaded. `models=` takes names and groups: `--config models=vgg16,segmentation,lstm@bf16`.

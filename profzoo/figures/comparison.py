@@ -1,4 +1,4 @@
-"""Draw which cells a candidate makes faster or slower: the ratio of times with its interval, one row per cell."""
+"""Draw which cells a candidate makes faster or slower: the gain with its interval, one row per cell."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,21 +17,21 @@ TITLE = "comparison"
 INPUTS = ("compare",)
 NEEDS = ("compare",)
 CAPTION = (
-    "Each candidate's time per step over the reference side's (per sample where steps of the two sides have different "
-    "numbers of samples), with its 95 % confidence interval over processes. Left of the band the candidate is faster; "
-    "within the band the two are equivalent. A cross is faster, but computes something else. A hollow point is "
-    "undecided; a point without a line was measured in one process."
+    "The gain of each candidate: the reference side's time per step over the candidate's (per sample where steps of "
+    "the two sides have different numbers of samples), with its 95 % confidence interval over processes. Right of the "
+    "band the candidate is faster; within the band the two are equivalent. A cross is faster, but computes something "
+    "else. A hollow point is undecided; a point without a line was measured in one process."
 )
 
 # Colour and marker of each outcome, in the legend's order. Outcomes also differ in lightness and shape.
 LOOKS = {
-    speedup.FASTER: (palette.LESS, "<"),
+    speedup.FASTER: (palette.LESS, ">"),
     speedup.EQUIVALENT: (palette.SAME, "s"),
-    speedup.SLOWER: (palette.MORE, ">"),
+    speedup.SLOWER: (palette.MORE, "<"),
     speedup.UNDECIDED: (palette.UNDECIDED, "o"),
     numerics.DIFFERENT: (palette.MORE, "X"),
 }
-# Ratios that may be ticks of the axis, and the largest number of ticks.
+# Gains that may be ticks of the axis, and the largest number of ticks.
 TICKS = (
     0.001,
     0.01,
@@ -64,7 +64,7 @@ TICKS = (
 MOST_TICKS = 7
 # Number of panels side by side at which text stays legible on a page.
 ACROSS = 2
-# Factor beyond all ratios at which intervals are cut off; intervals from two processes can be very wide.
+# Factor beyond all gains at which intervals are cut off; intervals from two processes can be very wide.
 WIDEST = 2.0
 
 
@@ -76,9 +76,14 @@ def draw(compare: pd.DataFrame) -> Figure:
     plots.set_style()
     if compare.empty:
         return plots.draw_nothing("No cell was compared")
-    table = compare.assign(cell=plots.label_cells(compare))
+    table = compare.assign(
+        cell=plots.label_cells(compare),
+        gain=1 / compare["ratio"],
+        gain_low=1 / compare["ratio_high"],
+        gain_high=1 / compare["ratio_low"],
+    )
     candidates = list(dict.fromkeys(table["candidate"]))
-    order = table.groupby("cell")["ratio"].first().sort_values(kind="stable").index.to_list()
+    order = table.groupby("cell")["gain"].first().sort_values(ascending=False, kind="stable").index.to_list()
     across = min(len(candidates), ACROSS)
     down = -(-len(candidates) // across)
     size = (3.2 + 5.4 * across, down * (plots.figure_height(len(order)) + 0.3))
@@ -92,7 +97,7 @@ def draw(compare: pd.DataFrame) -> Figure:
     for place in range(across):
         # Only the lowest panel of a column that is not empty gets an axis label.
         lowest = axes.flat[max(range(place, len(candidates), across))]
-        lowest.set_xlabel(f"Time of a {' or '.join(dict.fromkeys(table['per']))}, candidate / baseline")
+        lowest.set_xlabel(f"Gain: time per {' or '.join(dict.fromkeys(table['per']))}, reference side / candidate")
         lowest.xaxis.set_tick_params(labelbottom=True)
     axes[0][0].set_yticks(range(len(order)), order)
     plots.set_row_limits(axes[0][0], len(order))
@@ -113,11 +118,11 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
     axis.axvline(1, color="#444444", linewidth=0.8, zorder=1)
     for place, row in zip(places, rows.to_dict("records"), strict=True):
         colour, marker = LOOKS[row["verdict"]]
-        if pd.notna(row["ratio_low"]):
-            axis.plot([row["ratio_low"], row["ratio_high"]], [place, place], color=colour, linewidth=2, zorder=2)
-        axis.plot(row["ratio"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
+        if pd.notna(row["gain_low"]):
+            axis.plot([row["gain_low"], row["gain_high"]], [place, place], color=colour, linewidth=2, zorder=2)
+        axis.plot(row["gain"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
                   markerfacecolor=_marker_face(row["verdict"], colour))  # fmt: skip
-        said = f"{_format_ratio(row['ratio'])}   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+        said = f"{row['gain']:.3f}×   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
         said += " per sample" if row["per"] == "sample" else ""
         axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
                   color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip
@@ -127,15 +132,11 @@ def _marker_face(verdict: str, colour: str) -> str:
     return "white" if verdict == speedup.UNDECIDED else colour
 
 
-def _format_ratio(ratio: float) -> str:
-    return f"× {ratio:.3f}"
-
-
 def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
-    """Set a logarithmic axis with round ticks that covers ratios and intervals, up to WIDEST beyond the ratios."""
+    """Set a logarithmic axis with round ticks that covers gains and intervals, up to WIDEST beyond the gains."""
     margin = float(table["margin"].max())
-    least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
-    known = np.concatenate([table[name].dropna().clip(least, most) for name in ("ratio", "ratio_low", "ratio_high")])
+    least, most = table["gain"].min() / WIDEST, table["gain"].max() * WIDEST
+    known = np.concatenate([table[name].dropna().clip(least, most) for name in ("gain", "gain_low", "gain_high")])
     low, high = min(known.min(), 1 / (1 + 2 * margin)), max(known.max(), 1 + 2 * margin)
     room = (high / low) ** 0.04
     axis.set_xscale("log")
@@ -146,7 +147,7 @@ def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
-    """Return those TICKS between two ratios whose labels do not overlap; 1 is always among them.
+    """Return those TICKS between two gains whose labels do not overlap; 1 is always among them.
 
     >>> choose_ticks(0.45, 1.3)
     [0.5, 0.67, 0.8, 1, 1.25]

@@ -37,7 +37,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     # Room for points that lie on the axis.
     axis.set_ylim(bottom=-1)
     axis.set_xlabel("Kernel launches per step")
-    axis.set_ylabel("Step in which the GPU waits for launches (%)")
+    axis.set_ylabel("Share of the step in which the GPU waits for launches (%)")
     names = steps["model"] + " " + steps["phase"]
     most = waiting.nlargest(NAMED).index
     plots.name_points(axis, [(steps["launches"][index], waiting[index], names[index]) for index in most])

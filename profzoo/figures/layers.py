@@ -47,7 +47,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     plots.set_style()
     totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
     if not totals.sum() > 0:
-        return plots.draw_nothing("No launch had an owner: collect tool torch")
+        return plots.draw_nothing("No launch has a known owner: collect with tool torch")
     chosen = totals.nlargest(CELLS).index
     shown = [cell for cell in totals.index if cell in chosen]
     figure, axes = plt.subplots(len(shown), 1, squeeze=False)
@@ -58,11 +58,13 @@ def draw(layers: pd.DataFrame) -> Figure:
         axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.duration(totals[cell])} per step", fontsize=10)
     axes[0, 0].get_gridspec().set_height_ratios(rows)
     figure.set_size_inches(11, 0.4 + sum(ROW * count + BETWEEN for count in rows))
-    found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]
+    # Without counters, as on a CPU, the colours mean nothing.
+    found = [name for name in BOUND_COLOURS if name in set(layers["bound"])] if layers["bound"].any() else []
     handles = [Patch(facecolor=BOUND_COLOURS[name], edgecolor="white", label=BOUND_NAMES[name]) for name in found]
     inch = 1 / figure.get_size_inches()[1]
-    figure.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.02 * inch), ncols=len(handles),
-                  frameon=False, fontsize=9)  # fmt: skip
+    if handles:
+        figure.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.02 * inch), ncols=len(handles),
+                      frameon=False, fontsize=9)  # fmt: skip
     return figure
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from profzoo.figures import palette, plots
 
 ORDER = 65
-TITLE = "counted against needed work"
+TITLE = "counted and required operations"
 INPUTS = ("layers",)
 NEEDS = ("layer_counters",)
 CAPTION = (
@@ -39,7 +39,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     own = own[own["ratio"] > 0]
     if own.empty:
         return plots.draw_nothing(
-            "No layer's operations were both counted and known: take ncu.set roofline and tool torch"
+            "No layer's operations were both counted and known: set ncu.set to roofline, and tool to torch"
         )
     order = own.groupby("type")["total_ns"].sum().nlargest(TYPES).index.tolist()
     figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order))))
@@ -53,7 +53,7 @@ def draw(layers: pd.DataFrame) -> Figure:
             axis.scatter(mine["ratio"][places], rows[places], s=8 + 220 * size / SIZES, color=colour, alpha=0.7,
                          edgecolor="white", linewidth=0.4, label=None if number else direction)  # fmt: skip
     axis.axvline(1, color="#444444", linewidth=1)
-    axis.set(xscale="log", xlabel="Operations counted / needed")
+    axis.set(xscale="log", xlabel="Operations, counted / required by the shapes")
     least, most = own["ratio"].min(), own["ratio"].max()
     ticks = [tick for tick in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 64) if min(least, 0.5) / 2 <= tick <= max(most, 2) * 2]
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

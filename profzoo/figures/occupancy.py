@@ -31,7 +31,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])
     known = known[known[wanted].notna().all(axis=1)]
     if known.empty:
-        return plots.draw_nothing("Achieved occupancy was not collected: take ncu.set survey")
+        return plots.draw_nothing("Achieved occupancy was not collected: set ncu.set to survey")
     keys = ["model", "phase", "class"]
     points = pd.DataFrame({name: plots.weighted_means(known, name, keys) for name in wanted})
     times = known.groupby(keys)["total_ns"].sum()
@@ -44,12 +44,12 @@ def draw(kernels: pd.DataFrame) -> Figure:
         if len(mine):
             axis.scatter(mine["occupancy_limit_pct"], mine["occupancy_pct"], s=20 + 260 * mine["share"], color=colour,
                          alpha=0.85, label=kind, edgecolor="#333333", linewidth=0.5, zorder=3)  # fmt: skip
-    axis.set(xlim=(0, 104), ylim=(0, 104), xlabel="Warps that could be resident, by the launch's resources (%)",
-             ylabel="Warps that were resident (%)")  # fmt: skip
+    axis.set(xlim=(0, 104), ylim=(0, 104), xlabel="Theoretical occupancy, by the launch's resources (%)",
+             ylabel="Achieved occupancy (%)")  # fmt: skip
     # Points of the legend have one size, because sizes in the figure mean shares.
     kinds = [plt.Line2D([], [], marker="o", linestyle="", color=palette.CLASS_COLOURS[label], label=label)
              for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
     # The background is white because grid lines run behind the legend.
-    title = "A cell's kernels of a class,\nas large as their share of its time"
+    title = "Kernels of one class in a cell;\nthe area is their share of its time"
     axis.legend(handles=kinds, title=title, alignment="left", loc="upper left", framealpha=1, edgecolor="none")
     return figure

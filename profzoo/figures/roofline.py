@@ -36,7 +36,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
     rates = peaks.set_index("peak")["rate"]
     cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)
     if cells.empty:
-        return plots.draw_nothing("No operations and bytes were counted: take ncu.set roofline")
+        return plots.draw_nothing("No operations and bytes were counted: set ncu.set to roofline")
     figure, axis = plt.subplots(figsize=(9.5, 6.5))
     intensity = np.logspace(np.log10(min(cells["intensity"].min() / 2, 1)), np.log10(cells["intensity"].max() * 4), 200)
     for name, line in ROOFS.items():
@@ -47,7 +47,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
             )
     _draw_intervals(axis, cells)
     plots.draw_points_by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
-    axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
+    axis.set(xscale="log", yscale="log", xlabel="Operations per byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
     for one in (axis.xaxis, axis.yaxis):
         one.set_major_formatter("{x:g}")

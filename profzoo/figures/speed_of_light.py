@@ -36,7 +36,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     plots.set_style()
     known = {name: label for name, label in METRICS.items() if name in kernels and kernels[name].notna().any()}
     if not known:
-        return plots.draw_nothing("No speed-of-light metrics were collected: take ncu.set survey")
+        return plots.draw_nothing("No speed-of-light metrics were collected: set ncu.set to survey")
     cells = kernels.assign(cell=plots.label_cells(kernels))
     means = pd.DataFrame({label: plots.weighted_means(cells, name, "cell") for name, label in known.items()})
     means = means.reindex(list(dict.fromkeys(cells["cell"])))

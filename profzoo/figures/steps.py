@@ -9,7 +9,7 @@ from profzoo.figures import palette, plots
 from profzoo.tables import step_shares
 
 ORDER = 20
-TITLE = "where the step goes"
+TITLE = "where the time of a step goes"
 INPUTS = ("steps",)
 NEEDS = ("steps",)
 CAPTION = (

@@ -119,7 +119,7 @@ def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     )
     axis.tick_params(axis="x", labelsize=8)
     label = f"{row['model']} · {row['phase']}"
-    axis.set_title(f"{label}: × {row['ratio']:.3f}, {row['verdict']}", fontsize=10.5)
+    axis.set_title(f"{label}: {1 / row['ratio']:.3f} times as fast, {row['verdict']}", fontsize=10.5)
 
 
 def _draw_label(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:

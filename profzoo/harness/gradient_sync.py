@@ -4,7 +4,7 @@ The numbers are DistributedDataParallel's own: it times its first ten backward p
 (torch/csrc/distributed/c10d/reducer.cpp), whether anybody asks for them or not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -21,19 +21,21 @@ def describe_gradient_sync(networks: Iterable[nn.Module]) -> "dict[str, Gradient
 
     Call it while the process group exists.
     """
-    parts = (part for network in networks for part in network.modules())
-    sending = next((part for part in parts if isinstance(part, DistributedDataParallel)), None)
-    if sending is None:
+    parts = {id(part): part for network in networks for part in network.modules()}
+    sending = [part for part in parts.values() if isinstance(part, DistributedDataParallel)]
+    if not sending:
         return {}
     found = safe_inspection.attempt("sending of gradients was not described", lambda: _read(sending), None)
     return {} if found is None else {"gradient_sync": found}
 
 
-def _read(network: DistributedDataParallel) -> "GradientSync":
+def _read(networks: Sequence[DistributedDataParallel]) -> "GradientSync":
+    network = networks[0]
     told: dict[str, Any] = network._get_ddp_logging_data()
     # Buckets are made again in the order of the first backward pass, unless parameters may be unused.
     sizes = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
     return {
+        "networks": len(networks),
         "bucket_bytes": [int(size) for size in sizes.split(",") if size.strip()],
         "find_unused_parameters": bool(told.get("find_unused_parameters")),
         "communication_ns": int(told.get("avg_backward_comm_time") or 0),

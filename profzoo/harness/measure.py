@@ -83,8 +83,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "items": recorder.steps * cell["batch"] * process_count(cell),
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
-        **({} if outcome.blocking_lines is None else {"blocking_lines": outcome.blocking_lines}),
-        **({} if outcome.host_lines is None else {"host_lines": outcome.host_lines}),
+        **outcome.seen,
         **_window(recorder),
         **_work(outcome, recorder),
         "peak_memory_bytes": peak,
@@ -180,9 +179,8 @@ def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[s
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:
-    """Time of the window and, without a profiler, the share of CPU time that other programs took."""
-    names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts")
-    return {name: getattr(recorder, name) for name in names if hasattr(recorder, name)}
+    """Time of the window and, without a profiler, what is known of the machine's state in it."""
+    return recorders.describe_window(recorder)
 
 
 def _baseline(

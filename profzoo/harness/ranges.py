@@ -24,7 +24,8 @@ class Ranges:
             name: self._domain.get_event_attributes(message=make_nvtx_name(name)) for name in (WINDOW, STEP, *LAUNCHING)
         }
         self._openers = [module_ranges.nvtx_range] * (os.environ.get(MODULES) == "1")
-        self._networks: list[tuple[nn.Module, str]] = []
+        # Networks whose modules have ranges, each with what their paths begin with.
+        self.networks: list[tuple[nn.Module, str]] = []
         self._begun: list[tuple[str, record_function | None]] = []
         # Whether ranges go to torch.profiler too.
         self._torch_ranges = False
@@ -44,12 +45,12 @@ class Ranges:
         self._torch_ranges = torch_ranges
         if torch_modules and module_ranges.torch_range not in self._openers:
             self._openers.append(module_ranges.torch_range)
-            for network, prefix in self._networks:
+            for network, prefix in self.networks:
                 module_ranges.mark_modules(network, module_ranges.torch_range, prefix)
 
     def mark(self, network: nn.Module, prefix: str = "") -> None:
         """Open a range around each call of the network's modules, if module ranges are enabled."""
-        self._networks.append((network, prefix))
+        self.networks.append((network, prefix))
         for opener in self._openers:
             module_ranges.mark_modules(network, opener, prefix)
 

@@ -6,17 +6,20 @@ import statistics
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import cuda_graph_trace, source_lines, timers
+from profzoo.harness import allocator_state, cuda_graph_trace, devices, gpu_clocks, source_lines, timers
 from profzoo.harness.cpu_contention import CpuContention
 from profzoo.harness.cuda_graph import CapturedStep
 from profzoo.machine import time_slicing
 from profzoo.statistics.steady_state import drop_warmup
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import AllocatorFacts, ClockReading
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 # Columns of the operator table, and torch's names for the same quantities; torch gives times in microseconds.
@@ -35,6 +38,9 @@ OPERATOR_MEMORY = {
 OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
 # Duration of a shift in ns: longer than waking up takes, and shorter than the machine's state usually lasts.
 SHIFT_NS = 30_000_000
+
+# Attributes of a recorder that become facts; of the second kind, only those that are known.
+WINDOW, STATE = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts"), ("allocator", "clocks")
 
 # Number of Python frames that distinguish operators if stacks are recorded.
 STACK_DEPTH = 5
@@ -122,10 +128,17 @@ class StepTimer(Recorder):
         self._rows: list[tuple[int, int, int | None]] = []
         self._marks: list[Any] = []
         self._settled_ns = 0.0
+        # What the allocator did in the window, and clocks at both of its ends; None where nothing is known.
+        self.allocator: AllocatorFacts | None = None
+        self.clocks: list[ClockReading] | None = None
+        self._gpu_clocks = gpu_clocks.GpuClocks(devices.read_uuid(device))
 
     def start(self) -> None:
         """Open the window."""
+        # Before the wait, while the GPU still works.
+        self._clocks_before = self._gpu_clocks.read()
         self.clock.wait()
+        self._memory_before = allocator_state.read_statistics(self.device)
         self._taken = CpuContention()
         self._note(0)
         self.window_began_ns = self._rows[0][0]
@@ -151,8 +164,13 @@ class StepTimer(Recorder):
 
     def stop(self) -> None:
         """Close the window and write the rows."""
+        # Before the wait as well. If the GPU is done sooner than that, the last row's `wall_ns` is this much longer.
+        self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self.clock.wait()
         end = self.clock.now()
+        self._gpu_clocks.close()
+        after = allocator_state.read_statistics(self.device)
+        self.allocator = allocator_state.describe_allocator(self._memory_before, after, self.device)
         self.peak_memory_bytes = self._rows[-1][2]
         self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]
@@ -262,3 +280,9 @@ class TorchProfiler(Recorder):
         ]
         self._trace.unlink(missing_ok=True)
         profiler.export_chrome_trace(str(self._trace))
+
+
+def describe_window(recorder: Recorder) -> dict[str, Any]:
+    """Return the facts of a recorder's window: times and, without a profiler, the state of the machine in it."""
+    times = {name: getattr(recorder, name) for name in WINDOW if hasattr(recorder, name)}
+    return times | {name: known for name in STATE if (known := getattr(recorder, name, None)) is not None}

@@ -23,7 +23,7 @@ BOOLEAN, FORMATTED = "bool()", "format()"
 # program in its place.
 INSPECTING = (
     "first_steps.py", "double_precision.py", "output_samples.py", "peak_memory.py", "memory_blocks.py", "recorders.py",
-    "timers.py", "batch_padding.py",
+    "timers.py", "batch_padding.py", "repeated_calls.py",
 )  # fmt: skip
 
 

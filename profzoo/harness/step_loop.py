@@ -4,10 +4,10 @@ import math
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,16 +20,15 @@ from profzoo.harness import (
     activation_checkpointing,
     batch_padding,
     batch_structure,
-    blocking_lines,
     cuda_graph,
     devices,
     distributed,
     first_steps,
-    host_samples,
     interface,
     output_samples,
     timers,
     training_step,
+    warmup_observers,
     window_length,
 )
 from profzoo.harness.data_loading import iterate_batches, move_to_device
@@ -39,7 +38,7 @@ from profzoo.range_names import STEP, WINDOW
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.cell.job_types import BlockingLine, HostLine, PaddedRows
+    from profzoo.cell.job_types import PaddedRows
     from profzoo.cell.number_types import StepNumbers
 
 
@@ -67,8 +66,8 @@ class RunOutcome:
     """Results of a run: parameter count, last loss (None in inference), and last loss before the window.
 
     outputs: some values of the last output; only in inference. numbers: of the first steps. repeated: the parts of the
-    step, with which more steps can be run as long as the process group exists. blocking_lines: where a step waits for
-    the GPU, and host_lines: where the host spends a step; None if no step was observed. padding: of early batches.
+    step, with which more steps can be run as long as the process group exists. seen: what was looked at in warm-up
+    steps, by the names of the facts. padding: of early batches.
     """
 
     parameters: int
@@ -77,8 +76,7 @@ class RunOutcome:
     outputs: Sequence[float]
     numbers: "StepNumbers"
     repeated: StepParts | None
-    blocking_lines: "list[BlockingLine] | None" = None
-    host_lines: "list[HostLine] | None" = None
+    seen: Mapping[str, Any] = field(default_factory=dict)
     padding: "Sequence[PaddedRows]" = ()
 
 
@@ -154,12 +152,11 @@ def run_steps(
         repeated.trainer.first_steps = first
     # Inference keeps only the last output: more outputs would count as memory of the model.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
-    observed = _observe(cell, device, ranges, sys._getframe().f_code)
-    sampled = host_samples.SampledStep(cell["warmup"], ranges, sys._getframe().f_code)
+    observers = warmup_observers.WarmupObservers(cell, device, ranges, sys._getframe().f_code)
     for index in window_length.step_indices(cell, recorder):
         if index in begins:
             watching = _begin_window(begins[index], watching, ranges, cell)
-        with observed.during(index), sampled.during(index), ranges(STEP):
+        with observers.during(index), ranges(STEP):
             with ranges("data"):
                 batch = next(source, None)
             if batch is None:
@@ -178,8 +175,8 @@ def run_steps(
     numbers = first.read(losses, results[-1])
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     counted = count_parameters(network)
-    last, seen = (losses[:before] or losses)[-1], (observed.found, sampled.found, padding.read())
-    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, *seen)
+    last = (losses[:before] or losses)[-1]
+    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, observers.facts(), padding.read())
 
 
 def count_parameters(network: nn.Module) -> int:
@@ -231,15 +228,6 @@ def make_step(
     # The first replay is part of the warm-up.
     whole = cuda_graph.CapturedStep(plain, cell, network, device, ranges, cell["warmup"] - 1)
     return StepParts(whole.placing(transfer), whole, plain, trainer, ranges)
-
-
-def _observe(cell: "CellSettings", device: torch.device, ranges: Ranges, loop: CodeType) -> blocking_lines.ObservedStep:
-    """Observer of the lines at which a warm-up step waits for the GPU; loop: the code that runs the steps.
-
-    A step that is captured in a CUDA graph cannot wait.
-    """
-    waits = device.type == "cuda" and not cell.get("graph")
-    return blocking_lines.ObservedStep(blocking_lines.BlockingLines(ranges, loop) if waits else None, cell["warmup"])
 
 
 def _training(model: interface.ModelFunctions, trainer: training_step.Trainer) -> Callable[[Any], Any]:

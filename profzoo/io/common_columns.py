@@ -73,7 +73,7 @@ STEP: Mapping[str, Column] = {
         "time",
     ),
     "cpu_taken_share": Column(
-        "Part of the time for which other programs had the CPU, in the process that they disturbed most.",
+        "Part of the time in which other programs used the CPU, in the process that they disturbed most.",
         FRACTION,
         "time",
     ),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 # What can be said of an expected gain, by its interval.
-HELPS, MAY_NOT_HELP = "expected to help", "it may not help: `snakemake trials` will tell"
+HELPS, MAY_NOT_HELP = "expected to help", "it may not help: `snakemake trials` measures it"
 DOES_NOT_HELP, NOT_POSSIBLE = "not expected to help", "not possible"
 ABSTAINS = "not advised: in trials, such settings made at most half of the cells faster"
 # Verdicts that name no bottleneck, and so are no reasons for a plan: nothing is wrong, or nothing is known.
@@ -53,7 +53,7 @@ def judge_interval(gain: float, low: float | None) -> str:
     """Return what the interval of an expected gain says; low: its lower end, if there is one.
 
     >>> judge_interval(2.0, 1.4), judge_interval(1.4, 0.8), judge_interval(0.9, 0.7)[:12]
-    ('expected to help', 'it may not help: `snakemake trials` will tell', 'not expected')
+    ('expected to help', 'it may not help: `snakemake trials` measures it', 'not expected')
     """
     if gain <= 1:
         return DOES_NOT_HELP

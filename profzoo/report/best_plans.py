@@ -12,11 +12,11 @@ from profzoo.plans.plan import ADVISABLE, NO_REASONS, judge_interval
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials.best_setting import best_row
-from profzoo.verdicts.gain_methods import SIMULATED
+from profzoo.verdicts import gain_methods
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
 
-MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
+MEASURED, SIMULATED, AT_MOST = "measured", "simulated", "at most"
 # The most reasons that stand behind a plan.
 REASONS = 4
 
@@ -34,7 +34,7 @@ class Reason:
 class BestPlan:
     """The plan that is shown first for a cell.
 
-    how: MEASURED, REPLAYED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
+    how: MEASURED, SIMULATED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
     first verdict, empty without any. reasons: the verdicts that stand behind the plan.
     """
 
@@ -99,7 +99,7 @@ def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
         gain=row["gain"],
         low=row["gain_low"],
         high=row["gain_high"],
-        how=REPLAYED if row["method"] == SIMULATED else AT_MOST,
+        how=SIMULATED if row["method"] == gain_methods.SIMULATED else AT_MOST,
         outlook=row["outlook"],
         evidence=row["evidence"],
         score=row["score"],

@@ -95,7 +95,7 @@ def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> Template
             {
                 "settings": row["settings"],
                 "changes": row["changes"],
-                "gain": format_value(row["gain"], "{:.2f} ×".format),
+                "gain": format_value(row["gain"], "{:.2f}×".format),
                 "between": format_interval(row["gain_low"], row["gain_high"], "{:.2f}".format),
                 "outlook": row["outlook"],
                 "evidence": row["evidence"],

@@ -18,9 +18,9 @@ LEAST_SHOWN_SHARE = 0.001
 TOP, LEVELS = 3, (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL)
 # As in the figure.
 MARKS = {
-    speedup.FASTER: "◀",
+    speedup.FASTER: "▶",
     speedup.EQUIVALENT: "■",
-    speedup.SLOWER: "▶",
+    speedup.SLOWER: "◀",
     speedup.UNDECIDED: "○",
     numerics.DIFFERENT: "≠",
 }
@@ -30,21 +30,22 @@ def _format_interval(row: Row, off: str, of: str) -> str:
     return ratio(row[off], row[f"{of}_low"], row[f"{of}_high"])[1]
 
 
+GAIN, GAIN_INTERVAL = "gain", "95 % interval"
 # Heading of each column, how its value follows from a row, and how it is formatted.
 COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "model": (lambda row: row["model"], str),
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
     "outcome": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
-    "ratio": (lambda row: row["ratio"], "× {:.3f}".format),
-    "95 % interval": (lambda row: _format_interval(row, "ratio", "ratio"), str),
-    "numbers": (lambda row: row["numerics"], str),
+    GAIN: (lambda row: 1 / row["ratio"], "{:.3f}×".format),
+    GAIN_INTERVAL: (lambda row: ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])[1], str),
+    "numerics": (lambda row: row["numerics"], str),
     "why": (lambda row: "; ".join(filter(None, [row["numerics_why"], row["work"]])), str),
     "time, reference side": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "times": (lambda row: f"per {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
-    "energy ratio": (lambda row: row["energy_ratio"], "× {:.3f}".format),
+    "energy ratio": (lambda row: row["energy_ratio"], "{:.3f}×".format),
     "energy interval": (lambda row: _format_interval(row, "energy_ratio", "energy"), str),
     "J per sample, reference side": (lambda row: row["baseline_item_j"], "{:.3g}".format),
     "J per sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
@@ -67,7 +68,7 @@ TEXT_COLUMNS = (
     "phase",
     "candidate",
     "outcome",
-    "numbers",
+    "numerics",
     "why",
     "unsteady",
     "level",

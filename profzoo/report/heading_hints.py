@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 
 from profzoo import data_dictionary, tools
-from profzoo.report.comparison_section import PART_COLUMNS
+from profzoo.report import glossary
+from profzoo.report.comparison_section import GAIN, GAIN_INTERVAL, PART_COLUMNS
 from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
 from profzoo.tables.schemas import CELL
 
 FILES = ("../tools/*/activity.py",)
 # Headings whose column has another name, with that column.
-CELLS = {"step": "step_ns", "next step": "next_step", "bottleneck": "verdict"}
+CELLS = {"time per step": "step_ns", "what to do": "next_step", "bottleneck": "verdict"}
+# Headings of the table of cells that are words of the glossary.
+EXPLAINED = ("parts of the step", "time saved per step")
 COMPARED = {
     "outcome": "verdict",
-    "numbers": "numerics",
+    "numerics": "numerics",
     "why": "numerics_why",
-    "95 % interval": "ratio_low",
     "time, reference side": "baseline_ns",
     "time, candidate": "candidate_ns",
     "times": "per",
@@ -29,9 +31,14 @@ GRID = {
     "occupancy_limit": "occupancy_limit_pct",
     "l2_hit": "l2_hit_pct",
 }
+# Headings of the inverse of a column, with their hints.
+GAINS = {
+    GAIN: "Time of the reference side over the candidate's: above 1 it is faster. (1 / ratio in compare.csv)",
+    GAIN_INTERVAL: "Confidence interval of the gain. (1 / ratio_high to 1 / ratio_low in compare.csv)",
+}
 # Headings that are named like their column.
 SAME = {
-    "comparison": ("ratio", "processes", "unsteady"),
+    "comparison": ("processes", "unsteady"),
     "grid": ("range", "class", "launches", "share", "bound", "efficiency", "registers", "type", "direction"),
 }
 
@@ -61,10 +68,12 @@ def list_hints(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
     found = {
         "cells": _hints(ours, "cells", "steps", "verdicts"),
         "processes": _hints({name: column for name, (column, _) in PROCESS_COLUMNS.items()}, "ranks"),
-        "comparison": _hints({**COMPARED, **{name: name for name in SAME["comparison"]}}, "compare"),
+        "comparison": _hints({**COMPARED, **{name: name for name in SAME["comparison"]}}, "compare") | GAINS,
         "parts": _hints(parts, "compare_parts"),
         "grid": _hints({**GRID, **{name: name for name in SAME["grid"]}}, "kernels", "layers", "roofline"),
     }
+    meanings = glossary.load_meanings(all_on_cpu)
+    found["cells"] |= {name: meanings[name]["means"] for name in EXPLAINED}
     return {
         table: {name: text for name, text in hints.items() if text and not (all_on_cpu and "GPU" in text)}
         for table, hints in found.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from profzoo import tools as registry
-from profzoo.formatting import duration
+from profzoo.formatting import duration, span
 from profzoo.json_types import TemplateVariables
 from profzoo.report import heading_hints, mixed_versions, savings_section, step_bars, value_formats
 from profzoo.report.cell_section import make_anchor
@@ -16,7 +16,6 @@ from profzoo.report.value_formats import (
     CELL_COLUMNS,
     DEFAULT_COLUMNS,
     choose_agreement_format,
-    format_interval,
     format_value,
     make_field,
 )
@@ -30,8 +29,16 @@ if TYPE_CHECKING:
 FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
+# Headings of the table of agreement: of whole columns, and of what stands behind the name of a tool.
+AGREEMENT_HEADINGS = {
+    "step_ns": "time per step",
+    "launches_spread": "launches, spread",
+    "gpu_ns_spread": "GPU time, spread",
+}
+AGREED = {"launches": "launches", "gpu_ns": "GPU time", "slowdown": "slowdown"}
 # Columns with more than a plain value, in order; they stand before those of CELL_COLUMNS.
-LEADING_COLUMNS = ("model", "phase", "step by part", "bottleneck", "could save", "next step", "step")
+SAVED = "time saved per step"
+LEADING_COLUMNS = ("model", "phase", "parts of the step", "bottleneck", SAVED, "what to do", "time per step")
 NOT_MEASURED = "not measured"
 
 
@@ -62,6 +69,7 @@ def cells_context(
     return {
         "cells": rows,
         "cell_columns": names,
+        "saved_column": SAVED,
         "hidden_columns": [
             index for index, name in enumerate(names) if name not in (*LEADING_COLUMNS, *DEFAULT_COLUMNS)
         ],
@@ -104,6 +112,7 @@ def _make_row(
         "step": duration(row["step_ns"]),
         "step_ns": row["step_ns"],
         "spread": _format_interval(row),
+        "steps": _count_steps(row),
         "unsteady": unsteady_reason(row),
         "fields": [
             make_field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
@@ -113,11 +122,20 @@ def _make_row(
 
 
 def _format_interval(row: pd.Series) -> str:
-    """Format the confidence interval of the mean step and the number of steps."""
-    ends = format_interval(row.get("step_low_ns"), row.get("step_high_ns"), duration)
+    """Format the confidence interval of the mean step; empty if it is unknown."""
+    low, high = row.get("step_low_ns"), row.get("step_high_ns")
+    return "" if pd.isna(low) or pd.isna(high) else span(low, high)
+
+
+def _count_steps(row: pd.Series) -> str:
+    """Count the steps that the mean is of.
+
+    >>> _count_steps(pd.Series({"steps": 20, "processes": 3})), _count_steps(pd.Series({"steps": 1, "processes": 1}))
+    ('20 steps × 3 processes', '1 step')
+    """
     processes = row.get("processes")
-    runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
-    return ", ".join(filter(None, [ends, f"n {row['steps']:.0f}{runs}"]))
+    runs = f" × {processes:.0f} processes" if pd.notna(processes) and processes > 1 else ""
+    return f"{row['steps']:.0f} {'step' if row['steps'] == 1 else 'steps'}{runs}"
 
 
 def _has_values(column: pd.Series) -> bool:
@@ -140,7 +158,7 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> Template
     rows = [
         [make_field(row[column], choose_agreement_format(column)) for column in known] for _, row in known.iterrows()
     ]
-    headings = {column: column.replace("_", " ").removesuffix(" ns") for column in known}
+    headings = {column: _name_agreement(column) for column in known}
     return {
         "agreement": rows if tools else [],
         "agreement_texts": [index for index, name in enumerate(known) if name in AGREEMENT_TEXTS],
@@ -149,6 +167,18 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> Template
             heading: heading_hints.describe_column(column, "agreement") for column, heading in headings.items()
         },
     }
+
+
+def _name_agreement(column: str) -> str:
+    """Return the heading of a column of the table of agreement.
+
+    >>> [_name_agreement(column) for column in ("nsys_launches", "nsys_gpu_ns", "gpu_ns_spread", "step_ns")]
+    ['launches, nsys', 'GPU time, nsys', 'GPU time, spread', 'time per step']
+    """
+    if column in AGREEMENT_HEADINGS:
+        return AGREEMENT_HEADINGS[column]
+    tool, _, what = column.partition("_")
+    return f"{AGREED[what]}, {tool}" if what in AGREED else column.replace("_", " ")
 
 
 def measurement_context(cells: pd.DataFrame, sidecars: "Sequence[Sidecar]", tools: Sequence[str]) -> TemplateVariables:

@@ -10,9 +10,9 @@ from profzoo.cell import rerun_commands as command
 from profzoo.compare import numerics
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import IMPORTED
-from profzoo.report.best_plans import AT_MOST, MEASURED, REPLAYED, BestPlan, choose_best_plans
+from profzoo.report.best_plans import AT_MOST, MEASURED, SIMULATED, BestPlan, choose_best_plans
 from profzoo.statistics import speedup
-from profzoo.verdicts.gain_methods import SIMULATED
+from profzoo.verdicts import gain_methods
 from profzoo.verdicts.verdict import BY_PROFZOO
 
 LEVELS = ("cell", "layer")
@@ -24,9 +24,9 @@ FIRST_COUNT = 5
 class Saving:
     """Saving by a plan or by advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
 
-    saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, REPLAYED or AT_MOST. typed: command to type.
-    score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty if
-    they are. plan: the settings that save the time; None for advice of a single verdict.
+    saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, SIMULATED or AT_MOST. typed: command to
+    type. score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty
+    if they are. plan: the settings that save the time; None for advice of a single verdict. step_ns: the cell's step.
     """
 
     model: str
@@ -42,6 +42,7 @@ class Saving:
     score: str = ""
     unsteady: str = ""
     plan: BestPlan | None = None
+    step_ns: float = np.nan
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -73,7 +74,7 @@ def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
             found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}
-    found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
+    found = [replace(one, unsteady=unsteady[one.cell], step_ns=step_ns[one.cell]) for one in found]
     return sorted(found, key=_sorting_key)
 
 
@@ -128,7 +129,7 @@ def _make_saving(
     typed: str,
 ) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
-    how = REPLAYED if row["method"] == SIMULATED else AT_MOST
+    how = SIMULATED if row["method"] == gain_methods.SIMULATED else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved_ns(step_ns, value) for value in (gain, low, high))

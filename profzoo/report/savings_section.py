@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.cell import rerun_commands as command
-from profzoo.formatting import duration
+from profzoo.formatting import duration, part_of, span
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.plans.plan import HELPS
@@ -19,12 +19,11 @@ from profzoo.trials.best_setting import best_row
 
 def saving_context(promise: Saving) -> TemplateVariables:
     """Format a saving for the template."""
-    ends = (promise.low_ns, promise.high_ns)
-    between = "" if any(map(pd.isna, ends)) else f"{_format_time(ends[0])} – {_format_time(ends[1])}"
     return {
-        "saved": _format_time(promise.saved_ns),
-        "between": f"0 – {_format_time(promise.high_ns)}" if promise.how == AT_MOST and not promise.low_ns else between,
+        "saved": part_of(promise.saved_ns, promise.step_ns),
+        "between": _format_interval(promise.low_ns, promise.high_ns),
         "how": promise.how,
+        "limit": promise.how == AT_MOST,
         "verdict": promise.verdict,
         "about": promise.about,
         "next": promise.next_step,
@@ -38,7 +37,7 @@ def saving_context(promise: Saving) -> TemplateVariables:
 def _plan_context(plan: BestPlan) -> TemplateVariables:
     return {
         "settings": plan.settings,
-        "gain": f"{plan.gain:.2f} ×",
+        "gain": f"{plan.gain:.2f}",
         "between": format_interval(plan.low, plan.high, "{:.2f}".format),
         "outlook": plan.outlook if plan.outlook != HELPS else "",
         "evidence": plan.evidence,
@@ -60,8 +59,17 @@ def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataF
     return {"first": cards, "trials": _format_trials(tables.get("trials"), arguments)}
 
 
-def _format_time(ns: float) -> str:
-    return f"−{duration(-ns)}" if ns < 0 else duration(ns)
+def _format_interval(low: float, high: float) -> str:
+    """Format the interval of a saved time in ns; empty if an end is unknown.
+
+    >>> _format_interval(12.9e6, 18.4e6), _format_interval(-16.9e6, 130e6), _format_interval(-9e6, -2e6)
+    ('12.9 to 18.4 ms', '16.9 ms slower to 130 ms faster', '2 to 9 ms slower')
+    """
+    if pd.isna(low) or pd.isna(high):
+        return ""
+    if high < 0:
+        return f"{span(-high, -low)} slower"
+    return f"{duration(-low)} slower to {duration(high)} faster" if low < 0 else span(low, high)
 
 
 def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[TemplateVariables]:
@@ -89,7 +97,7 @@ def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str
 def _format_best(row: Row, arguments: str) -> TemplateVariables:
     return {
         "gain": row["gain"],
-        "times": f"{row['gain']:.2f} ×",
+        "times": f"{row['gain']:.2f} times",
         "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} per step",
         "words": row["words"],
         "typed": command.format_run(arguments, row["words"]),
@@ -100,11 +108,11 @@ def _format_trial(row: Row) -> dict[str, str]:
     known = pd.notna(row["gain_low"])
     return {
         "words": row["words"],
-        "gain": format_value(row["gain"], "{:.2f} ×".format),
-        "between": f"{row['gain_low']:.2f} – {row['gain_high']:.2f}" if known else "",
-        "expected": format_value(row["expected"], "{:.2f} ×".format),
+        "gain": format_value(row["gain"], "{:.2f}×".format),
+        "between": f"{row['gain_low']:.2f} to {row['gain_high']:.2f}" if known else "",
+        "expected": format_value(row["expected"], "{:.2f}×".format),
         "processes": f"{row['processes']:.0f}" if row["processes"] else "",
-        "verdict": row["verdict"],
-        "numbers": row["numerics"],
+        "outcome": row["verdict"],
+        "numerics": row["numerics"],
         "why": "; ".join(filter(None, [row["why"], row["numerics_why"], row["work"]])),
     }

@@ -32,7 +32,7 @@ PROCESS_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "step under nsys": ("wall_ns", duration),
     "computing": ("compute_ns", duration),
     "communicating": ("communication_ns", duration),
-    "waiting for others": ("waiting_ns", duration),
+    "waiting for other processes": ("waiting_ns", duration),
     "overlapped by computing": ("overlap_share", "{:.0%}".format),
     "imbalance": ("imbalance", "{:+.1%}".format),
 }
@@ -71,16 +71,16 @@ def format_interval(low: Any, high: Any, form: Formatter) -> str:
     """Format an interval; empty if an end is unknown.
 
     >>> format_interval(0.31, 0.4, "{:.0%}".format), format_interval(None, 0.4, "{:.0%}".format)
-    ('31% – 40%', '')
+    ('31% to 40%', '')
     """
-    return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
+    return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} to {form(high)}"
 
 
 def make_sentence(text: str) -> str:
     """Write words as a sentence.
 
-    >>> make_sentence("it may not help: `snakemake trials` will tell")
-    'It may not help: `snakemake trials` will tell.'
+    >>> make_sentence("it may not help: `snakemake trials` measures it")
+    'It may not help: `snakemake trials` measures it.'
     """
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 

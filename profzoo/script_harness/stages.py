@@ -11,9 +11,6 @@ from profzoo.harness.ranges import Ranges
 from profzoo.range_names import WINDOW
 from profzoo.script_harness.task import Task, claim_cell
 
-# Fields of a recorder that become facts, where it has them.
-FACTS = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts")
-
 
 class Stages:
     """The window of one process, and the steps timed before it where torch.profiler follows.
@@ -102,7 +99,7 @@ class Stages:
             "steps": self.recorder.steps,
             # A profiler's schedule has steps that do not count.
             "items": round(self._window_items * self.recorder.steps / max(self._taken, 1)),
-            **_fields(self.recorder),
+            **recorders.describe_window(self.recorder),
             "peak_memory_bytes": self.peak_memory_bytes,
         }
         if isinstance(self.timer, recorders.StepTimer):
@@ -110,15 +107,11 @@ class Stages:
                 "steps": self.timer.steps,
                 "items": self._timed_items,
                 "loss": None,
-                **_fields(self.timer),
+                **recorders.describe_window(self.timer),
                 "peak_memory_bytes": self.timer.peak_memory_bytes,
                 "peak_rss_bytes": self.timer.peak_rss_bytes,
             }
         return found
-
-
-def _fields(recorder: recorders.Recorder) -> dict[str, Any]:
-    return {name: getattr(recorder, name) for name in FACTS if hasattr(recorder, name)}
 
 
 def _named_rank() -> int:

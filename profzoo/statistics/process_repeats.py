@@ -168,7 +168,7 @@ def _because(why: str | None, taken: float) -> str | None:
 def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.ndarray) -> str | None:
     apart = medians.max() / medians.min() - 1
     if apart > PROCESSES_APART:
-        return f"processes are {apart:.0%} apart"
+        return f"the slowest process takes {apart:.0%} longer than the fastest"
     spread = max(
         float(np.subtract(*np.quantile(steps, [0.75, 0.25]))) / median
         for steps, median in zip(processes, medians, strict=True)

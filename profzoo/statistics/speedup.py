@@ -2,7 +2,7 @@
 
 The statistical unit is the process. Steps of one process share its memory layout, its clock rates and its time of day,
 so their spread says nothing about the next process. Each process counts once, by the logarithm of its median step. It
-also counts by its rank, so that a single disturbed process does not hide what all others show (docs/compare.md).
+also counts by its rank, so that a single disturbed process does not hide what all others show (docs/how/comparison.md).
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ EXTENDED = ("tools/*/activity.py",)
 # The least spread, (largest - smallest) / largest, that is flagged.
 LAUNCHES, TIME = 0.02, 0.10
 # ns that a launch takes longer under ncu, alone on a GPU that is idle before and after it: the middle half of 42 cells
-# on an H200 had 690 to 930 (docs/measured/h200.md); what is within this is put down to it.
+# on an H200 had 690 to 930 (docs/measured/agreement.md); what is within this is put down to it.
 ALONE_NS = (300.0, 1500.0)
 UNKNOWN = "unknown: compare the tools' rows of the cell in activity.csv"
 
@@ -32,7 +32,7 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
         if any(found.values()) and tuple(row[CELL]) in elsewhere:
             missing = elsewhere[tuple(row[CELL])]
             named = f" ({missing})" if isinstance(missing, str) and missing else ""
-            reasons.append(f"the runs launched different kernels{named}: deterministic: true has them alike")
+            reasons.append(f"the runs launched different kernels{named}: deterministic: true makes them the same")
         elif found["launches"]:
             reasons.append(UNKNOWN)
         elif found["time"]:

@@ -12,7 +12,7 @@ MEASURING: Mapping[str, tuple[str, str]] = {
     "train_weights": ("weights", "train"),
     "time_training": (BASELINE, "train"),
     "time_inference": (BASELINE, "inference"),
-    "time_in_turn": ("in turn", ""),
+    "time_in_turn": ("comparison", ""),
     "measure_peaks": ("peaks", ""),
     "probe_ncu": ("probe", ""),
     "try_settings": ("trials", ""),

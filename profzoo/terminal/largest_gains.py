@@ -59,7 +59,7 @@ def _of_plan(row: dict[str, str], step: float, gain: float, reasons: list[str], 
     between = f" ({low:.2f} to {high:.2f})" if low and high else ""
     how = "at most" if row["method"] == AMDAHL else "expected to run"
     says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {gain:.2f} times as fast{between}"
-    says += f", {formatting.duration(saved)} of {formatting.duration(step)} per step less"
+    says += f", which saves {formatting.part_of(saved, step)} per step"
     says += f"; reasons: {', '.join(reasons[:REASONS])}" if reasons else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
@@ -70,8 +70,7 @@ def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) ->
     # Of what ran elsewhere, no setting is profzoo's.
     settings = row.get("settings") if row["phase"] != IMPORTED else ""
     advice = settings or row.get("next_step", "").partition(";")[0]
-    says = f"{row['model']} {row['phase']}: {row['verdict']}, up to {formatting.duration(saved)} of "
-    says += f"{formatting.duration(step)} per step"
+    says = f"{row['model']} {row['phase']}: {row['verdict']}, saves up to {formatting.part_of(saved, step)} per step"
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady)
 
 

@@ -17,11 +17,11 @@ from profzoo.workflow import snakemake_internals, up_to_date
 
 # Snakemake's reasons for running a job, in a few words.
 REASONS = {
-    "missing_output": "not there yet",
-    "incomplete_output": "was cut off",
+    "missing_output": "not made yet",
+    "incomplete_output": "was interrupted",
     "params_changed": "settings have changed",
     "code_changed": "code has changed",
-    "input_changed": "other inputs",
+    "input_changed": "inputs have changed",
     "updated_input": "inputs are newer",
     "forced": "forced",
 }

@@ -22,13 +22,13 @@ from profzoo.workflow import snakemake_internals, up_to_date
 # is no table of the results, which others would read later.
 PRINTED = Path(".snakemake/profzoo/status.txt")
 # Lines that a dry run prints.
-ONLY_PRINTS = ("`status` makes nothing: leave -n out, and it is printed",)
+ONLY_PRINTS = ("`status` only prints: run it without -n",)
 HEADING = ("cell", "tool", "made", "age", tool_versions.TORCH, "profiler", "profzoo", "state")
 # Digits of a commit that are shown; a sign after them says that files differed from it.
 COMMIT_DIGITS, CHANGED = 7, "+"
 UNKNOWN = "-"
 # State of what no rule of this configuration makes, and of what a run knows only after a checkpoint.
-FOREIGN, WAITING = "not of this configuration", "known during a run only"
+FOREIGN, WAITING = "not in this configuration", "unknown before a run"
 STATES = {
     OutputState.SAME: "up to date",
     OutputState.OTHER: "out of date",
@@ -79,10 +79,10 @@ def _name_tool(tool: str, facts: Mapping[str, Any]) -> str:
     """Tool with its section set, or with what the cell was run for.
 
     >>> _name_tool("ncu", {"set": "roofline"}), _name_tool("time", {"sides": {}}), _name_tool("time", {"trials": {}})
-    ('ncu roofline', 'time of sides', 'time of trials')
+    ('ncu roofline', 'time, comparison', 'time, trials')
     """
     if "trials" in facts or "sides" in facts:
-        return f"{tool} of {'trials' if 'trials' in facts else 'sides'}"
+        return f"{tool}, {'trials' if 'trials' in facts else 'comparison'}"
     return f"{tool} {facts['set']}" if facts.get("set") else tool
 
 
@@ -132,10 +132,10 @@ def _cells_of(one: Measurement, now: datetime) -> tuple[str, ...]:
 def explain_nothing(results: Path, models: Sequence[str]) -> str:
     """Say in one line that nothing was measured, and what was instead."""
     if not models:
-        return f"nothing was measured in {results} yet: `snakemake -n` says what would be"
+        return f"{results} has no measurement yet: `snakemake -n` lists what a run would measure"
     there = sorted({one.model for one in version_changes.find_measured(results)})
-    instead = suggest_nearest(models[0], there) if there else "no model was"
-    return f"nothing of {', '.join(models)} was measured in {results}; {instead}"
+    instead = suggest_nearest(models[0], there) if there else "no model was measured"
+    return f"{results} has no measurement of {', '.join(models)}; {instead}"
 
 
 def judge_file(dag: Any, root: Path, sidecar: Path) -> str:

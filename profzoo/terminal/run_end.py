@@ -22,24 +22,24 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     seconds: duration of the run; width: characters that a line may have; ended: whether the user ended the run.
     """
     done = [progress.tasks[number] for number in progress.took]
-    lines = [_row("first", _first(progress))] if len(progress.failed) > 1 else []
+    lines = [_row("failed", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
         lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     verdicts, plans = (_table_of(done, rule) for rule in ("tabulate_verdicts", "tabulate_plans"))
     gains = list_largest_gains(verdicts, plans) if verdicts else []
-    told = "by you: finished results are kept; the same command continues from here"
+    told = "by you: finished results are kept, and the same command continues the run"
     ends = [_row("ended", told)] if ended else []
     tables = [Path(path) for task in done if task.rule == "tabulate" for path in task.outputs]
     differing = [says for path in tables if path.name == REPETITION for says in list_differing_cells(path)]
     differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]
-    to_win = [
+    expected = [
         part
         for place, gain in enumerate(gains)
-        for part in (*_fold([_row("" if place else "to win", gain.says)], width), *_whole_lines(gain.command))
+        for part in (*_fold([_row("" if place else "gains", gain.says)], width), *_whole_lines(gain.command))
     ]
     # Paths and commands are not wrapped, so that they can be copied.
-    return [*_fold(lines, width), *to_win, *_fold([*differ, *ends], width), *(_row("report", path) for path in pages)]
+    return [*_fold(lines, width), *expected, *_fold([*differ, *ends], width), *(_row("report", path) for path in pages)]
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:
@@ -61,7 +61,7 @@ def _row(name: str, what: str) -> str:
 
 def _first(progress: Progress) -> str:
     task = progress.tasks[progress.failed[0]]
-    return f"to fail: {task.name}: {progress.said.get(progress.failed[0]) or failure_summary.read_cause(task.logs)}"
+    return f"first: {task.name}: {progress.said.get(progress.failed[0]) or failure_summary.read_cause(task.logs)}"
 
 
 def _new(done: Sequence[Task]) -> str:

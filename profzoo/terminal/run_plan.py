@@ -49,7 +49,7 @@ def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
         return ""
     time = phrases.format_estimate(progress.left_s(0.0))
     if not measuring:
-        return f"{phrases.format_count(others, 'job')}, none of them a measurement: about {time}"
+        return f"{phrases.format_count(others, 'post-processing job')}: about {time}"
     cells = phrases.format_count(len(cells_to_measure(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
     tools = phrases.format_count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
@@ -111,7 +111,7 @@ def _about(progress: Progress, width: int) -> list[str]:
     models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     lines = [f"  models: {phrases.join_first_names(models, MODELS_SHOWN)}"] if models else []
-    lines += [f"  ends in {path}" for path in pages]
+    lines += [f"  makes {path}" for path in pages]
     return [part for line in lines for part in _folded(line, width)]
 
 

@@ -14,6 +14,13 @@ from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
 from profzoo.trials.best_setting import best_row
 
+# What became of an expected gain, by the outcome in the table.
+OUTCOMES = {
+    trial_table.HIT: "confirmed",
+    trial_table.MISS: "not confirmed",
+    trial_table.SLOWED: "slower instead",
+}
+
 
 def format_trials(table: pd.DataFrame) -> list[str]:
     """Return lines: each cell with its fastest settings, and below it all settings that were tried."""
@@ -32,7 +39,8 @@ def format_trials(table: pd.DataFrame) -> list[str]:
     if len(known):
         counts = known["outcome"].value_counts()
         said.append(
-            f"of {len(known)} expected gains: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+            f"expected gains ({len(known)}): "
+            + ", ".join(f"{count} {OUTCOMES[name]}" for name, count in counts.items())
         )
     return said
 
@@ -44,11 +52,11 @@ def _format_trial(row: dict) -> str:
         alone = "no gain, because the unchanged cell failed in every round with it" if row["processes"] else ""
         return lead + ": ".join(filter(None, [row["verdict"], row["why"] or alone]))
     interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
-    expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
+    expected = f", expected {row['expected']:.2f}: {OUTCOMES[row['outcome']]}" if row["outcome"] else ""
     later = f", {row['why']}" if row["why"] else ""
     numbers = numeric_columns.describe_numerics(row)
     said = f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
-    return "; ".join(filter(None, [said, numbers]))
+    return "; ".join(filter(None, [said, numbers, row.get(trial_table.CLOCKS, "")]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,4 +39,7 @@ TRIALS: Mapping[str, Column] = {
         "Largest difference of the last outputs, relative to the largest of the cell as it is.", RATIO, "time"
     ),
     "why": Column("Why the settings failed, were refused or were not tried."),
+    "clocks": Column(
+        "Mean SM clocks of the cell as it is and with the settings, and their limits, if the clocks differ."
+    ),
 }

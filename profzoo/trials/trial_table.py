@@ -19,6 +19,7 @@ from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.statistics import process_repeats, sequential, speedup
 from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.sample import clock_readings
 from profzoo.tools.time.tables import REPEATED
 from profzoo.trials import dictionary
 
@@ -38,7 +39,11 @@ COLUMNS = {
     **numeric_dictionary.COLUMNS,
     "why": column_types.TEXT,
 }
-TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"], about=dictionary.TRIALS)
+# A column that is there only where any setting's clock differed from that of the unchanged cell.
+CLOCKS = "clocks"
+TRIALS_TABLE = reading.Table(
+    columns=COLUMNS, optional={CLOCKS: column_types.TEXT}, key=["model", "phase", "settings"], about=dictionary.TRIALS
+)
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
 # An expected gain is a hit within this relative distance of the measured gain, or within the interval of that.
@@ -60,7 +65,7 @@ class _Trial:
 
     verdict: FAILED, REFUSED or LEFT_OUT of settings that were not measured, or what rounds decided; ratio: the
     comparison from two pairs on, if it is judged together with all others; numbers: the columns that say whether the
-    settings leave what is computed as it is.
+    settings leave what is computed as it is. clocks: how the GPU's clock differed from that of the unchanged cell.
     """
 
     settings: str
@@ -78,6 +83,7 @@ class _Trial:
     verdict: str = speedup.UNDECIDED
     ratio: speedup.Ratio | None = None
     numbers: Mapping[str, Any] = field(default_factory=lambda: numeric_dictionary.UNKNOWN)
+    clocks: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,8 @@ def tabulate_trials(
         for row in [*own, *_unmeasured_rows(facts, own)]:
             rows.append(_Row(cell, row, _expected_of(row, known)))
     said = iter(speedup.decide_outcomes([row.trial.ratio for row in rows if row.trial.ratio]))
-    frame = pd.DataFrame([row.columns(said) for row in rows], columns=list(COLUMNS))
+    names = [*COLUMNS, *([CLOCKS] if any(row.trial.clocks for row in rows) else [])]
+    frame = pd.DataFrame([row.columns(said) for row in rows], columns=names)
     ends = ["expected", "expected_low", "expected_high"]
     frame[ends] = frame[ends].astype("float64")
     frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
@@ -175,6 +182,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
                 loss_difference=_output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
                 output_difference=_output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
                 numbers=compared,
+                clocks=_compare_clocks(processes, side),
                 **said
                 | ({"why": f"failed in a later round: {facts['failed'][side]}"} if side in facts["failed"] else {}),
             )
@@ -197,6 +205,13 @@ def _decide(
     elif decision.outcome == speedup.UNDECIDED and decision.rounds >= sequential.FORECAST_FROM:
         lacks = f"{sequential.LOOKS[-1]} rounds would not decide: stop other programs, or time more steps"
     return decision.found, {"verdict": decision.outcome, "why": lacks}
+
+
+def _compare_clocks(processes: "Sequence[ProcessFacts]", side: str) -> str:
+    """Return how the clock differed between processes of the unchanged cell and of settings; empty if it did not."""
+    sides = [[own for own in processes if own["side"] == name] for name in ("", side)]
+    one, other = (cast("Sidecar", {"processes": mine}) for mine in sides)
+    return "".join(clock_readings.describe_clock_difference(one, other))
 
 
 def _numeric_side(processes: "Sequence[ProcessFacts]", side: str, facts: "Sidecar") -> numeric_sides.NumericSide:

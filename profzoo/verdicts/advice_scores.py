@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name(FILES[0])
 ALL_VERDICTS = "all"
 HALVES = ("fitted", "held_out")
 NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
-UNSCORED = "not scored"
+UNSCORED = "no trials of such advice yet"
 # With fewer errors, the bound of nine in ten errors is unknown.
 FEWEST_TRIALS = 9
 
@@ -104,20 +104,39 @@ class Scores:
         known = self.held_out.get(verdict)
         if not known or not known.trials:
             return {"trials": 0, "score": UNSCORED}
-        helped = f"helped in {known.helped:.0%} of {known.advised} trials"
-        slower = f", {known.slowed_down:.0%} of {known.advised} slower" if known.advised else ""
-        slower += f", {known.undecided:.0%} undecided" if known.undecided else ""
-        constant = f" ({known.constant_error:.0%} by one gain for all cells)" if known.constant_error else ""
-        said = f"{known.trials} trials: median error {known.median_error:.0%}{constant}{slower}"
+        said = describe_score(known)
         if known.trials < self.enough:
-            said = f"{UNSCORED}: {known.trials} of {self.enough} trials"
+            said = f"too few trials of such advice: {known.trials} of {self.enough}"
+        if self.abstains(verdict):
+            helped = round(known.helped * known.advised)
+            said = (
+                f"abstains: in trials, such advice helped {helped} of {known.advised} cells, no more than a coin would"
+            )
         return {
             "trials": known.trials,
             "median_error": known.median_error,
             "slowed_down": known.slowed_down,
             "covered": known.covered,
-            "score": f"abstains: {helped}, no more than a coin would" if self.abstains(verdict) else said,
+            "score": said,
         }
+
+
+def describe_score(known: Score) -> str:
+    """Say in sentences how right such advice has been in trials.
+
+    >>> describe_score(Score(20, 13, 0.05, 0.1, 0.1, 1.0, 1.0, 0.0, constant_error=0.14, undecided=0.62))
+    'In 20 trials, such gains were off by 5% in the median; the same gain for all cells would be off by 14%. \
+Of 13 cells, 0 became slower and 8 are undecided.'
+    """
+    constant = f"; the same gain for all cells would be off by {known.constant_error:.0%}"
+    said = f"In {known.trials} trials, such gains were off by {known.median_error:.0%} in the median"
+    said += f"{constant}." if known.constant_error else "."
+    if not known.advised:
+        return said
+    slower, undecided = (round(share * known.advised) for share in (known.slowed_down, known.undecided))
+    undecided_too = f" and {undecided} {'is' if undecided == 1 else 'are'} undecided" if undecided else ""
+    cells = "1 cell" if known.advised == 1 else f"{known.advised} cells"
+    return f"{said} Of {cells}, {slower} became slower{undecided_too}."
 
 
 @functools.cache

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # What processes may have noted, as lists.
-NOTED = ("blocking_lines?", "host_lines?", "ranks?", "padding?", "compilations?")
+NOTED = ("blocking_lines?", "host_lines?", "ranks?", "padding?", "compilations?", "repeated_calls?")
 
 
 @dataclass(frozen=True)

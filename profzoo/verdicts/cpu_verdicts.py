@@ -13,7 +13,7 @@ from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.tables.step_shares import amdahl
 from profzoo.tables.tool_preference import prefer_tool
-from profzoo.verdicts import advice_scores, host_places
+from profzoo.verdicts import advice_scores, guard_verdicts, host_places, repeated_verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.cell_facts import CellFacts
 from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
@@ -89,7 +89,12 @@ def tabulate_cpu_verdicts(
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, known.host_lines.get(cell, ()))
-        of_work = judge_noted(given["rules"], known.noted.get(cell, NotedFacts()), ran_with.get(cell, {}), times)
+        noted, whole = known.noted.get(cell, NotedFacts()), sum(times.values())
+        of_work = judge_noted(given["rules"], noted, ran_with.get(cell, {}), times)
+        guards = guard_verdicts.find_guards(noted.activities)
+        of_work += guard_verdicts.judge_guards(given["rules"], guards, ran_with.get(cell, {}), whole, whole)
+        again = noted.repeated, operators[cell], times, ran_with.get(cell, {})
+        of_work += repeated_verdicts.judge_repeated_on_cpu(given["rules"], *again)
         of_cell = [one for one in judged.of_cell() if not of_work or one.verdict != NOTHING]
         for group in (sorted([*of_cell, *of_work], key=lambda one: -(one.gain or 0.0)), judged.of_layers()):
             rows += [
@@ -183,9 +188,10 @@ class CpuCellJudge:
         apart = self.cell["step_ns"] / self.cell["step_median_ns"]
         if apart > self.floors["steady"]:
             return f"the mean step is {apart:.1f} times the median"
-        times = f"{self.step.apart:.1f} times apart"
-        off = self.step.apart > self.floors["stretch"]
-        return f"step times with and without the profiler are {times}, more than its overhead explains" if off else ""
+        if self.step.apart <= self.floors["stretch"]:
+            return ""
+        times = f"by a factor of {self.step.apart:.1f}"
+        return f"step times with and without the profiler differ {times}, more than its overhead explains"
 
     def _row(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""

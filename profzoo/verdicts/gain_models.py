@@ -9,7 +9,15 @@ import pandas as pd
 from profzoo.fusion.gains import fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.verdicts import reduced_precision
-from profzoo.what_if import blocking_changes, changes, graph_obstacles, host_pauses, predicted_gains, simulator
+from profzoo.what_if import (
+    blocking_changes,
+    changes,
+    gradient_sends,
+    graph_obstacles,
+    host_pauses,
+    predicted_gains,
+    simulator,
+)
 from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
@@ -19,6 +27,8 @@ GRAPH = "graph"
 WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
 # Without pauses of the host between launches that neither launches nor the GPU cause.
 WITHOUT_HOST_PAUSES = "host_pauses_removed"
+# With gradients sent once per update, where they are accumulated.
+SENT_ONCE = "gradients_sent_once"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -80,6 +90,7 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "copies_pinned": lambda program, _: host_pauses.pin_copies(program),
     # Of steps whose only waits are those for logging.
     "logging_removed": lambda program, _: _remove_step_waits(program),
+    SENT_ONCE: lambda program, _: gradient_sends.send_once(program),
     # No rule names it: what is left out of the idle time of launches.
     WITHOUT_HOST_PAUSES: lambda program, _: host_pauses.remove_pauses(program),
 }

@@ -1,4 +1,4 @@
-"""What a measured process noted of its work: padding of early batches, and compilations by torch.compile."""
+"""What a measured process noted of its work and its GPU: padding, compilations, the allocator's retries, clocks."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.tools.sample.clock_readings import read_clocks
+
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import Compilation, PaddedRows, Sidecar
+    from profzoo.cell.job_types import AllocatorFacts, ClockReading, Compilation, PaddedRows, RepeatedCall, Sidecar
 
 CellKey = tuple[str, str]
 # So many lines are named.
@@ -34,13 +36,17 @@ class NotedFacts:
     """What was noted of a cell's work: in its unprofiled run, and of its operators.
 
     window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
-    torch.profiler; None without.
+    torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
+    both ends of the window, of all processes. repeated: modules that a step called again on the same inputs.
     """
 
     padding: "Sequence[PaddedRows]" = ()
     compilations: "Sequence[Compilation]" = ()
     window_ns: float = 0.0
     activities: pd.DataFrame | None = None
+    allocator: "AllocatorFacts | None" = None
+    clocks: "Sequence[ClockReading]" = ()
+    repeated: "Sequence[RepeatedCall]" = ()
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded."""
@@ -91,7 +97,12 @@ def _places(compilations: "Sequence[Compilation]") -> Counter[tuple[str, str, in
 def read_noted(facts: "Sidecar") -> NotedFacts:
     """Return what a sidecar says."""
     return NotedFacts(
-        facts.get("padding", ()), facts.get("compilations", ()), float(facts.get("window_wall_ns", 0) or 0)
+        facts.get("padding", ()),
+        facts.get("compilations", ()),
+        float(facts.get("window_wall_ns", 0) or 0),
+        allocator=facts.get("allocator"),
+        clocks=read_clocks(facts),
+        repeated=facts.get("repeated_calls", ()),
     )
 
 

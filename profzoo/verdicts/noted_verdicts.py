@@ -15,7 +15,8 @@ from profzoo.verdicts.rule_types import KnownSettings, Rule
 from profzoo.verdicts.verdict import Verdict
 
 NOTED = "noted"
-PADDING, COMPILING, BREAKS = "padding", "compiling", "graph_breaks"
+PADDING, COMPILING, BREAKS, GUARDS = "padding", "compiling", "graph_breaks", "guards"
+REPEATED = "repeated_calls"
 # Parts of a step whose work grows with the places of a batch.
 GROWING = ("forward", "loss", "backward")
 # Attention's work grows with their square.
@@ -26,7 +27,8 @@ CUT = 0.1
 SHORTEST_NS = 2000.0
 EVIDENCE = {
     PADDING: "sidecar of the unprofiled run: padding", COMPILING: "sidecar of the unprofiled run: compilations",
-    BREAKS: "sidecar of the unprofiled run: compilations",
+    BREAKS: "sidecar of the unprofiled run: compilations", GUARDS: "torch.csv: cpu_ns of TorchDynamo Cache Lookup",
+    REPEATED: "sidecar of the unprofiled run: repeated_calls; layers.csv: total_ns",
 }  # fmt: skip
 
 
@@ -91,16 +93,17 @@ def judge_compilation(rules: Sequence[Rule], noted: NotedFacts, ran_with: KnownS
         if rule["of"] != NOTED:
             continue
         if rule["share"] == COMPILING and share >= rule["at_least"]:
-            row = _row(rule, share, f"{noted.describe_compilations()}: ", ran_with)
+            row = make_row(rule, share, f"{noted.describe_compilations()}: ", ran_with)
             gain = amdahl(share, 1)
             # The last compilation may have ended behind the window.
             yield replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
         elif rule["share"] == BREAKS and len(breaks) >= rule["at_least"]:
             more = f" and {len(breaks) - NAMED} more" if len(breaks) > NAMED else ""
-            yield _row(rule, len(breaks), f"{', '.join(breaks[:NAMED])}{more}: ", ran_with)
+            yield make_row(rule, len(breaks), f"{', '.join(breaks[:NAMED])}{more}: ", ran_with)
 
 
-def _row(rule: Rule, value: float, lead: str, ran_with: KnownSettings) -> Verdict:
+def make_row(rule: Rule, value: float, lead: str, ran_with: KnownSettings) -> Verdict:
+    """Return the verdict of a rule that applies, without a gain; lead: the beginning of its next step."""
     advice = verdict_rules.choose_advice(rule, {}, ran_with)
     metric = "lines with graph breaks" if rule["share"] == BREAKS else f"share of the step: {rule['share']}"
     return Verdict(
@@ -129,7 +132,7 @@ def judge_noted(
             grows = sum(times.get(name, 0.0) for name in GROWING) / whole
             if (share := grows * part) >= rule["at_least"]:
                 gain, most = amdahl(grows, part), amdahl(grows, 1 - (1 - max(part, found.padded)) ** 2)
-                row = _row(rule, share, f"{describe_padding(found)}: ", ran_with)
+                row = make_row(rule, share, f"{describe_padding(found)}: ", ran_with)
                 rows.append(
                     replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=most, method=AMDAHL)
                 )

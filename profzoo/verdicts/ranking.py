@@ -12,7 +12,9 @@ from profzoo.what_if.graph_obstacles import WAITS
 # Shares of rules about too many launches, which a graph cures.
 CURED_BY_GRAPHS = ("idle_launching", "short")
 # Shares of rules that say which class the time belongs to, and not which code of the program causes it.
-GENERAL = (*CURED_BY_GRAPHS, "copy", "cast", "small_grid", "memory", "tensor", "underused", "elementwise")
+GENERAL = (
+    *CURED_BY_GRAPHS, "copy", "communication", "cast", "small_grid", "memory", "tensor", "underused", "elementwise",
+)  # fmt: skip
 # A finding explains a general class if mending it takes away at least this share of what the remedy of the class saves.
 MOST = 0.5
 

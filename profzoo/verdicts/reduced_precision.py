@@ -21,7 +21,7 @@ BATCH_NORM, FORWARD_NORM, NORM_MORE = "bn_(?:fw|bw)_", "bn_fw_", 2.0
 # Least time of any launch in ns: the shortest tenth of the zoo's elementwise kernels on an H200.
 SHORTEST_NS = 2_000.0
 # All below is fitted to kernels and launches of training steps of bert, deeplab, inceptionv3, mobilenetv2, resnetv2_50,
-# unet and vgg19 on an H200, by nsys (docs/replay.md). A kernel that autocast or another layout adds:
+# unet and vgg19 on an H200, by nsys (docs/how/replay.md). A kernel that autocast or another layout adds:
 ADDED_NS = 3_000.0
 # Time of a tensor-core kernel besides its operations, and the share of the peak rate that these reach.
 BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}

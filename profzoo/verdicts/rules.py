@@ -36,7 +36,10 @@ SHARES = {
     ),
     "cpu": ("data", "operator", "overhead"),
     "chains": tuple(PATTERNS_OF_SHARE),
-    "noted": ("padding", "compiling", "graph_breaks", "tuning"),
+    "noted": (
+        "padding", "compiling", "graph_breaks", "tuning", "retries", "unused_memory", "repeated_sync", "guards",
+        "repeated_calls",
+    ),
 }  # fmt: skip
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
@@ -51,7 +54,7 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
     "chains": ("fused_chains",),
-    "noted": (),
+    "noted": ("allocations_removed", "gradients_sent_once"),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")

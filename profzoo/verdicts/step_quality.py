@@ -69,7 +69,7 @@ def find_doubt(step: pd.Series, floors: Floors) -> Doubt | None:
         return Doubt(STRETCH, stretch, floors["stretch"], why, QUIETER)
     if taken > TAKEN:
         why = f"other programs used the CPU for up to {taken:.0%} of the time of the unprofiled run"
-        return Doubt("CPU time that others took", taken, TAKEN, why, "stop other programs and measure again")
+        return Doubt("CPU time of other programs", taken, TAKEN, why, "stop other programs and measure again")
     if unsteady > floors["steady"]:
         why = f"the mean of the unprofiled steps is {unsteady:.1f} times their median"
         advice = "stop other programs and measure again; data that arrives in bursts looks the same"

@@ -10,12 +10,16 @@ from profzoo.tables.schemas import CELL
 from profzoo.verdicts import (
     advice_scores,
     chain_verdicts,
+    guard_verdicts,
     host_places,
     layer_verdicts,
     logged_readings,
+    memory_verdicts,
     ncu_advice,
     noted_verdicts,
+    repeated_verdicts,
     sync_places,
+    sync_verdicts,
     tuning_verdicts,
 )
 from profzoo.verdicts.cell_facts import CellFacts
@@ -23,7 +27,6 @@ from profzoo.verdicts.clock_verdicts import judge_clocks
 from profzoo.verdicts.feasibility import judge_feasibility
 from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.launch_traits import mark_traits
-from profzoo.verdicts.noted_facts import NotedFacts
 from profzoo.verdicts.other_settings import other_setting_rows
 from profzoo.verdicts.ranking import rank_verdicts
 from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
@@ -74,15 +77,16 @@ def tabulate_verdicts(
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *judge_clocks(judged)]
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += chain_verdicts.judge_chains(judged, (chains or {}).get(cell))
-        found += _judge_noted(judged, launches, known.noted.get(cell))
+        trees = (layers or {}).get(cell)
+        found += _judge_noted(judged, launches, trees and trees[1], cell, known)
         found += _undecided_without_counters(traits, given["floors"]["counted"])
         everything = _rank(judged, _name_reasons(found, cell, known), roofline is not None)
         said = (
             ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         )
-        of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
+        of_layers = layer_verdicts.judge_top_layers(judged, *trees, peaks) if trees else []
         others = other_setting_rows(judged, traits, everything)
         own = dict(zip(CELL, cell, strict=True))
         for group in (everything, judged.of_each(traits), of_layers, others, said):
@@ -92,8 +96,8 @@ def tabulate_verdicts(
 
 def _name_reasons(found: Sequence[Verdict], cell: CellKey, facts: CellFacts) -> list[Verdict]:
     """Return verdicts on a cell that begin with what is known of the lines and buckets behind them."""
-    lines = facts.host_lines.get(cell), facts.lines.get(cell)
-    return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in found]
+    lines, kept = (facts.host_lines.get(cell), facts.lines.get(cell)), memory_verdicts.without_stalls(found)
+    return [sync_places.name_sync(host_places.name_places(row, *lines), facts.syncs.get(cell)) for row in kept]
 
 
 def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Verdict]:
@@ -106,12 +110,22 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     return ranked or [_nothing_row(judged.step, counted)]
 
 
-def _judge_noted(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts | None) -> Iterator[Verdict]:
-    """Yield verdicts by what was noted of a cell's work."""
+def _judge_noted(
+    judged: CellRules, launches: pd.DataFrame, tree: pd.DataFrame | None, cell: CellKey, facts: CellFacts
+) -> Iterator[Verdict]:
+    """Yield verdicts by what was noted of a cell's work and its GPU; tree: its table of layers, None without it."""
+    noted, rules = facts.noted.get(cell), judged.given["rules"]
+    yield from judge_clocks(judged, noted.clocks if noted else ())
+    yield from sync_verdicts.judge_repeated_sync(judged, facts.syncs.get(cell))
     if noted:
         yield from tuning_verdicts.judge_tuning(judged, noted.activities)
         yield from noted_verdicts.judge_padding(judged, launches, noted)
-        yield from noted_verdicts.judge_compilation(judged.given["rules"], noted, judged.ran_with)
+        yield from memory_verdicts.judge_memory(judged, noted.allocator)
+        yield from noted_verdicts.judge_compilation(rules, noted, judged.ran_with)
+        times = float(judged.step["step_median_ns"]), float(judged.step["idle_ns"])
+        guards = guard_verdicts.find_guards(noted.activities)
+        yield from guard_verdicts.judge_guards(rules, guards, judged.ran_with, *times)
+        yield from repeated_verdicts.judge_repeated(judged, noted.repeated, tree, launches["total_ns"].sum())
 
 
 def judge_cell(

@@ -1,6 +1,6 @@
 """Makes a large nsys export from a small one: its launches, calls and ranges over and over, later and later.
 
-python tests/benchmarks/enlarge_nsys.py SMALL.sqlite LARGE.sqlite LAUNCHES
+python -m tests.benchmarks.enlarge_nsys SMALL.sqlite LARGE.sqlite LAUNCHES
 """
 
 import shutil

@@ -7,7 +7,7 @@ fused: the zoo's model. scattered: the same with weights that are no longer one 
 load. stepwise: a Python loop of LSTMCell, one step of the sequence at a time.
 Prints, for each width, length and path, the median time of a training step, its launches (on a CPU: operators), and the
 ratio of times; of the fused path also the kernels of cuDNN's calls, forward and backward, each with how often it is
-launched; then rows for the table of docs/lstm.md.
+launched; then rows for the table of docs/measured/lstm.md.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Our export of a large nsys trace beside `nsys stats -r cuda_gpu_kern_gb_sum` on the same file.
 
-python tests/benchmarks/nsys_export.py SMALL.sqlite [LAUNCHES [ROUNDS]]
+python -m tests.benchmarks.nsys_export SMALL.sqlite [LAUNCHES [ROUNDS]]
 
 SMALL is any nsys export; it is enlarged to LAUNCHES first (a million). Runs alternate; prints medians of wall time,
 peak memory, and the ratio.

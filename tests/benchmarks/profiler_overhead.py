@@ -1,6 +1,6 @@
 """Wall time of a cell's whole process under each profiler over that of the unprofiled process.
 
-python tests/benchmarks/profiler_overhead.py [MODEL PHASE [ROUNDS]]
+python -m tests.benchmarks.profiler_overhead [MODEL PHASE [ROUNDS]]
 
 The command lines are those of the workflow's jobs, with each tool's own window; the unprofiled process runs the same
 steps. Runs alternate, so that all see the same machine; prints medians and their ratio.

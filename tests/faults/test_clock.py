@@ -23,7 +23,7 @@ def test_a_job_that_ends_before_its_inputs_were_made_fails_for_that(pretending: 
     ahead = time.time() + 24 * 3600
     os.utime(source, (ahead, ahead))
     run = pretending.snakemake(TARGET, ok=False)
-    why = re.search(r"^    why    (.*)$", run.stderr, re.MULTILINE)
+    why = re.search(r"^    why      (.*)$", run.stderr, re.MULTILINE)
     assert run.returncode and why, run.stderr
     assert re.fullmatch(
         r"results/lstm/train\.\S+, made at .+, would be older than models/lstm\.py of .+: the clock was set back, or "

@@ -17,7 +17,7 @@ from tests.faults.harm import GOOD, OLD, Harm, good, python, some
 
 # By name: the program, in whose words {0} is the folder of what it is to leave, and the line that is said.
 CRASHES = {
-    "killed": ("import os; os.kill(os.getpid(), 9)", r"was killed \(SIGKILL\): by somebody, .*mem_mb"),
+    "killed": ("import os; os.kill(os.getpid(), 9)", r"was killed \(SIGKILL\): by a user, .*mem_mb"),
     "null pointer": ("import ctypes; ctypes.string_at(0)", r"crashed \(SIGSEGV\)"),
     "file cut off under a mapping": (
         "import mmap, sys; file = open('{0}/out', 'w+b'); file.truncate(8192); view = mmap.mmap(file.fileno(), 8192)\n"

@@ -174,7 +174,7 @@ def test_all_tools_see_the_launches_of_replays(results: Path, phase: str) -> Non
     # Replays have one range, but for copies of inputs.
     name = {"train": "graph", "inference": "forward"}[phase]
     assert (nsys["range"] == name).mean() > 0.95
-    # ncu cannot run each kernel of this training step's graph by itself (docs/variants.md).
+    # ncu cannot run each kernel of this training step's graph by itself (docs/reference/variants.md).
     if phase == "inference":
         ncu = pd.read_csv(results / f"{phase}.ncu.csv")
         counts.append(len(ncu))

@@ -49,9 +49,9 @@ ASKED = {"gpu": 1, "mem_mb": 16000, "runtime": 30, "_cores": 4}
         ),
         (
             STATUS.format("OUT_OF_MEMORY"),
-            "Slurm ended it as it took more than 16000 MB: give it more by --set-resources profile_nsys:mem_mb=32000",
+            "Slurm ended it because it took more than 16000 MB: give it more by --set-resources profile_nsys:mem_mb=32000",
         ),
-        (STATUS.format("CANCELLED"), "Slurm ended it as somebody cancelled it (scancel)"),
+        (STATUS.format("CANCELLED"), "Slurm ended it because it was cancelled (scancel)"),
         # Its own log says why.
         (STATUS.format("FAILED"), ""),
         ("", ""),

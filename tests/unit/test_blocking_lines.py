@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from profzoo import run
-from profzoo.harness import blocking_lines, step_loop
+from profzoo.harness import blocking_lines, warmup_observers
 from profzoo.harness.blocking_lines import BlockingLines, ObservedStep
 from profzoo.harness.ranges import Ranges
 from profzoo.script_harness.step_waits import StepWaits
@@ -282,7 +282,7 @@ def test_nothing_is_observed_on_a_cpu_or_of_a_captured_step() -> None:
         ({"warmup": 3, "graph": True}, gpu, False),
         ({"warmup": 3, "graph": False}, cpu, False),
     ):
-        found = step_loop._observe(cell, device, ranges, loop.__code__)  # type: ignore[arg-type]
+        found = warmup_observers.observe_waits(cell, device, ranges, loop.__code__)  # type: ignore[arg-type]
         assert (found._lines is not None) == is_observed
 
 
@@ -315,7 +315,7 @@ def test_the_lines_of_a_models_step_become_facts(
     def observe(cell: Any, device: Any, ranges: Ranges, code: Any) -> ObservedStep:
         return ObservedStep(BlockingLines(ranges, code, Mode()), cell["warmup"])
 
-    monkeypatch.setattr(step_loop, "_observe", observe)
+    monkeypatch.setattr(warmup_observers, "observe_waits", observe)
     monkeypatch.setattr(waits, "log_norms", lambda network: [waiting.item() for _ in range(4)])
     facts = tmp_path / "facts.json"
     words = ["waits", "train", f"module={waits.__name__}", "device=cpu", "window=1", "--facts", str(facts)]

@@ -208,5 +208,5 @@ def test_a_row_of_a_cell_by_hand() -> None:
     assert (row["step_lower_quartile_ns"], row["step_upper_quartile_ns"]) == (4e6, 6e6)
     # Means of 4 and 6 have an error of 1 ms, and t of 1 degree is 12.706.
     assert (row["step_low_ns"], row["step_high_ns"]) == (4e6, pytest.approx(17.706e6, rel=1e-4))
-    assert row["unsteady"] == "processes are 50% apart" and row["between_share"] == 1
+    assert row["unsteady"] == "the slowest process takes 50% longer than the fastest" and row["between_share"] == 1
     assert row[["parameters", "batch", "peak_memory_bytes", "peak_rss_bytes", "loss"]].tolist() == [7, 10, 5, 6, 0.25]

@@ -55,7 +55,7 @@ def test_environment_of_the_job_passes() -> None:
     ("command", "line"),
     [
         ("exit 9", "sh ended with exit code 9"),
-        ("kill -9 $$", "sh was killed (SIGKILL): by somebody, or by a batch system"),
+        ("kill -9 $$", "sh was killed (SIGKILL): by a user, or by a batch system"),
         ("kill -SEGV $$", "sh crashed (SIGSEGV)"),
         ("kill -BUS $$", "sh crashed (SIGBUS)"),
         ("kill -ABRT $$", "sh crashed (SIGABRT)"),

@@ -166,7 +166,7 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
         assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
         assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
         assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
-        assert "energy per sample x 0.500" in "\n".join(cli.format_comparison(table))
+        assert "0.500 times the energy per sample" in "\n".join(cli.format_comparison(table))
     comparison_table.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
     table = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE)
     assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.format_comparison(table))

@@ -317,9 +317,9 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
         ({"verdict": UNDECIDED, "ratio_low": np.nan, "ratio_high": np.nan},
          "100 ms ->     80 ms  undecided, 1.25 times as fast (one process, so no interval)"),
         ({"energy_ratio": 0.5, "energy_low": 0.4, "energy_high": 0.6, "unsteady": "candidate: it drifts"},
-         "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], energy per sample x 0.500 [0.400, 0.600]"
+         "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], 0.500 times the energy per sample [0.400, 0.600]"
          "; unsteady: candidate: it drifts"),
-        ({"energy_ratio": 0.5}, "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], energy per sample x 0.500"),
+        ({"energy_ratio": 0.5}, "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], 0.500 times the energy per sample"),
     ],
 )  # fmt: skip
 def test_a_cell_in_a_line(row: dict[str, Any], right: str) -> None:
@@ -382,7 +382,7 @@ def test_a_row_of_four_processes_a_side() -> None:
     assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
     assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
     assert (row["between_share"], row["per"], row["alternating"], row["verdict"]) == (1, "step", False, SLOWER)
-    assert row["unsteady"] == "candidate: processes are 200% apart"
+    assert row["unsteady"] == "candidate: the slowest process takes 200% longer than the fastest"
     assert (row["device"], row["margin"], row["differs"]) == ("H100", 0.02, "")
 
 
@@ -469,7 +469,7 @@ def test_launches_are_told_where_a_candidate_computes_something_else() -> None:
     said = cli.format_comparison(table, parts)
     assert "different, 1.25 times as fast [1.23, 1.27]; computes something else (outputs differ)" in said[2]
     assert said[3] == "      launches 44 -> 14: product 32 -> 8, softmax 8 -> 2, copy 4 -> 4"
-    assert cli.format_comparison(compared({"numerics": "same"}), parts)[2].endswith("; numbers same")
+    assert cli.format_comparison(compared({"numerics": "same"}), parts)[2].endswith("; computes the same")
     failing = [cli.find_failing(table, one).tolist() for one in cli.FAILING]
     assert failing == [[False], [True], [True]]
     assert cli.find_failing(compared({"verdict": SLOWER}), cli.EITHER).tolist() == [True]

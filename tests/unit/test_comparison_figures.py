@@ -47,13 +47,13 @@ def apart(axis: Axes) -> bool:
     )
 
 
-def test_cells_are_sorted_by_ratio_with_the_look_of_their_verdict(tables: Tables) -> None:
+def test_cells_are_sorted_by_gain_with_the_look_of_their_verdict(tables: Tables) -> None:
     table = tables[0]
     (axis,) = laid_out(comparison.draw(table)).axes
     points = [line for line in axis.lines if len(line.get_xdata()) == 1]
     found = sorted((float(line.get_ydata()[0]), float(line.get_xdata()[0]), line) for line in points)
     assert len(found) == len(CELLS) == 42 and apart(axis)
-    assert [x for _, x, _ in found] == sorted(table["ratio"])
+    assert [x for _, x, _ in found] == sorted(1 / table["ratio"], reverse=True)
     for (_, _, line), verdict in zip(found, table.sort_values("ratio")["verdict"], strict=True):
         colour, marker = comparison.LOOKS[verdict]
         assert (to_hex(line.get_color()), line.get_marker()) == (colour, marker)
@@ -71,9 +71,8 @@ def test_an_interval_of_two_processes_does_not_squeeze_the_others(tables: Tables
     wild.loc[0, ["ratio_low", "ratio_high"]] = [1e-12, 1e14]
     (axis,) = laid_out(comparison.draw(wild)).axes
     low, high = axis.get_xlim()
-    assert (
-        wild["ratio"].min() / 2.5 < low < wild["ratio"].min() and wild["ratio"].max() < high < 2.5 * wild["ratio"].max()
-    )
+    gains = 1 / wild["ratio"]
+    assert gains.min() / 2.5 < low < gains.min() and gains.max() < high < 2.5 * gains.max()
     assert len(axis.get_xticklabels()) >= 4
 
 

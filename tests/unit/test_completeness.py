@@ -88,7 +88,7 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
     assert there["lstm", "train"] == {"time"}
     assert [(one["tool"], one["why"]) for one in missing] == [
         ("nsys", "nsys gave up"),
-        ("ncu", "not run, as nsys failed: nsys gave up"),
+        ("ncu", "not run, because nsys failed: nsys gave up"),
     ]
 
 
@@ -160,8 +160,8 @@ def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, conf
 def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: dict) -> None:
     noted = results / "without.json"
     cause = "lstm train failed with RuntimeError: a cat"
-    time = failure(results, "train.time.csv", f"not run under time, as it failed under nsys: {cause}")
+    time = failure(results, "train.time.csv", f"not run under time, because it failed under nsys: {cause}")
     nsys = failure(results, "train.nsys.csv", cause)
     completeness.write_failures([time, nsys], [], config, noted, str(results))
     _, missing = found(results, config, str(noted))
-    assert [one["why"] for one in missing] == [f"not run, as nsys failed: {cause}"]
+    assert [one["why"] for one in missing] == [f"not run, because nsys failed: {cause}"]

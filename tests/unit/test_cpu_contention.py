@@ -62,9 +62,12 @@ def test_unsteady_times_say_that_others_had_the_cpu() -> None:
     share = process_repeats.cpu_taken_shares({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
     assert (
         process_repeats.summarise_processes(apart, share).unsteady
-        == "processes are 30% apart; other programs used the CPU up to 31% of the time"
+        == "the slowest process takes 30% longer than the fastest; other programs used the CPU up to 31% of the time"
     )
-    assert process_repeats.summarise_processes(apart, 0.02).unsteady == "processes are 30% apart"
+    assert (
+        process_repeats.summarise_processes(apart, 0.02).unsteady
+        == "the slowest process takes 30% longer than the fastest"
+    )
     # Who takes the CPU evenly makes all steps longer alike.
     assert (
         process_repeats.summarise_processes([apart[0]], share).unsteady

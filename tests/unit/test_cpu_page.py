@@ -1,5 +1,6 @@
 """A page of nothing but cells on a CPU speaks of no GPU, neither as it is nor as a browser opens its cells."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ def test_what_is_of_gpus_is_found_in_a_page_of_these(tmp_path: Path) -> None:
 def test_a_page_of_cells_on_a_cpu_has_no_words_of_gpus(tmp_path: Path) -> None:
     html = cpu_page.write(tmp_path).read_text()
     assert cpu_page.of_gpus(html) == []
+    # Without counters, colours of bounds mean nothing; and nothing is simulated.
+    said = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
+    assert "not counted" not in said and "simulat" not in said
     assert "Largest operators" in html and "operator-bound" in html and "Top operators" in html
     # And all that it links is there.
     for entry in (entry for entries in glossary.load_groups(on_cpu=True).values() for entry in entries):
@@ -54,10 +58,14 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     shown = overview.cells_context({**given, "cells": cells}, [], [])
     rows = {row["phase"]: row for row in shown["cells"]}
     # The mean with its interval, the median with its quartiles.
-    assert (rows["train"]["step"], rows["train"]["spread"]) == ("2.02 s", "1.5 s – 2.54 s, n 10 × 3")
-    assert rows["inference"]["spread"] == "9.9 ms – 10.1 ms, n 10"
+    assert [rows["train"][name] for name in ("step", "spread", "steps")] == [
+        "2.02 s",
+        "1.5 to 2.54 s",
+        "10 steps × 3 processes",
+    ]
+    assert (rows["inference"]["spread"], rows["inference"]["steps"]) == ("9.9 to 10.1 ms", "10 steps")
     median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING_COLUMNS)]
-    assert (median["text"], median["between"]) == ("1.6 s", "1.32 s – 1.95 s")
+    assert (median["text"], median["between"]) == ("1.6 s", "1.32 s to 1.95 s")
     # Data for 1 of 10 ms, forward for 9.
     strip = step_bars.step_parts(given, "m", "train")
     assert [(part["part"], part["percent"]) for part in strip] == [

@@ -214,7 +214,7 @@ def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubt
     step = CpuStep(cell, {"forward": traced * MS}, operators(("aten::mm", "a", "forward", 1, MS)), FLOOR, 2.0)
     said = cpu_verdicts.CpuCellJudge(cell, step, {}, RULES)._unsteady()
     assert said == (
-        "step times with and without the profiler are 2.0 times apart, more than its overhead explains"
+        "step times with and without the profiler differ by a factor of 2.0, more than its overhead explains"
         if doubted
         else ""
     )

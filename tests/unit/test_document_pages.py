@@ -52,7 +52,7 @@ def test_sets_of_an_extension_are_on_a_page_that_is_written_for_it(
     assert new == "| `new` | a set of the extension `lab` | probed before the first run | probed |"
     monkeypatch.setenv(extensions.PASSED, "[]")
     document_sets.main(tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text() == (import_graph.PROJECT / "docs/sections.md").read_text()
+    assert (tmp_path / "page.md").read_text() == (import_graph.PROJECT / "docs/reference/sections.md").read_text()
 
 
 @pytest.mark.parametrize("lacking", ["description", "default"])

@@ -39,7 +39,7 @@ def test_counts_are_those_of_the_networks() -> None:
 
 def test_the_page_in_the_checkout_is_current() -> None:
     counts = {name: document_zoo.count_parameters(model) for name, model in registry.shipped_models().items()}
-    assert (registry.ZOO.parent / "docs" / "zoo.md").read_text() == document_zoo.write_zoo_page(
+    assert (registry.ZOO.parent / "docs" / "reference" / "zoo.md").read_text() == document_zoo.write_zoo_page(
         registry.shipped_models(), counts
     )
 

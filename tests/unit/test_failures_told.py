@@ -26,9 +26,9 @@ def test_a_block_a_failure(tmp_path: Path) -> None:
     assert said == [
         "1 job failed, and 3 jobs did not run because of it:",
         "  unet train: time",
-        "    why    the cat is on the keyboard",
-        f"    log    {log}",
-        "    again  snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
+        "    why      the cat is on the keyboard",
+        f"    log      {log}",
+        "    repeat   snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
     ]
     assert failure_summary.format_failures([], 0, words, {"all"}) == ""
 
@@ -47,8 +47,8 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
     cat = "gpt train failed with RuntimeError: the cat is on the keyboard"
     lines = {
         ("gpt", "torch"): cat,
-        ("gpt", "time"): f"not run under time, as it failed under torch: {cat}",
-        ("gpt", "nsys"): f"not run under nsys, as it failed under torch: {cat}",
+        ("gpt", "time"): f"not run under time, because it failed under torch: {cat}",
+        ("gpt", "nsys"): f"not run under nsys, because it failed under torch: {cat}",
         ("lstm", "ncu"): "lstm train: no permission to read counters",
         ("unet", "ncu"): "unet train: no permission to read counters",
         ("vgg16", "torch"): "vgg16 train failed with RuntimeError: the dog is under the desk",
@@ -65,19 +65,19 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
         # Five that wait, and two that were spared.
         "4 jobs failed of 3 causes, and 7 jobs did not run because of them:",
         "  gpt train: torch",
-        f"    why    {cat}",
-        f"    log    {tmp_path}/gpt.torch.log",
-        "    again  snakemake results/gpt/train.torch.csv",
-        "    unrun  gpt train: nsys; gpt train: time; gpt inference: time",
+        f"    why      {cat}",
+        f"    log      {tmp_path}/gpt.torch.log",
+        "    repeat   snakemake results/gpt/train.torch.csv",
+        "    not run  gpt train: nsys; gpt train: time; gpt inference: time",
         "  lstm train: ncu",
-        "    why    lstm train: no permission to read counters",
-        f"    log    {tmp_path}/lstm.ncu.log",
-        "    again  snakemake results/lstm/train.ncu.csv",
-        "    also   unet train: ncu",
+        "    why      lstm train: no permission to read counters",
+        f"    log      {tmp_path}/lstm.ncu.log",
+        "    repeat   snakemake results/lstm/train.ncu.csv",
+        "    also     unet train: ncu",
         "  vgg16 train: torch",
-        "    why    vgg16 train failed with RuntimeError: the dog is under the desk",
-        f"    log    {tmp_path}/vgg16.torch.log",
-        "    again  snakemake results/vgg16/train.torch.csv",
+        "    why      vgg16 train failed with RuntimeError: the dog is under the desk",
+        f"    log      {tmp_path}/vgg16.torch.log",
+        "    repeat   snakemake results/vgg16/train.torch.csv",
     ]
 
 

@@ -64,7 +64,8 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
-    named = verdict_rules.SIMULATED_CHANGES["step"] + verdict_rules.SHARES["trace"]
+    of_noted = [name for name in verdict_rules.SIMULATED_CHANGES["noted"] if name not in verdict_rules.SHARES["trace"]]
+    named = [*verdict_rules.SIMULATED_CHANGES["step"], *verdict_rules.SHARES["trace"], *of_noted]
     # No rule names the pauses all together, which are what is left out of the idle time of launches.
     assert (*named, gain_models.WITHOUT_HOST_PAUSES) == tuple(gain_models.STEP_CHANGES)
     assert verdict_rules.SIMULATED_CHANGES["kernels"] == gain_models.LAUNCH_CHANGES

@@ -34,7 +34,11 @@ for name, options in {{
     network = DistributedDataParallel(nn.Sequential(*(nn.Linear({WIDTH}, {WIDTH}) for _ in range({LAYERS}))), **options)
     for _ in range(8):
         network(torch.randn(256, {WIDTH})).sum().backward()
-    found[name] = describe_gradient_sync([nn.Sequential(network)])["gradient_sync"]
+    # The same network twice is one.
+    found[name] = describe_gradient_sync([nn.Sequential(network), network])["gradient_sync"]
+    if name == "mended":
+        first = network
+found["mended"]["of two"] = describe_gradient_sync([first, network])["gradient_sync"]["networks"]
 if not dist.get_rank():
     print("FOUND" + json.dumps(found))
 dist.destroy_process_group()
@@ -66,6 +70,10 @@ def test_buckets_hold_all_gradients(found: dict[str, Any]) -> None:
     assert all(sum(one["bucket_bytes"]) == size for one in found.values())
     assert len(found["mended"]["bucket_bytes"]) > 4 and len(found["one bucket"]["bucket_bytes"]) == 1
     assert [one["find_unused_parameters"] for one in found.values()] == [False, False, True]
+
+
+def test_networks_that_send_are_counted(found: dict[str, Any]) -> None:
+    assert [one["networks"] for one in found.values()] == [1, 1, 1] and found["mended"]["of two"] == 2
 
 
 def test_one_bucket_is_sent_after_the_backward_pass(found: dict[str, Any]) -> None:

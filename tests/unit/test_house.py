@@ -18,7 +18,7 @@ ROOMS = ("profzoo", "models", "workflow/scripts", "profiles")
 FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
-    ("errors", "formatting", "json_types", "range_names", "secret_detection", "statistics"),
+    ("errors", "formatting", "json_types", "range_names", "secret_detection", "statistics", "versions"),
     ("extensions", "records"),
     ("import_statements",),
     ("import_graph",),

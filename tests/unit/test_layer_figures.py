@@ -86,8 +86,8 @@ def test_work_is_drawn_where_it_is_counted_and_known(table: pd.DataFrame) -> Non
     points = np.concatenate([collection.get_offsets() for collection in axis.collections])
     assert len(points) == 12 * 2 * 6 * 2 and np.allclose(points[:, 0], 2)
     unknown = table.assign(needed_share=0.5)
-    assert "take ncu.set roofline" in needed_work.draw(unknown).axes[0].texts[0].get_text()
+    assert "set ncu.set to roofline" in needed_work.draw(unknown).axes[0].texts[0].get_text()
 
 
 def test_no_layers_are_said_to_be_none(table: pd.DataFrame) -> None:
-    assert "collect tool torch" in layers.draw(table[:0]).axes[0].texts[0].get_text()
+    assert "collect with tool torch" in layers.draw(table[:0]).axes[0].texts[0].get_text()

@@ -19,7 +19,7 @@ from profzoo.tools.torch import doctor as torch_doctor
 
 OLD = (
     "driver 535.54 is too old for CUDA 13.0, which needs 580 or later: update the driver, or install torch 2.8 to 2.10, "
-    "which PyPI has for CUDA 12"
+    "which PyPI has for CUDA 12 (`make env CUDA=12`)"
 )
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
@@ -181,15 +181,15 @@ def test_clean_removes_recorded_folders_with_all_that_is_in_them() -> None:
 def test_clean_leaves_other_folders_of_results_and_their_record() -> None:
     write("results/a.csv", "results2/a.csv")
     clean.record_paths(["results/a.csv", "results2/a.csv"])
-    assert clean.remove_made("results") == "removed 1 files" and files("results2") == ["results2/a.csv"]
-    assert clean.remove_made("results2") == "removed 1 files" and not Path("results2").exists()
+    assert clean.remove_made("results") == "removed 1 file" and files("results2") == ["results2/a.csv"]
+    assert clean.remove_made("results2") == "removed 1 file" and not Path("results2").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_clean_without_a_record_removes_nothing_and_says_so() -> None:
     write("results/lstm/train.time.csv")
-    said = "removed 0 files; left 1 that the workflow did not make, as far as is known here: "
-    assert clean.remove_made("results") == f"{said}.snakemake/profzoo/made.txt names none under results"
+    said = "removed 0 files; left 1 that the workflow did not make, because "
+    assert clean.remove_made("results") == f"{said}.snakemake/profzoo/made.txt lists none under results"
     assert files("results") == ["results/lstm/train.time.csv"]
 
 
@@ -212,7 +212,7 @@ def test_results_may_be_a_link_themselves(folder: Path) -> None:
     write("scratch/lstm/a.csv")
     Path("results").symlink_to(folder / "scratch")
     clean.record_paths(["results/lstm/a.csv"])
-    assert clean.remove_made("results").startswith("removed 1 files") and files("scratch") == []
+    assert clean.remove_made("results").startswith("removed 1 file") and files("scratch") == []
 
 
 def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path_factory) -> None:
@@ -234,7 +234,7 @@ def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path
         Path("runs").mkdir(exist_ok=True)
         write(f"{made}/lstm/a.csv", f"{made}/lstm/own.txt")
         clean.record_paths([f"{made}/lstm/a.csv"])
-        assert clean.remove_made(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
+        assert clean.remove_made(cleaned) == "removed 1 file; left 1 that the workflow did not make", (made, cleaned)
         assert not Path(made, "lstm/a.csv").exists() and clean.read_recorded_paths() == []
         Path(made, "lstm/own.txt").unlink()
 
@@ -248,7 +248,7 @@ def test_a_folder_that_only_looks_like_the_results_is_no_part_of_them(tmp_path_f
     write("results/lstm/a.csv", "link/../results/lstm/a.csv")
     clean.record_paths(["link/../results/lstm/a.csv"])
     assert clean.remove_made("results").startswith("removed 0 files; left 1 ")
-    assert clean.remove_made("link/../results") == "removed 1 files" and files("results") == ["results/lstm/a.csv"]
+    assert clean.remove_made("link/../results") == "removed 1 file" and files("results") == ["results/lstm/a.csv"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -296,9 +296,9 @@ def test_lines_that_a_disk_has_lost_are_counted(damage: bytes) -> None:
     clean.record_paths(["results/a.csv"])
     with clean.RECORD.open("ab") as file:
         file.write(damage + b"\n")
-    said = "removed 1 files; left 1 that the workflow did not make; 1 lines of .snakemake/profzoo/made.txt were damaged"
-    assert clean.remove_made("results") == f"{said}, and may have named some"
-    assert clean.remove_made("results").startswith("removed 0 files; left 1 that the workflow did not make, as far as")
+    said = "removed 1 file; left 1 that the workflow did not make; damaged lines of .snakemake/profzoo/made.txt"
+    assert clean.remove_made("results") == f"{said}, which may have listed some: 1"
+    assert clean.remove_made("results").startswith("removed 0 files; left 1 that the workflow did not make, because")
 
 
 @pytest.mark.usefixtures("folder")
@@ -431,13 +431,11 @@ def test_what_clean_would_remove_is_listed_with_its_size() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_models_without_results_are_said_with_the_nearest_that_has_some() -> None:
-    there = "nothing of lstm was made in results; no model has results there"
+    there = "results has no files of lstm; no model has results there"
     assert clean.remove_made("results", ["lstm"]) == there and clean.describe_made("results", ["lstm"]) == [there]
-    assert clean.describe_made("results") == ["nothing in results is known to be made by the workflow"]
+    assert clean.describe_made("results") == ["results has no file that the workflow is known to have made"]
     made = made_of_two_models()
-    assert clean.remove_made("results", ["lstm3"]).startswith(
-        "nothing of lstm3 was made in results; did you mean 'lstm"
-    )
+    assert clean.remove_made("results", ["lstm3"]).startswith("results has no files of lstm3; did you mean 'lstm")
     assert clean.remove_made("results", ["gpt"]).endswith("; valid are: lstm, lstm2, lstm@bf16")
     assert files("results") == sorted(made)
 

@@ -68,8 +68,9 @@ def test_every_import_of_tests_is_declared() -> None:
     assert all(path.startswith("tests/gpu/programs/libraries/") for path in undeclared.values())
 
 
-def test_the_lock_holds_every_dependency() -> None:
-    locked = set(re.findall(r"^([\w-]+)==", (PROJECT / "requirements.lock").read_text(), re.MULTILINE))
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-cuda12.lock"])
+def test_each_lock_holds_every_dependency(lock: str) -> None:
+    locked = set(re.findall(r"^([\w-]+)==", (PROJECT / lock).read_text(), re.MULTILINE))
     assert locked >= RUN | BATCH | DEVELOP
 
 

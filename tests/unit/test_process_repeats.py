@@ -41,7 +41,7 @@ def test_repeats_tell_variance_between_processes_from_that_within() -> None:
     ("given", "why"),
     [
         ([np.full(20, 100.0), np.full(20, 101.0)], None),
-        ([np.full(20, 100.0), np.full(20, 110.0)], "processes are 10% apart"),
+        ([np.full(20, 100.0), np.full(20, 110.0)], "the slowest process takes 10% longer than the fastest"),
         ([np.tile([80.0, 100.0, 120.0], 10)], "the middle half of the steps spreads by 40%"),
         (
             [np.repeat([100.0, 93.0], 20)],
@@ -132,7 +132,7 @@ LEVEL = [100.0] * 10
     ("given", "why"),
     [
         ([LEVEL, [104.9] * 10], None),
-        ([LEVEL, [105.1] * 10], "processes are 5% apart"),
+        ([LEVEL, [105.1] * 10], "the slowest process takes 5% longer than the fastest"),
         ([[94.8, 105, 105, 94.8] * 3], "the middle half of the steps spreads by 10%"),
         ([[95.2, 105, 105, 95.2] * 3], None),
         # Four steps have halves, three have none.

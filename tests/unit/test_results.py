@@ -18,8 +18,10 @@ from profzoo.data_dictionary import CSV_FILES
 from profzoo.errors import DataError
 from profzoo.results import MissingError, Results
 from profzoo.tables import schemas
+from profzoo.terminal import largest_gains, run_end
 from tests import recorded_results
 from tests.columns import undescribed
+from tests.documentation import pages
 
 NOTEBOOKS = sorted((import_graph.PROJECT / "docs" / "notebooks").glob("*.ipynb"))
 
@@ -27,6 +29,15 @@ NOTEBOOKS = sorted((import_graph.PROJECT / "docs" / "notebooks").glob("*.ipynb")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
+
+
+def test_the_page_on_plans_shows_what_is_printed(folder: Path) -> None:
+    """Its block of output has the lines about the first cell."""
+    (first, *_) = largest_gains.list_largest_gains(folder / "tables/verdicts.csv", folder / "tables/plans.csv")
+    printed = run_end._fold([run_end._row("to win", first.says)], 118) + run_end._whole_lines(first.command)
+    blocks = (block for page in pages.find_pages() for block in pages.read_blocks(page.name, page.read_text()))
+    shown = [block.text.splitlines() for block in blocks if block.text.startswith("to win")]
+    assert shown and all(lines == printed for lines in shown), "\n".join(printed)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_each_measurement_has_a_line(results: Path) -> None:
         ["lstm train", "time", "2 days", "2.11.0", "-", "0123456+", "out of date: train.time.csv.json"],
         ["lstm train", "ncu roofline", "2 days", "2.11.0", "2025.3.1.0", "0123456", "out of date: train.roofline.ncu-rep.json"],
         ["lstm@bf16 train", "nsys", "2 days", "2.11.0", "2023.4.4.54", "0123456", "out of date: train.nsys-rep.json"],
-        ["unet inference", "time of sides", "2 days", "2.11.0", "-", "-", "out of date: inference.base-bf16.rounds.csv.json"],
+        ["unet inference", "time, comparison", "2 days", "2.11.0", "-", "-", "out of date: inference.base-bf16.rounds.csv.json"],
     ]  # fmt: skip
     assert [row[0] for row in rows(results, "unet")] == ["unet inference"]
 
@@ -92,8 +92,8 @@ def test_a_model_stands_for_its_variants(
 @pytest.mark.parametrize(
     ("models", "said"),
     [
-        (["lstn"], "nothing of lstn was measured in results; did you mean 'lstm'?"),
-        (["gpt"], "nothing of gpt was measured in results; valid are: lstm, lstm@bf16, unet"),
+        (["lstn"], "results has no measurement of lstn; did you mean 'lstm'?"),
+        (["gpt"], "results has no measurement of gpt; valid are: lstm, lstm@bf16, unet"),
     ],
 )
 def test_a_model_without_measurements_is_said(
@@ -107,9 +107,9 @@ def test_a_model_without_measurements_is_said(
 def test_nothing_at_all_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     results_status.write_status(Path("results"), [], lambda sidecar: "")
-    assert results_status.PRINTED.read_text().startswith("nothing was measured in results yet")
+    assert results_status.PRINTED.read_text().startswith("results has no measurement yet")
     results_status.write_status(Path("results"), ["lstm"], lambda sidecar: "")
-    assert results_status.PRINTED.read_text() == "nothing of lstm was measured in results; no model was\n"
+    assert results_status.PRINTED.read_text() == "results has no measurement of lstm; no model was measured\n"
 
 
 @pytest.mark.parametrize("state", OutputState)

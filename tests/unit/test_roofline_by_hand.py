@@ -81,7 +81,10 @@ def test_one_process_of_two_whose_steps_spread_is_told() -> None:
 
 def test_what_others_took_is_said_beside_what_is_wrong() -> None:
     found = process_repeats.summarise_processes([np.full(9, 100.0), np.full(9, 120.0)], 0.25)
-    assert found.unsteady == "processes are 20% apart; other programs used the CPU up to 25% of the time"
+    assert (
+        found.unsteady
+        == "the slowest process takes 20% longer than the fastest; other programs used the CPU up to 25% of the time"
+    )
     assert (
         process_repeats.cpu_taken_shares({"processes": [{"cpu_taken_share": None}, {"cpu_taken_share": 0.2}, {}]})
         == 0.2

@@ -32,7 +32,10 @@ def test_a_line_is_said_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_failed_is_known_to_other_tools_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run_state.note_failure(job("nsys"), SIDECAR, WHY)
-    assert run_state.find_known_failure(job("torch"), SIDECAR) == f"not run under torch, as it failed under nsys: {WHY}"
+    assert (
+        run_state.find_known_failure(job("torch"), SIDECAR)
+        == f"not run under torch, because it failed under nsys: {WHY}"
+    )
     # The same again, as batch systems do.
     assert run_state.find_known_failure(job("nsys"), SIDECAR) is None
     assert run_state.find_known_failure(job("torch"), Path("results/mine@bf16/train.time.csv.json")) is None
@@ -51,7 +54,7 @@ def test_a_model_that_failed_is_known_to_other_tools_of_the_run(monkeypatch: pyt
         ("ncu", "mine train failed with RuntimeError: CUDA error: an illegal memory access", False),
         ("torch", "mine train ran out of memory at batch 8: set a smaller batch", False),
         ("ncu", "ncu is not on PATH: install NVIDIA Nsight Compute", False),
-        ("time", "python was killed (SIGKILL): by somebody", False),
+        ("time", "python was killed (SIGKILL): by a user", False),
     ],
 )
 def test_only_what_the_model_does_by_itself_counts(tool: str, why: str, known: bool) -> None:

@@ -34,11 +34,11 @@ def trial(**given: object) -> pd.DataFrame:
     return pd.DataFrame([row | given])
 
 
-def test_what_is_measured_comes_before_what_is_replayed_and_that_before_the_most() -> None:
+def test_what_is_measured_comes_before_what_is_simulated_and_that_before_the_most() -> None:
     (most,) = told([advice()])
     assert (most.how, most.saved_ns, most.low_ns, most.high_ns) == (savings.AT_MOST, 5e6, 0, 5e6)
     (replayed,) = told([advice(gain=1.6, gain_low=1.5, gain_high=1.7, method="replay")])
-    assert replayed.how == savings.REPLAYED and replayed.saved_ns == pytest.approx(10e6 * (1 - 1 / 1.6))
+    assert replayed.how == savings.SIMULATED and replayed.saved_ns == pytest.approx(10e6 * (1 - 1 / 1.6))
     assert replayed.low_ns == pytest.approx(10e6 * (1 - 1 / 1.5))
     (measured,) = told([advice(method="replay")], trials=trial())
     assert (measured.how, measured.saved_ns) == (savings.MEASURED, pytest.approx(8e6))
@@ -50,10 +50,15 @@ def test_what_is_measured_comes_before_what_is_replayed_and_that_before_the_most
 
 
 def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
-    scored = {"gain": 4.0, "gain_low": 2.0, "gain_high": 8.0, "score": "12 trials: median error 9%"}
+    scored = {
+        "gain": 4.0,
+        "gain_low": 2.0,
+        "gain_high": 8.0,
+        "score": "In 12 trials, such gains were off by 9% in the median.",
+    }
     (replayed,) = told([advice(**scored, method="replay")])
     assert (replayed.how, replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (
-        savings.REPLAYED,
+        savings.SIMULATED,
         7.5e6,
         5e6,
         8.75e6,
@@ -62,7 +67,7 @@ def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
     (most,) = told([advice(**scored)])
     assert (most.how, most.low_ns) == (savings.AT_MOST, 5e6) and savings_section.saving_context(most)[
         "between"
-    ] == "5 ms – 8.75 ms"
+    ] == "5 to 8.75 ms"
     assert told([advice(gain=None, score="abstains")]) == []
 
 
@@ -103,7 +108,7 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
 def a_plan(**given: object) -> dict[str, object]:
     row = {"model": "a", "phase": "train", "rank": 1, "settings": "graph=true precision=bf16", "changes": "launch as one graph",
            "gain": 2.5, "gain_low": 0.8, "gain_high": 4.0, "outlook": plan.MAY_NOT_HELP, "verdicts": "v", "advised": False,
-           "method": "replay", "evidence": "program.npz: simulated graph + bf16", "score": "not scored", "command": "compare it",
+           "method": "replay", "evidence": "program.npz: simulated graph + bf16", "score": "no trials of such advice yet", "command": "compare it",
            "not_possible": ""}  # fmt: skip
     return row | given
 
@@ -123,13 +128,13 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     assert [(one.about, one.saved_ns / 1e6) for one in found] == [("head forward", 9.0), ("", pytest.approx(6.0))]
     first, second = savings.largest_savings(found)
     assert first.plan and first.plan.settings == "graph=true precision=bf16" and second.about == "head forward"
-    assert (first.how, first.verdict, first.typed) == (savings.REPLAYED, "launch-bound", "compare it")
+    assert (first.how, first.verdict, first.typed) == (savings.SIMULATED, "launch-bound", "compare it")
     assert [(one.verdict, one.next_step) for one in first.plan.reasons] == [
         ("launch-bound", "launch less"),
         ("memory-bound", "launch less"),
     ]
     told_ = savings_section.saving_context(first)["plan"]
-    assert (told_["gain"], told_["between"], told_["outlook"]) == ("2.50 ×", "0.80 – 4.00", plan.MAY_NOT_HELP)
+    assert (told_["gain"], told_["between"], told_["outlook"]) == ("2.50", "0.80 to 4.00", plan.MAY_NOT_HELP)
     assert [one["share"] for one in told_["reasons"]] == ["46%", ""]
 
 
@@ -168,16 +173,16 @@ def test_only_what_may_help_is_a_plan_to_begin_with(plans: list[dict[str, object
     [
         # What was measured to be faster comes first, and what was measured otherwise is no plan any more.
         (trial(words="precision=tf32"), "precision=tf32", "measured"),
-        (trial(words="precision=bf16 graph=true", verdict="failed", gain=float("nan")), "graph=true", "replayed"),
-        (trial(words="precision=bf16 graph=true", verdict="slower", gain=0.8), "graph=true", "replayed"),
-        (trial(words="precision=bf16 graph=true", verdict="equivalent", gain=1.0), "graph=true", "replayed"),
+        (trial(words="precision=bf16 graph=true", verdict="failed", gain=float("nan")), "graph=true", "simulated"),
+        (trial(words="precision=bf16 graph=true", verdict="slower", gain=0.8), "graph=true", "simulated"),
+        (trial(words="precision=bf16 graph=true", verdict="equivalent", gain=1.0), "graph=true", "simulated"),
         # Trials that decided nothing leave the expectation.
         (
             trial(words="precision=bf16 graph=true", verdict="undecided", gain=1.6),
             "graph=true precision=bf16",
-            "replayed",
+            "simulated",
         ),
-        (trial(words="precision=bf16 graph=true", verdict="undecided", gain=0.7), "graph=true", "replayed"),
+        (trial(words="precision=bf16 graph=true", verdict="undecided", gain=0.7), "graph=true", "simulated"),
     ],
 )
 def test_trials_know_better_than_plans(tried: pd.DataFrame, chosen: str, how: str) -> None:
@@ -195,7 +200,7 @@ def test_a_setting_that_no_advice_names_is_promised_where_it_was_measured() -> N
 
 def test_every_word_of_verdicts_and_strips_is_explained() -> None:
     given = {rule["verdict"] for rule in rules.load_rules()["rules"]} | {rule_evaluation.UNDECIDED, verdicts.NOTHING}
-    given |= set(palette.STEP_COLOURS) | {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
+    given |= set(palette.STEP_COLOURS) | {savings.MEASURED, savings.SIMULATED, savings.AT_MOST}
     assert given - set(glossary.load_meanings()) == set()
 
 
@@ -212,5 +217,5 @@ def test_the_glossary_says_each_word_once() -> None:
 
 def test_the_made_up_zoo_has_all_that_the_page_shows() -> None:
     found = savings.list_savings(whole_zoo.tables())
-    assert {one.how for one in found} == {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
+    assert {one.how for one in found} == {savings.MEASURED, savings.SIMULATED, savings.AT_MOST}
     assert len(savings.largest_savings(found)) == savings.FIRST_COUNT

@@ -42,11 +42,11 @@ def test_the_page_of_the_configuration_is_the_schema() -> None:
 
 def test_the_page_of_the_section_sets_is_what_is_shipped_and_measured() -> None:
     page = document_sets.write_sets_page(config.normalise_config({})["ncu"]["sets"], ncu_costs.load_costs())
-    assert (PROJECT / "docs/sections.md").read_text() == page
+    assert (PROJECT / "docs/reference/sections.md").read_text() == page
 
 
 def test_the_page_of_the_columns_is_what_is_declared() -> None:
-    assert (PROJECT / "docs/columns.md").read_text() == document_columns.page()
+    assert (PROJECT / "docs/reference/columns.md").read_text() == document_columns.page()
 
 
 def test_normalising_twice_is_normalising_once() -> None:

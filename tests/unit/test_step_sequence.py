@@ -271,7 +271,7 @@ def test_where_the_census_comes_from(given: dict, source: str) -> None:
     [
         ({"ncu": {"census": "nsys", "devices": [1]}}, "ncu.devices may leave out launches that nsys traces"),
         ({"ncu": {"census": "nsys", "target_processes": "application-only"}}, "ncu.target_processes may leave out"),
-        ({"ncu": {"census": "nsys"}, "nsys": {"traces": ["nvtx"]}}, "nsys.traces lacks cuda"),
+        ({"ncu": {"census": "nsys"}, "nsys": {"traces": ["nvtx"]}}, "nsys.traces does not contain cuda"),
     ],
 )
 def test_a_census_that_nsys_cannot_take_is_refused(given: dict, line: str) -> None:

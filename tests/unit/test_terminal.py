@@ -229,7 +229,7 @@ def test_what_its_user_ends_has_not_failed() -> None:
     failed, _, *ended, last = told_by(progress, records, io.StringIO())
     assert "failed" in failed and [line.split()[-1] for line in ended] == ["ended", "ended"]
     assert progress.failed == [0] and last == (
-        "ended   by you: finished results are kept; the same command continues from here"
+        "ended   by you: finished results are kept, and the same command continues the run"
     )
 
 
@@ -326,13 +326,15 @@ def test_a_headline_says_where_and_by_what() -> None:
     progress = run_of(*cells, task("weights"), seconds=100)
     assert run_plan.plan_headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
     assert run_plan.plan_headline(progress, Place(0, False), 0.9).endswith("on this CPU, estimated from other machines")
-    turns = run_of(*(task("in turn", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60)
-    assert run_plan.plan_headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
+    turns = run_of(
+        *(task("comparison", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60
+    )
+    assert run_plan.plan_headline(turns, Place(1, False), 0) == "2 cells, comparison: about 2 min on 1 GPU"
     remote = run_plan.plan_headline(progress, Place(0, True), 0)
     assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
     assert run_plan.plan_headline(run_of(other(), other()), Place(1, False), 0) == ""
     assert run_plan.plan_headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
-        "30 jobs, none of them a measurement: about 2 min"
+        "30 post-processing jobs: about 2 min"
     )
 
 
@@ -370,13 +372,13 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
     cells = [f"{model} {phase}" for model in models for phase in ("train", "inference")]
     mine = [task(what, cell) for cell in cells for what in ("time", "ncu launch", "nsys", "torch")]
     mine += [other() for _ in range(11)] + [other("write_report", "pages", "results/report.html")]
-    reasons = {number: ["not there yet"] for number in range(len(mine))}
+    reasons = {number: ["not made yet"] for number in range(len(mine))}
     dry = SimpleNamespace(nocolor=False, dryrun=True)
     twice = [{"event": "run_info"}, {"event": "run_info"}]
     printed = told_by(run_of(*mine), twice, io.StringIO(), reasons, dry)
     assert printed[0] == "42 cells, 3 tools: about 3 h on 1 GPU"
-    assert "  nsys        42 jobs  ~42 min  not there yet" in printed
-    assert printed[-1] == "  ends in results/report.html" and len(printed) < 24
+    assert "  nsys        42 jobs  ~42 min  not made yet" in printed
+    assert printed[-1] == "  makes results/report.html" and len(printed) < 24
     narrow = run_plan.dry_run_screen(run_of(*mine), reasons, 60)
     assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)
 
@@ -403,10 +405,10 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
     for number in range(2, len(mine)):
         progress.finish(number, 0)
     assert run_end.format_run_end(progress, 224.09, 200) == [
-        "first   to fail: b train  torch: the cat is on the keyboard",
+        "failed  first: b train  torch: the cat is on the keyboard",
         "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
-        "to win  b train: input-bound, up to 20 ms of 100 ms per step: more workers",
-        "        a train: launch-bound, up to 5 ms of 10 ms per step: graph=true",
+        "gains   b train: input-bound, saves up to 20 of 100 ms per step: more workers",
+        "        a train: launch-bound, saves up to 5 of 10 ms per step: graph=true",
         "report  results/report.html",
     ]
     assert all(len(line) <= 40 for line in run_end.format_run_end(progress, 1, 40))
@@ -446,7 +448,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
     plans.write_text(
         "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command\n"
-        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` will tell,replay,{command}\n"
+        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` measures it,replay,{command}\n"
         "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another\n"
         "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another\n"
         "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third\n"
@@ -457,11 +459,11 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     for number in range(len(mine)):
         progress.finish(number, 0)
     told = [
-        "to win  a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), 6 ms of 10 ms per step "
-        "less; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` will tell",
+        "gains   a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), which saves "
+        "6 of 10 ms per step; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` measures it",
         f"        {command}",
-        "        b train: input-bound, up to 1.8 ms of 9 ms per step: more workers",
-        "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), 333 ns of 1 µs per step less",
+        "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
+        "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",
         "        a third",
     ]
     assert run_end.format_run_end(progress, 1, 300)[1:] == told
@@ -473,5 +475,5 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     progress = run_of(*mine[:1])
     progress.finish(0, 0)
     assert run_end.format_run_end(progress, 1, 300)[1] == (
-        "to win  a train: launch-bound, up to 4.74 ms of 10 ms per step: graph=true"
+        "gains   a train: launch-bound, saves up to 4.74 of 10 ms per step: graph=true"
     )

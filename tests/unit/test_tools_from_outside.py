@@ -239,7 +239,7 @@ def test_rules_take_the_file_of_the_chosen_tool_else_that_of_profzoo() -> None:
 
 
 def test_the_page_on_extending_lists_what_tools_provide() -> None:
-    page = (import_graph.PROJECT / "docs/extending.md").read_text()
+    page = (import_graph.PROJECT / "docs/guides/extending.md").read_text()
     for name, means in tools.PROVIDED.items():
         what, _, form = means.partition(" (")
         assert f"| `{name}` | {what[0].upper()}{what[1:]} | {f'`{form[:-1]}`' if form else ''} |\n" in page

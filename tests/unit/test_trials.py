@@ -307,7 +307,10 @@ def test_scores_say_what_they_leave_out() -> None:
         )
     )
     said = known.columns("a")["score"]
-    assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
+    assert said == (
+        "In 3 trials, such gains were off by 10% in the median; the same gain for all cells would be off by 50%. "
+        "Of 3 cells, 0 became slower and 1 is undecided."
+    )
 
 
 def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
@@ -347,7 +350,9 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     # Intervals widen by what is known of the models that rules are fitted to, of that verdict or of all.
     assert found.error("b") == found.error("a") == 1 and set(found.fitted) == {"b", "all"}
     assert found.abstains("a") and not found.abstains("b")
-    assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
+    assert (
+        found.columns("a")["score"] == "abstains: in trials, such advice helped 0 of 3 cells, no more than a coin would"
+    )
     assert found.columns("b") == {"trials": 0, "score": advice_scores.UNSCORED}
     # As it abstains, it is advised no more, and abstains still.
     text = advice_scoring.update_scores_text(advice_scoring.score_verdicts(table.assign(advised=False, gain=1.2)), text)
@@ -390,13 +395,17 @@ def test_few_trials_are_no_score() -> None:
     )
     few = advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": one}, {"a": one})
     assert few.error("a") == 0.61 and not few.abstains("a")
-    assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
+    assert few.columns("a")["score"] == "too few trials of such advice: 2 of 3"
     enough = dataclasses.replace(one, trials=9, advised=8, helped=0.75, slowed_down=0.125)
     many = advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": enough}, {"a": enough})
-    assert many.error("a") == 0.2 and many.columns("a")["score"] == "9 trials: median error 10%, 12% of 8 slower"
+    said = "In 9 trials, such gains were off by 10% in the median. Of 8 cells, 1 became slower."
+    assert many.error("a") == 0.2 and many.columns("a")["score"] == said
     untold = dataclasses.replace(one, trials=9, advised=0, helped=0, slowed_down=0)
     none = advice_scores.Scores(3, 0.5, 0.61, 0.21, {}, {"a": untold})
-    assert not none.abstains("a") and none.columns("a")["score"] == "9 trials: median error 10%"
+    assert (
+        not none.abstains("a")
+        and none.columns("a")["score"] == "In 9 trials, such gains were off by 10% in the median."
+    )
 
 
 @pytest.mark.parametrize(

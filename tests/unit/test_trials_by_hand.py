@@ -88,6 +88,19 @@ def test_gains_of_rounds_by_pairs() -> None:
     assert table[["gain_low", "gain_high"]].isna().all(axis=None) and not table["chosen"].any()
 
 
+def test_clocks_that_differ_from_those_of_the_cell_as_it_is_are_told() -> None:
+    fast, slow = (
+        {"clocks": [{"sm_clock_hz": clock, "throttle_reasons": 4}]} for clock in (1_980_000_000, 1_485_000_000)
+    )
+    ran = ((0, "", 4, 12.0), (0, "a", 4, 16.0), (0, "b", 4, 8.0))
+    table = tried(*ran, says={0: fast, 1: slow, 2: fast})
+    told = "SM clock 1,980 MHz (power cap in 1 of 1 readings) -> 1,485 MHz (power cap in 1 of 1 readings)"
+    assert table.set_index("settings")["clocks"].to_dict() == {"a": told, "b": ""}
+    slower, faster = (next(line for line in cli.format_trials(table) if line.startswith(f"  {name} ")) for name in "ab")
+    assert slower.endswith(told) and "SM clock" not in faster
+    assert "clocks" not in tried(*ran, says={0: fast, 2: fast}) and "clocks" not in tried(*ran)
+
+
 def test_only_rounds_with_the_cell_as_it_is_make_pairs() -> None:
     """10 and 10 ms against 5 and 5: what ran in a third round alone counts among its times, not among its gains."""
     table = tried((0, "", 4, 10.0), (0, "a", 4, 5.0), (1, "a", 4, 5.0), (1, "", 4, 10.0), (2, "a", 4, 80.0),
@@ -171,12 +184,12 @@ def test_what_a_terminal_says_of_trials() -> None:
     table.loc[1, "why"] = "failed in a later round: no"
     assert cli.format_trials(table) == [
         "lstm train runs 2.00 times as fast (1.90 to 2.10) with `a`: 2 ms -> 1 ms per step, measured",
-        f"  {'a':<24} 2.00 times as fast [1.90, 2.10]  faster, expected 1.50: miss",
+        f"  {'a':<24} 2.00 times as fast [1.90, 2.10]  faster, expected 1.50: not confirmed",
         f"  {'b':<24} 1.25 times as fast  undecided, failed in a later round: no",
         f"  {'c':<24} failed: no",
         f"  {'d':<24} undecided: no gain, because the unchanged cell failed in every round with it",
         f"  {'e':<24} not tried",
-        "of 1 expected gains: 1 miss",
+        "expected gains (1): 1 not confirmed",
     ]
     assert cli.format_trials(table[1:])[0] == "lstm train: no setting is clearly faster"
     assert cli.format_trials(table[1:])[-1].endswith("not tried")

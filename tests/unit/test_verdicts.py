@@ -264,7 +264,7 @@ def test_what_others_took_of_the_cpu_may_be_all_that_the_gpu_waited_for(taken: f
     first = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
     assert first["verdict"] == told
     if share is None:
-        assert (first["metric"], first["value"]) == ("CPU time that others took", taken)
+        assert (first["metric"], first["value"]) == ("CPU time of other programs", taken)
         assert f"other programs used the CPU for up to {taken:.0%} of the time" in first["next_step"]
     else:
         assert first["share"] == pytest.approx(share)

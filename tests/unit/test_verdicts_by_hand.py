@@ -73,8 +73,8 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
         ({"step_ns": 13.0}, 0.0, None),
         ({"step_ns": 16.0}, 1 - 1 / 1.6, "unprofiled step, mean / median"),
         ({"cpu_taken_share": 0.05}, 0.0, None),
-        ({"cpu_taken_share": 0.06}, 0.06, "CPU time that others took"),
-        ({"cpu_taken_share": 0.2, "step_ns": 16.0}, 0.5, "CPU time that others took"),
+        ({"cpu_taken_share": 0.06}, 0.06, "CPU time of other programs"),
+        ({"cpu_taken_share": 0.2, "step_ns": 16.0}, 0.5, "CPU time of other programs"),
         ({"cpu_taken_share": np.nan}, 0.0, None),
         ({"cpu_taken_share": None}, 0.0, None),
         ({"cpu_taken_share": -1.0}, 0.0, None),
@@ -344,7 +344,7 @@ def test_what_is_asked_of_a_replay() -> None:
 
 
 def score(**given: Any) -> Score:
-    return replace(Score(9, 3, 0.1, 0.3, 0.2, 0.9, 0.5, 0.25), **given)
+    return replace(Score(9, 3, 0.1, 0.3, 0.2, 0.9, 0.3333, 0.3333), **given)
 
 
 def scored(fitted: dict[str, Score], held_out: dict[str, Score] | None = None) -> Scores:
@@ -369,21 +369,24 @@ def test_gains_that_errors_may_eat_are_doubted(trials: int, gain: float | None, 
 @pytest.mark.parametrize(
     ("given", "abstains", "said"),
     [
-        ({}, True, "abstains: helped in 50% of 3 trials, no more than a coin would"),
-        ({"advised": 2}, False, "9 trials: median error 10%, 25% of 2 slower"),
-        ({"helped": 0.51}, False, "9 trials: median error 10%, 25% of 3 slower"),
-        ({"helped": 1.0, "undecided": 0.4, "constant_error": 0.2}, False,
-         "9 trials: median error 10% (20% by one gain for all cells), 25% of 3 slower, 40% undecided"),
-        ({"advised": 0, "helped": 0.0}, False, "9 trials: median error 10%"),
-        ({"trials": 3, "advised": 1}, False, "3 trials: median error 10%, 25% of 1 slower"),
-        ({"trials": 2, "advised": 1}, False, "not scored: 2 of 3 trials"),
-        ({"trials": 0, "advised": 0}, False, "not scored"),
+        ({}, True, "abstains: in trials, such advice helped 1 of 3 cells, no more than a coin would"),
+        ({"advised": 2, "slowed_down": 0.5}, False, "In 9 trials, such gains were off by 10% in the median. Of 2 cells, 1 became slower."),
+        ({"helped": 0.51}, False, "In 9 trials, such gains were off by 10% in the median. Of 3 cells, 1 became slower."),
+        ({"helped": 1.0, "slowed_down": 0.0, "undecided": 0.6667, "constant_error": 0.2}, False,
+         "In 9 trials, such gains were off by 10% in the median; the same gain for all cells would be off by 20%. "
+         "Of 3 cells, 0 became slower and 2 are undecided."),
+        ({"helped": 0.6667, "undecided": 0.3333}, False,
+         "In 9 trials, such gains were off by 10% in the median. Of 3 cells, 1 became slower and 1 is undecided."),
+        ({"advised": 0, "helped": 0.0}, False, "In 9 trials, such gains were off by 10% in the median."),
+        ({"trials": 3, "advised": 1, "slowed_down": 0.0}, False, "In 3 trials, such gains were off by 10% in the median. Of 1 cell, 0 became slower."),
+        ({"trials": 2, "advised": 1}, False, "too few trials of such advice: 2 of 3"),
+        ({"trials": 0, "advised": 0}, False, "no trials of such advice yet"),
     ],
 )  # fmt: skip
 def test_what_stands_beside_a_gain(given: dict[str, Any], abstains: bool, said: str) -> None:
     known = scored({}, {"v": score(**given)})
     assert known.abstains("v") == abstains and known.columns("v")["score"] == said
-    assert known.columns("w") == {"trials": 0, "score": "not scored"} and not known.abstains("w")
+    assert known.columns("w") == {"trials": 0, "score": "no trials of such advice yet"} and not known.abstains("w")
 
 
 def test_why_settings_are_not_advised() -> None:

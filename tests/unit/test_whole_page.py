@@ -20,11 +20,15 @@ def test_the_page_answers_first(html: Path) -> None:
     assert places == sorted(places)
     first = text[places[0] : places[1]]
     # What to do and what to type stands before the verdicts, which are the reasons.
-    assert first.count('class="saved"') == 5 and "snakemake compare" in first and "per step, " in first
+    assert (
+        first.count('class="saved"') == 5
+        and "snakemake compare" in first
+        and "saves 117 of 152 ms</b><small>per step (16.9 ms slower to 130 ms faster)" in first
+    )
     assert first.index("<code>graph=true precision=bf16</code>") < first.index("candidate=graph+bf16")
     assert first.index("candidate=graph+bf16") < first.index("Reasons: launch-bound")
     assert "<code>compile=true</code>: the step waits for the GPU: .item() at train.py:84" in text
-    assert "runs 2.90 × as fast with <code>graph=true</code>: measured" in text
+    assert "runs 2.90 times as fast with <code>graph=true</code>: measured" in text
     assert "1 of 43 cells is missing" in text[: places[0]]
 
 
@@ -65,7 +69,7 @@ def test_every_word_that_is_linked_is_in_the_glossary(html: Path) -> None:
 
 def test_times_carry_their_spread(html: Path) -> None:
     text = html.read_text()
-    assert text.count("n 20") >= 42 and " × 3</small>" in text
+    assert text.count("20 steps") >= 42 and "20 steps × 3 processes</small>" in text
     assert 'title="the middle half of the steps spreads by 13%"' in text
 
 
@@ -73,7 +77,7 @@ def test_times_carry_their_spread(html: Path) -> None:
 def test_order_filter_columns_and_open_cells_stay_in_the_address(html: Path, tmp_path: Path) -> None:
     reader = """
       const table = document.getElementById("table-cells"), heads = [...table.tHead.rows[0].cells];
-      const saved = heads.findIndex(head => head.textContent === "could save");
+      const saved = heads.findIndex(head => head.textContent === "time saved per step");
       const values = () => [...table.tBodies[0].rows].map(row => Number(row.cells[saved].dataset.value));
       seen.before = values();
       press(heads[saved], "Enter");
@@ -104,7 +108,7 @@ def test_order_filter_columns_and_open_cells_stay_in_the_address(html: Path, tmp
     then, console = browser.opened(html, tmp_path, again, at=seen["hash"][1:])
     assert not console and then["failures"] == [] and then["hash"] == seen["hash"]
     assert then["rows"] and all("train" in row and "launch" in row for row in then["rows"])
-    assert then["order"] == "could save" and set(then["open"]) == {"unet-train", "lstm-train"}
+    assert then["order"] == "time saved per step" and set(then["open"]) == {"unet-train", "lstm-train"}
     assert then["hidden"] == "none"
 
 
@@ -229,6 +233,40 @@ def test_the_page_and_a_cell_open_without_a_word_on_the_console(whole: Path, tmp
       seen.rows = cell.querySelectorAll(".grid-row").length;"""
     seen, console = browser.opened(whole, tmp_path, reader)
     assert not console and seen["failures"] == [] and seen["rows"] > 5
+
+
+PHONE = """(() => {
+  const shown = element => element.getClientRects().length > 0, seen = {};
+  for (const one of document.querySelectorAll("details.trial, #mobilenetv2-train")) one.open = true;
+  const told = cell => getComputedStyle(cell, "::before").content.replaceAll('"', "");
+  const values = [...document.querySelectorAll("table.stacked td[data-label]")].filter(cell => shown(cell) && cell.textContent);
+  seen.values = values.length;
+  seen.nameless = values.filter(cell => told(cell) !== cell.dataset.label).map(cell => cell.outerHTML.slice(0, 80));
+  seen.labels = [...new Set(values.filter(cell => cell.closest("#table-cells")).map(told))];
+  seen.verdicts = [...new Set(values.filter(cell => cell.closest(".advice")).map(told))];
+  const beyond = box => box.scrollWidth > box.clientWidth + 1;
+  seen.stacked = [...document.querySelectorAll(".scroll:has(> table.stacked)")].filter(shown).filter(beyond).map(box => box.textContent.slice(0, 60));
+  const wide = [...document.querySelectorAll(".scroll, .grid")].filter(shown).filter(beyond);
+  seen.wide = wide.length;
+  seen.uncued = wide.filter(box => !getComputedStyle(box).backgroundImage.includes("gradient")).map(box => box.className);
+  seen.cropped = [...document.querySelectorAll("figure svg, .roofline")].filter(shown).filter(svg => svg.getBoundingClientRect().right > innerWidth).length;
+  seen.figures = [...document.querySelectorAll("figure svg")].filter(shown).length;
+  return seen;
+})()"""
+
+
+@browser.needed
+def test_on_a_phone_values_have_names_and_nothing_is_out_of_sight_without_a_cue(whole: Path, tmp_path: Path) -> None:
+    with devtools.driven(tmp_path) as driver:
+        page = driver.opened(whole.as_uri())
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+        page.value("document.getElementById('mobilenetv2-train').open = true")
+        page.until("document.querySelectorAll('.tree-line, .roofline').length > 2")
+        seen = page.value(PHONE)
+    assert seen["values"] > 200 and seen["nameless"] == [] and seen["stacked"] == []
+    assert {"bottleneck", "time saved per step", "what to do", "time per step", "GPU busy"} <= set(seen["labels"])
+    assert {"about", "time per step", "share of the step", "expected gain", "what to do"} <= set(seen["verdicts"])
+    assert seen["wide"] >= 2 and seen["uncued"] == [] and seen["cropped"] == 0 and seen["figures"] > 8
 
 
 @browser.needed

@@ -11,7 +11,7 @@ from tests import slow
 from tests.workflow.project import CHECKOUT, Project
 
 DEMO = "--configfile config/quickstart.yaml"
-PAGES = ("README.md", "docs/terminal.md")
+PAGES = ("README.md", "docs/reference/terminal.md")
 LINES = [
     line.partition("  #")[0].strip()
     for page in PAGES

@@ -109,7 +109,7 @@ def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
         place = glossary.load_meanings()[row["verdict"]]["anchor"]
         assert f'data-value="{row["verdict"]}"><a class="word" href="#{place}"' in html
     won = written[(written["level"] == "cell") & (written["gain"] > 1)]
-    assert ("Optimise these" in html) == ("to win" in said) == bool(len(won))
+    assert ("Optimise these" in html) == ("\ngains   " in said) == bool(len(won))
     plans = reading.read(project.root / "results/tables/plans.csv", table_columns.PLANS_TABLE)
     best = plans[plans["rank"].eq(1) & plans["outlook"].isin(plan.ADVISABLE)].set_index("model")
     for row in won[won["rank"].eq(1)].head(3).to_dict("records"):

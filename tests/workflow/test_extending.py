@@ -1,4 +1,4 @@
-"""docs/extending.md, to the letter: its files go into a copy of the whole checkout, where commands and tests run."""
+"""docs/guides/extending.md, to the letter: its files go into a copy of the checkout, where commands and tests run."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ from tests import browser, slow
 from tests.workflow import forked
 from tests.workflow.project import CHECKOUT, TINY, Project
 
-PAGE = CHECKOUT / "docs" / "extending.md"
+PAGE = CHECKOUT / "docs" / "guides" / "extending.md"
 # A block of code, and before it the line that names the file that it is, if it is one.
 BLOCK = re.compile(r"^(?:(?P<named>[^\n]*`[^\n]+):\n\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.M)
 APPENDED = "At the end of "
@@ -122,12 +122,13 @@ def run(project: Project, *words: str) -> str:
 PRINTED = {
     "python -m models.run perceptron train hidden=128 device=cpu": "394,634 parameters",
     "snakemake -n results/perceptron/train.ncu.csv": "1 cell, ncu: cannot run here",
-    "python -m profzoo.document.zoo docs/zoo.md": "",
+    "python -m profzoo.document.zoo docs/reference/zoo.md": "",
     "python -m pytest -q tests/unit/test_models.py tests/unit/test_registry.py -k perceptron": "passed",
     "snakemake -n results/lstm/train.ncu.pipes.csv --configfile mine.yaml": "  ncu pipes    1 job ",
     "python -m pytest -q tests/unit/test_memory_figure.py": "2 passed",
     "snakemake -n results/figures/memory.svg --config models=lstm": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_host_bound.py": "1 passed",
+    "python -m profzoo.document.verdicts docs/guides/verdicts.md": "",
     "python -m profzoo.document.config config/README.md": "",
     "snakemake -n results/figures/parameters.svg --config models=lstm figures='{most_cells: 10}'": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_whole_page.py tests/unit/test_house.py": "passed",
@@ -188,7 +189,7 @@ def test_a_command_does_what_the_page_says(extended: Project, line: str) -> None
 @pytest.mark.slow
 def test_the_tests_of_what_the_page_adds_to_pass(extended: Project) -> None:
     """After the commands before, which write the documents that they hold."""
-    run(extended, "bash", "-c", "python -m profzoo.document.zoo docs/zoo.md")
+    run(extended, "bash", "-c", "python -m profzoo.document.zoo docs/reference/zoo.md")
     run(extended, "bash", "-c", "python -m profzoo.document.config config/README.md")
     # The page's own commands run the others.
     there = run_by_the_page()

@@ -57,14 +57,14 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
         assert "mine" in line and "the cat is on the keyboard" in line
     # What failed is said again last of all, with how to repeat it.
     last = run.stderr[run.stderr.index("1 job failed, and ") :]
-    assert len(re.findall(r"^    why    .*the cat is on the keyboard$", last, re.MULTILINE)) == 1
-    assert "  mine train: torch\n" in last and "    unrun  mine train: time\n" in last
-    assert "    again  snakemake results/mine/train.torch-operators.csv --configfile tiny.yaml" in last
+    assert len(re.findall(r"^    why      .*the cat is on the keyboard$", last, re.MULTILINE)) == 1
+    assert "  mine train: torch\n" in last and "    not run  mine train: time\n" in last
+    assert "    repeat   snakemake results/mine/train.torch-operators.csv --configfile tiny.yaml" in last
     made = fresh.files()
     assert {"lstm/train.time.csv", "lstm/train.torch.csv"} <= made
     # The report is of what succeeded, and says what did not.
     assert {path.split("/")[0] for path in made} == {"lstm", "tables", "figures", "report.html"}
-    assert "report  results/report.html, of what succeeded" in last.splitlines()
+    assert "report  results/report.html, from the results that succeeded" in last.splitlines()
     assert fresh.read("results/logs/report.rest.log") and not (fresh.root / "<results>").exists()
     page = fresh.read("results/report.html")
     assert "<b>1 of 2 cells is missing</b>" in page
@@ -74,7 +74,7 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     logs = {tool: fresh.read(f"results/logs/mine/train.{tool}.log") for tool in ("torch", "time")}
     assert "Traceback" in logs["torch"]
     assert re.fullmatch(
-        r"profzoo: not run under time, as it failed under torch: mine train failed with .*\n", logs["time"]
+        r"profzoo: not run under time, because it failed under torch: mine train failed with .*\n", logs["time"]
     )
     # What failed is told as it does, and which was first.
     assert re.search(r"^mine train +torch +failed +\d/\d", run.stderr, re.MULTILINE)
@@ -90,7 +90,7 @@ def test_what_fails_that_the_report_takes_nothing_of(counted: Project) -> None:
     counted.snakemake("results/lstm/train.ncu.csv", *words)
     run = counted.snakemake("all", "results/lstm/train.ncu.full.csv", *words, ok=False)
     assert "  lstm train full: plan ncu\n" in run.stderr and "  mine train: time\n" in run.stderr
-    assert "report  results/report.html, of what succeeded" in run.stderr.splitlines()
+    assert "report  results/report.html, from the results that succeeded" in run.stderr.splitlines()
     page = counted.read("results/report.html")
     assert "the cat is on the keyboard" in page and "does not pay" not in page
 

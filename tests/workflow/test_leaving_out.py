@@ -14,7 +14,7 @@ from tests.workflow.project import Project, finished
 from tests.workflow.test_ncu import BY_NSYS, trace_of_standin, traced
 
 UNLIKE = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]
-MADE = "report  results/report.html, of what succeeded"
+MADE = "report  results/report.html, from the results that succeeded"
 
 
 def rows(project: Project, name: str) -> list[dict[str, str]]:

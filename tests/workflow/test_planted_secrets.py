@@ -224,7 +224,7 @@ def test_one_that_is_typed_is_warned_of_and_shown_nowhere_else(fresh: Project) -
     assert runs[0].returncode and not runs[1].returncode
     printed = "".join(run.stdout + run.stderr for run in runs)
     assert "data.arguments.token is a secret, which --config shows" in printed
-    assert "again  snakemake results/lstm/train.time.csv" in printed and "<secret " in printed
+    assert "repeat   snakemake results/lstm/train.time.csv" in printed and "<secret " in printed
     assert any(b"profzoo.collect" in line for line in lines)
     assert secret not in printed and [line for line in lines if secret.encode() in line] == []
 

@@ -105,12 +105,12 @@ def test_what_slurm_refuses_is_told_in_its_own_words(site: Site) -> None:
     site.slurm.ask("scancel", job)
     code, output = finished(run)
     assert code == 1
-    whys = re.findall(r"^    why    (.*)$", output, re.MULTILINE)
+    whys = re.findall(r"^    why      (.*)$", output, re.MULTILINE)
     assert len(whys) == 3 and not [why for why in whys if "nothing in its log" in why], output
     told = "\n".join(whys)
     assert re.search(r"Slurm refused it: .*[Ii]nvalid partition.*: `sinfo` lists the partitions; slurm_partition", told)
     assert re.search(r"Slurm refused it: .*[Mm]emory.*: ask for less, by --set-resources profile_torch:mem_mb=MB", told)
-    assert "Slurm ended it as somebody cancelled it (scancel)" in whys
+    assert "Slurm ended it because it was cancelled (scancel)" in whys
 
 
 @pytest.mark.faults
@@ -119,7 +119,7 @@ def test_a_limit_that_is_too_short_is_named_with_its_key(site: Site) -> None:
     code, output = site.ended(TARGET, "--set-resources", "time_training:runtime=1")
     assert code == 1
     assert (
-        "    why    Slurm ended it at its limit of 1 minutes: give it more by --set-resources time_training:runtime=2\n"
+        "    why      Slurm ended it at its limit of 1 minutes: give it more by --set-resources time_training:runtime=2\n"
         in output
     )
 

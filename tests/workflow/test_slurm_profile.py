@@ -54,7 +54,7 @@ def test_a_shared_file_system_is_waited_for_and_spared_of_temporary_files() -> N
 
 
 def test_the_page_shows_a_file_of_partitions_that_the_plugin_reads(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(partitions:.*?)```", (CHECKOUT / "docs/clusters.md").read_text(), re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(partitions:.*?)```", (CHECKOUT / "docs/guides/cluster.md").read_text(), re.DOTALL)
     (tmp_path / "partitions.yaml").write_text(text)
     cpu, gpu = partitions.read_partition_file(tmp_path / "partitions.yaml")
     assert (cpu.limits.max_gpu, gpu.limits.max_gpu, gpu.limits.available_gpu_models) == (0, 8, ["h200"])

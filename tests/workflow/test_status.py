@@ -41,13 +41,13 @@ def test_status_judges_as_a_run_does(three: Project) -> None:
     assert re.search(r"^3 measurements of 3 cells: 3 up to date; results takes \d+ kB$", run.stdout, re.MULTILINE)
     assert re.search(r"^lstm train +time +20\d\d-\d\d-\d\d \d\d:\d\d +\d+ \w+ +2\.", run.stdout, re.MULTILINE)
     # Without the variant, no cell of this configuration is the variant's.
-    assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not of this configuration"
+    assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not in this configuration"
 
 
 @pytest.mark.slow
 def test_a_dry_status_says_that_it_makes_nothing(three: Project) -> None:
     run = three.snakemake("status", "-n")
-    assert "`status` makes nothing: leave -n out" in run.stdout + run.stderr
+    assert "`status` only prints: run it without -n" in run.stdout + run.stderr
 
 
 def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
@@ -65,14 +65,14 @@ def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
 
 @pytest.mark.slow
 def test_status_where_nothing_is(fresh: Project) -> None:
-    assert "nothing was measured in results yet" in fresh.snakemake("status").stdout
+    assert "results has no measurement yet" in fresh.snakemake("status").stdout
     assert not (fresh.root / "results").exists()
 
 
 @pytest.mark.slow
 def test_status_of_a_model_without_results_names_one_that_has_some(three: Project) -> None:
     run = three.snakemake("status", "--config", "models=srcnn")
-    assert "nothing of srcnn was measured in results; valid are: lstm, lstm@odd, unet" in run.stdout
+    assert "results has no measurement of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
     run = three.snakemake("status", "--config", "models=lstn", ok=False)
     assert run.returncode and "no model or group of that name; did you mean 'lstm'?" in run.stdout + run.stderr
 
@@ -125,7 +125,7 @@ def test_what_clean_cannot_choose_is_said(three: Project, words: list[str], said
 @pytest.mark.slow
 def test_a_model_that_has_nothing_to_clean_is_said(three: Project) -> None:
     run = three.snakemake("clean", "--config", "models=srcnn")
-    assert "nothing of srcnn was made in results; valid are: lstm, lstm@odd, unet" in run.stdout
+    assert "results has no files of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
 
 
 def all_files(project: Project) -> set[str]:

@@ -46,7 +46,7 @@ def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
     assert len(printed) < SCREEN
     for what in ("weights", "time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):
         assert any(re.match(rf"  {what} +\d+ jobs? +~\d", line) for line in printed), what
-    assert printed[-1] == "  ends in results/report.html"
+    assert printed[-1] == "  makes results/report.html"
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ onerror:
         # The file is recorded before it is made, because a kill may leave a part of it.
         clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
-            TERMINAL.say("report  is being made of what there is, unless you end that as well")
+            TERMINAL.say("report  is made from the results so far; Ctrl-C skips it")
         run = str(workflow.main_snakefile), workflow.cores or 1
         print(
             partial_report.make_partial_report(

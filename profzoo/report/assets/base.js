@@ -44,7 +44,7 @@ page.columns = () => {
 
 for (const head of document.querySelectorAll("th.sort")) {
   const sort = () => {
-    const down = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && head.textContent === "could save");
+    const down = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && "down" in head.dataset);
     page.sort(head, down);
     page.choose(`sort.${head.closest("table").id}`, `${head.cellIndex}${down ? "-" : ""}`);
   };

@@ -26,7 +26,7 @@ page.shown = (column, value) => {
   if (column === "bound") return page.bounds[value] || value;
   return typeof value === "number" ? value.toLocaleString("en") : value;
 };
-page.heads = {name: "name", ns: "time a step", share: "share", occupancy: "occupancy", occupancy_limit: "could be", efficiency: "of its roof", bytes: "DRAM bytes", flop: "operations", l2_hit: "L2 hits", own: "own time"};
+page.heads = {name: "name", ns: "time per step", share: "share", occupancy: "occupancy", occupancy_limit: "occupancy limit", efficiency: "efficiency", bytes: "DRAM bytes", flop: "operations", l2_hit: "L2 hits", own: "own time"};
 page.rows = packed => {
   const columns = Object.keys(packed), [first] = columns, count = (packed[first].places || packed[first]).length;
   return Array.from({length: count}, (_, index) => Object.fromEntries(columns.map(name => [name, packed[name].places ? packed[name].words[packed[name].places[index]] : packed[name][index]])));
@@ -47,13 +47,13 @@ page.tip = (event, lines) => {
 page.grid = (home, label, rows, columns, chosen) => {
   const height = 26, texts = columns.filter(name => rows.some(row => typeof row[name] === "string" && row[name]));
   const kept = columns.filter(name => rows.some(row => row[name] !== null && row[name] !== "" && row[name] !== undefined));
-  const widths = kept.map(name => name === "name" ? "minmax(250px, 3fr)" : texts.includes(name) ? "minmax(98px, 1fr)" : "minmax(88px, .8fr)").join(" ");
+  const widths = kept.map(name => name === "name" ? "var(--name, minmax(250px, 3fr))" : name === "ns" ? "minmax(118px, 1fr)" : texts.includes(name) ? "minmax(98px, 1fr)" : "minmax(88px, .8fr)").join(" ");
   const search = page.make("input", {type: "search", placeholder: "search", "aria-label": `search ${label}`}), count = page.make("small", {"aria-live": "polite"});
   const head = page.make("div", {role: "row", class: "grid-head"}), body = page.make("div", {class: "grid-body", role: "rowgroup"});
   const view = page.make("div", {class: "grid", role: "grid", tabindex: "0", "aria-label": label, "aria-rowcount": rows.length + 1}, page.make("div", {role: "rowgroup", class: "grid-top"}, head), body);
   home.replaceChildren(page.make("div", {class: "tools"}, search, count), view);
   view.style.setProperty("--widths", widths);
-  view.style.setProperty("--wide", `${170 + kept.length * 96}px`);
+  view.style.setProperty("--wide", `${190 + kept.length * 96}px`);
   let order = rows.map((_, index) => index), by = "ns", down = true, current = -1;
   const draw = () => {
     const from = Math.max(0, Math.floor(view.scrollTop / height) - 8), to = Math.min(order.length, from + Math.ceil(view.clientHeight / height) + 18);

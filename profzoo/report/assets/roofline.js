@@ -1,8 +1,8 @@
-// A roofline: a point a launch configuration or layer, as large as its time, below the roofs that were measured.
+// A roofline: one point per launch configuration or layer, as large as its time, below the roofs that were measured.
 page.roofline = (home, rows, chosen) => {
   const {make} = page, peaks = page.data.peaks || {}, width = 760, height = 400, left = 62, right = 14, top = 14, bottom = 44;
   const points = rows.map((row, index) => ({row, index, x: row.flop / row.bytes, y: row.flop / row.ns * 1e9})).filter(point => point.x > 0 && point.y > 0 && isFinite(point.x));
-  if (!points.length || !peaks.dram) { home.replaceChildren(make("p", {class: "lead"}, "Nothing of these has operations and bytes that were counted: collect ncu's set survey, or roofline.")); return {choose: () => {}}; }
+  if (!points.length || !peaks.dram) { home.replaceChildren(make("p", {class: "lead"}, "Operations and bytes were not counted: collect ncu's section set survey or roofline.")); return {choose: () => {}}; }
   // Points that take next to no time do not stretch the axes; they lie at their edges.
   const byTime = [...points].sort((a, b) => b.row.ns - a.row.ns), whole = points.reduce((sum, point) => sum + point.row.ns, 0);
   let seen = 0;
@@ -14,7 +14,7 @@ page.roofline = (home, rows, chosen) => {
   const svg = make("svg", {viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `roofline of ${points.length} points`, class: "roofline"});
   for (let power = low; power <= high; power++) svg.append(make("line", {x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: height - bottom, class: "rule"}), make("text", {x: x(10 ** power), y: height - bottom + 16, "text-anchor": "middle"}, Number((10 ** power).toPrecision(1)).toString()));
   for (let power = Math.ceil(least); power <= most; power++) svg.append(make("line", {x1: left, x2: width - right, y1: y(10 ** power), y2: y(10 ** power), class: "rule"}), make("text", {x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end"}, page.scaled(10 ** power, "")));
-  svg.append(make("text", {x: (left + width) / 2, y: height - 8, "text-anchor": "middle"}, "operations a byte of DRAM traffic (flop/B)"), make("text", {x: -(top + height - bottom) / 2, y: 13, transform: "rotate(-90)", "text-anchor": "middle"}, "rate (flop/s)"));
+  svg.append(make("text", {x: (left + width) / 2, y: height - 8, "text-anchor": "middle"}, "operations per byte of DRAM traffic (flop/B)"), make("text", {x: -(top + height - bottom) / 2, y: 13, transform: "rotate(-90)", "text-anchor": "middle"}, "rate (flop/s)"));
   const clip = (a, b) => [Math.max(a, 10 ** low), Math.min(b, 10 ** high)];
   const best = Math.max(...tops.map(name => peaks[name]));
   for (const [name, label] of [["dram", "DRAM"], ["l2", "L2"]]) if (peaks[name]) {
@@ -34,8 +34,8 @@ page.roofline = (home, rows, chosen) => {
   const longest = Math.max(...points.map(point => point.row.ns)), marks = new Map(), layer = make("g");
   for (const point of [...points].sort((a, b) => b.row.ns - a.row.ns)) {
     const {row, index} = point, lines = [row.name, [row.type, row.direction || row.range, row.class].filter(Boolean).join(", ")];
-    if (row.grid) lines.push(`grid ${row.grid}, block ${row.block}, ${row.launches} launches a step`);
-    lines.push(`${page.duration(row.ns)} a step, ${page.percent(row.share)} of the GPU's time`, `${page.scaled(row.bytes, "B")}, ${page.scaled(row.flop, "flop")}, ${Number(point.x.toPrecision(3))} flop/B`);
+    if (row.grid) lines.push(`grid ${row.grid}, block ${row.block}, ${row.launches} launches per step`);
+    lines.push(`${page.duration(row.ns)} per step, ${page.percent(row.share)} of the GPU's time`, `${page.scaled(row.bytes, "B")}, ${page.scaled(row.flop, "flop")}, ${Number(point.x.toPrecision(3))} flop/B`);
     lines.push(`bound by ${page.shown("bound", row.bound)}, ${page.shown("efficiency", row.efficiency)} of its roof${row.occupancy ? `, occupancy ${page.percent(row.occupancy)} of ${page.shown("occupancy_limit", row.occupancy_limit)}` : ""}`);
     const mark = make("circle", {cx: x(Math.min(Math.max(point.x, 10 ** low), 10 ** high)), cy: y(Math.max(point.y, 10 ** least)), r: 2.5 + 17 * Math.sqrt(row.ns / longest), fill: page.data.classes[row.class] || page.data.parts[row.direction] || "#888", class: "mark"}, make("title", {}, lines.join("\n")));
     mark.addEventListener("mousemove", event => page.tip(event, lines));

@@ -22,6 +22,8 @@ page.timeline = (home, data) => {
     const wide = canvas.clientWidth || 800, ratio = devicePixelRatio || 1, style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft"), rule = style.getPropertyValue("--line"), paper = style.getPropertyValue("--paper");
     if (canvas.width !== Math.round(wide * ratio)) { canvas.width = Math.round(wide * ratio); canvas.height = Math.round(height * ratio); canvas.style.height = `${height}px`; }
     const pen = canvas.getContext("2d"), x = ns => left + (ns - from) / (to - from) * (wide - left);
+    // A name that does not fit is cut where the rest of it still says something, and else left out.
+    const fitted = (name, room) => { const width = pen.measureText(name).width; return width <= room ? name : room > 60 ? `${name.slice(0, Math.floor(name.length * room / width) - 1)}…` : ""; };
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = paper; pen.fillRect(0, 0, wide, height);
     pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
@@ -37,7 +39,7 @@ page.timeline = (home, data) => {
         const span = track.spans[index], start = x(span.at), long = Math.max(x(span.at + span.ns) - start, 0.6), hit = !words || span.name.toLowerCase().includes(words);
         pen.globalAlpha = hit ? 1 : 0.13; pen.fillStyle = span.colour; pen.fillRect(start, y, long - (long > 3 ? 0.7 : 0), lane);
         if (found[place] === span) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(start, y + 1, Math.max(long, 3), lane - 2); }
-        if (long > 34) { const red = parseInt(span.colour.slice(1, 3), 16), green = parseInt(span.colour.slice(3, 5), 16), blue = parseInt(span.colour.slice(5, 7), 16); pen.fillStyle = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 115 ? "#fff" : "#000"; const seen = Math.max(start, left) + 4; pen.fillText(span.name, seen, y + lane / 2, Math.max(1, 4 * (start + long - seen))); }
+        if (long > 34) { const red = parseInt(span.colour.slice(1, 3), 16), green = parseInt(span.colour.slice(3, 5), 16), blue = parseInt(span.colour.slice(5, 7), 16); pen.fillStyle = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 115 ? "#fff" : "#000"; const seen = Math.max(start, left) + 4; pen.fillText(fitted(span.name, Math.min(start + long, wide) - seen - 2), seen, y + lane / 2); }
       }
       pen.restore(); pen.globalAlpha = 1;
     });
@@ -55,7 +57,7 @@ page.timeline = (home, data) => {
   canvas.addEventListener("pointermove", event => {
     if (drag) { const moved = (drag.x - event.clientX) / (canvas.clientWidth - left) * (drag.to - drag.from); show(drag.from + moved, drag.to + moved); return; }
     const span = under(event);
-    page.tip(event, span && [span.name, [span.what, span.merged > 1 ? `${span.merged} of them, drawn as one` : ""].filter(Boolean).join(", "), `${page.duration(span.ns)}, from ${page.duration(span.at)} on`].filter(Boolean));
+    page.tip(event, span && [span.name, [span.what, span.merged > 1 ? `${span.merged} neighbours, drawn as one` : ""].filter(Boolean).join(", "), `${page.duration(span.ns)}, from ${page.duration(span.at)} on`].filter(Boolean));
   });
   canvas.addEventListener("pointerleave", () => page.tip());
   canvas.addEventListener("dblclick", event => zoom(0.4, time(event)));
@@ -80,7 +82,7 @@ page.timeline = (home, data) => {
   const lost = causes.map((name, code) => [name, data.gaps.filter(gap => gap[2] === code).reduce((sum, gap) => sum + gap[1], 0)]).filter(([, ns]) => ns > 0);
   const key = lost.map(([name, ns]) => { const dot = make("b", {class: "mark"}); dot.style.background = page.data.step[name]; return make("span", {}, dot, `${name} ${page.duration(ns)}`); });
   home.replaceChildren(make("div", {class: "tools"}, search, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.6)), button("all", "show the whole step", () => show(0, data.ns)), said), canvas,
-    make("p", {class: "key"}, `Step ${data.step} of ${data.steps} as nsys traced it, which slows the CPU; the GPU did nothing for:`, ...key.flatMap(one => [" ", one])));
+    make("p", {class: "key"}, `Step ${data.step} of ${data.steps} as nsys traced it, which slows the CPU down. Idle time of the GPU:`, ...key.flatMap(one => [" ", one])));
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   draw();

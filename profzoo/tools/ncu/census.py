@@ -56,7 +56,7 @@ def _unlike(own: "NcuSettings", nsys: "NsysSettings") -> str:
             return f"ncu.{key} may leave out launches that nsys traces"
     for trace in ("cuda", "nvtx"):
         if trace not in nsys["traces"]:
-            return f"nsys.traces lacks {trace}, without which there are no launches of steps"
+            return f"nsys.traces does not contain {trace}, without which nsys sees no launches of steps"
     return ""
 
 
@@ -68,7 +68,7 @@ def read_untold_reason(sidecar: str | Path) -> str | None:
     if not Path(sidecar).exists():
         return None
     said = fact.read_sidecar(sidecar, NEEDS)
-    return None if said["told"] else said.get("why", "its trace does not tell them")
+    return None if said["told"] else said.get("why", "its trace does not show them")
 
 
 def census_csv_name(by_ncu: bool) -> str:

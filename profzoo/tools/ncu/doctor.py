@@ -12,9 +12,9 @@ from profzoo.tools.ncu.command import INSTALL, PROGRAM
 from profzoo.tools.ncu.failures import CAUSES
 
 KERNEL = "import torch; torch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()"
-# Versions with which whole runs were made on GPUs: docs/measured/h200.md.
+# Versions with which whole runs were made on GPUs: docs/measured/cost.md.
 TRIED = ("2025.3",)
-# A report of a small section set, with its tables. One of the set `full` takes 71 to 224 MB: docs/measured/h200.md.
+# A report of a small section set, with its tables. One of the set `full` takes 71 to 224 MB: docs/measured/cost.md.
 REPORT_BYTES = 2_000_000
 RESTRICTED = Path("/proc/driver/nvidia/params")
 

@@ -22,7 +22,7 @@ OPENS = (
 )
 # Without what is said of a window that never opened, which is what a check is about.
 FAILURES = CAUSES[:-1]
-# Versions with which whole runs were made: with GPUs docs/measured/h200.md, without one tests/workflow/test_nsys.py.
+# Versions with which whole runs were made: with GPUs docs/measured/cost.md, without one tests/workflow/test_nsys.py.
 TRIED = ("2023.4", "2025.3")
 # Report, export and tables of a cell. The export of ten steps of MobileNetV2's training on an H200 takes 1 MB.
 REPORT_BYTES = 5_000_000

@@ -65,10 +65,10 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     """Return one row per process that ran steps; all times and counts are per step.
 
     If there are several steps, the window's first one is left out, because profilers start up in it. The time counted
-    begins when CPU and GPU have finished the first step, and ends when they have finished the last. docs/columns.md
-    describes each column. `host_ns` is the CPU's time without its waits for a busy GPU; no faster kernel makes a step
-    shorter than that. `launch_call_ns`, `launch_latency_ns` and `queue_depth` are medians over launches. A CUDA graph
-    that was traced as a whole counts as one launch and as one kernel.
+    begins when CPU and GPU have finished the first step, and ends when they have finished the last.
+    docs/reference/columns.md describes each column. `host_ns` is the CPU's time without its waits for a busy GPU; no
+    faster kernel makes a step shorter than that. `launch_call_ns`, `launch_latency_ns` and `queue_depth` are medians
+    over launches. A CUDA graph that was traced as a whole counts as one launch and as one kernel.
 
     whole_run: the trace holds more than the window; only whole steps count.
 

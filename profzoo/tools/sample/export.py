@@ -39,7 +39,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     facts, raw = read_facts(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
     windows = tables.process_windows(facts)
     if not all("window_began_ns" in window for window in windows):
-        raise DataError(f"{samples} does not tell which samples are of the window: collect it again")
+        raise DataError(f"{samples} does not say which samples are in the window: collect it again")
     parts = [
         tables.select_window(raw, window["window_began_ns"], window["window_wall_ns"], process)
         for process, window in enumerate(windows)

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Sequence
 
-from profzoo.machine import doctor_checks, gpus
+from profzoo.machine import choose_lock, doctor_checks, gpus
 from profzoo.machine.doctor_checks import Check, Finding
 
 VERSIONS = (
@@ -12,10 +12,6 @@ VERSIONS = (
 # Trace and tables of a cell. The compressed trace of three steps of BERT's training on an H100 takes 0.8 MB, and that
 # of twenty steps of MobileNetV2's training on an H200 2.9 MB.
 REPORT_BYTES = 5_000_000
-# Releases of torch whose packages on PyPI are built for a major version of CUDA: CUDA 12.8 up to torch 2.10, CUDA 13.0
-# since 2.11. Source: PyTorch's RELEASE.md, table of release compatibility, and "Transitioning PyPI CUDA wheels to CUDA
-# 13.0 as the stable" of its developers' forum.
-RELEASES = {"12": "2.8 to 2.10", "13": "2.11 or later"}
 
 
 def list_checks() -> Sequence[Check]:
@@ -59,12 +55,12 @@ def check_torch() -> Finding:
 def suggest_release(driver: str) -> str | None:
     """Name the releases of torch on PyPI that a driver can run; None if it can run none of those that are known.
 
-    The oldest driver of each CUDA version is that of NVIDIA's "CUDA Compatibility", minor version compatibility
-    (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
-
     >>> suggest_release("550.54.15"), suggest_release("470.1")
-    ('torch 2.8 to 2.10, which PyPI has for CUDA 12', None)
+    ('torch 2.8 to 2.10, which PyPI has for CUDA 12 (`make env CUDA=12`)', None)
     """
-    major = driver.partition(".")[0]
-    able = [cuda for cuda in RELEASES if major.isdigit() and int(major) >= gpus.OLDEST_DRIVER[cuda]]
-    return f"torch {RELEASES[able[-1]]}, which PyPI has for CUDA {able[-1]}" if able else None
+    build = choose_lock.fit_driver(driver)
+    return (
+        f"torch {build.releases}, which PyPI has for CUDA {build.major} (`make env CUDA={build.major}`)"
+        if build
+        else None
+    )

@@ -53,13 +53,13 @@ DEEPEST = 8
 def tabulate_launches(trace: Trace) -> pd.DataFrame:
     """Return one row per launch, in the order of the launching calls.
 
-    Columns (docs/columns.md has all): `step`, from 0, empty outside all steps, and `order` in the step; `kind` (kernel,
-    memcpy or memset); `name`, `stream` and launch configuration; `start_ns` and `ns` on the device; `range`, the part
-    of the step; `operator`, the innermost one, with `shapes` of its inputs; `caller`, the outermost operator within the
-    module or autograd node; `module`, its path, in the backward pass the path of the forward operator's module, and
-    `type`; `direction`; `call`, the number of the module's call in the step, from 0; `sequence`, autograd's number,
-    which forward and backward pass share; and NEEDED. An operator's first launch has its whole cost, so that costs add
-    up; the cost is empty if unknown.
+    Columns (docs/reference/columns.md has all): `step`, from 0, empty outside all steps, and `order` in the step;
+    `kind` (kernel, memcpy or memset); `name`, `stream` and launch configuration; `start_ns` and `ns` on the device;
+    `range`, the part of the step; `operator`, the innermost one, with `shapes` of its inputs; `caller`, the outermost
+    operator within the module or autograd node; `module`, its path, in the backward pass the path of the forward
+    operator's module, and `type`; `direction`; `call`, the number of the module's call in the step, from 0; `sequence`,
+    autograd's number, which forward and backward pass share; and NEEDED. An operator's first launch has its whole cost,
+    so that costs add up; the cost is empty if unknown.
 
     A launch outside of modules has an owner in parentheses: the part of the step, in the backward pass the part of its
     forward operator; `(communication)`; `(graph)` for a replay without a known capture; `(step)`; `(outside)`.

@@ -1,0 +1,164 @@
+"""Write docs/guides/verdicts.md: what each verdict means, how it is found, and what to do."""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NotRequired, TypedDict
+
+from profzoo.errors import ConfigError
+from profzoo.io import strict_yaml
+from profzoo.report import glossary
+from profzoo.verdicts import rules
+from profzoo.verdicts.clock_verdicts import DROPPED
+from profzoo.verdicts.rule_types import Advice, Bounds, Rule
+
+FILES = ("verdict_evidence.yaml",)
+EVIDENCE_FILE = Path(__file__).with_name(FILES[0])
+PAGE = PurePosixPath("guides/verdicts.md")
+# Verdicts that no rule gives.
+WITHOUT_RULES = (DROPPED,)
+# Code within the words of an advice: calls, names of torch, settings with their values, and names with underscores.
+CODE = re.compile(
+    r"@?torch\.[\w.]+(?:\([^()]*\)| = \w+)?|\w*\.\w+\([^()]*\)|\b\w+\([^()]*=[^()]*\)|\b\w+=True\b|\b\w*_\w*\([^()]*\)"
+    r"|\b[a-z_]+: (?:true|false|[a-z]*\d+)\b|[\w.]*_[\w.]*(?:=[\w:]+)?|\btable\[numbers\]"
+)
+CLOCKS = "Compare times at the same clock only, and look for what lowers it: heat, power, or another limit."
+# What begins with a small letter in a sentence too.
+UNCAPITALISED = ("torch has", "torch.", "cuDNN")
+INTRODUCTION = """# What does this verdict mean, and what do I do?
+
+After this page you know what a verdict says about your model, what it is based on, and what to change. `make docs`
+writes this page from the rules that give verdicts; do not edit it.
+
+A verdict names a bottleneck of one cell: a model in training or inference. It stands in `tables/verdicts.csv`, on the
+page, and in the last lines of a run. Each verdict has an expected gain with an interval. Begin with the largest gain,
+change one thing, and measure whether it helped ([Did it get faster?](faster.md)). `snakemake trials` does that for all
+settings that verdicts and plans advise ([Try the advice](trials.md)).
+
+Three more words stand where verdicts do:
+
+| word | meaning | what to do |
+|---|---|---|
+"""
+OTHER_WORDS = {
+    "nothing stands out": "Look at the table of layers for the largest ones, or try settings by `snakemake trials`.",
+    "undecided": "Do what its next step says: most often, repeat the measurement with `repeats=5` on a quiet machine.",
+    "faster with a setting": "Use the setting: it was measured.",
+}
+
+
+class Evidence(TypedDict):
+    """How a verdict is told; page: the page of docs/ that says more."""
+
+    told: str
+    page: NotRequired[str]
+
+
+class Group(TypedDict):
+    """A section of the page; needs: what has to be measured."""
+
+    group: str
+    needs: str
+    verdicts: Mapping[str, Evidence]
+
+
+def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings: Mapping[str, str]) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        groups: content of verdict_evidence.yaml.
+        known: rules of verdicts.
+        meanings: meaning of each verdict by its name, as on the report's page.
+
+    Raises:
+        ConfigError: the evidence of a verdict is missing, or names no verdict.
+    """
+    named = [name for group in groups for name in group["verdicts"]]
+    verdicts = {*(rule["verdict"] for rule in known), *WITHOUT_RULES}
+    if missing := sorted(verdicts - {*named}):
+        raise ConfigError(f"{EVIDENCE_FILE.name}: {missing[0]} is missing: say under its group how it is found")
+    if unknown := [name for name in named if name not in verdicts]:
+        raise ConfigError(f"{EVIDENCE_FILE.name}: {unknown[0]} is no verdict of rules.yaml: remove it")
+    lines = [f"| {word} | {meanings[word]} | {advice} |" for word, advice in OTHER_WORDS.items()]
+    for group in groups:
+        lines += ["", f"## {group['group']}", "", f"What has to be measured: {group['needs']}.", ""]
+        for name, evidence in group["verdicts"].items():
+            chosen = [rule for rule in known if rule["verdict"] == name]
+            lines += [f"### {name}", "", *_describe_verdict(meanings[name], evidence, chosen), ""]
+    return INTRODUCTION + "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) -> list[str]:
+    lines = [meaning, "", f"*How it is found.* {evidence['told']}", ""]
+    advice = [(_describe_case(rule, one), _as_sentences(one["next"])) for rule in chosen for one in rule["advice"]]
+    if len(advice) > 1:
+        lines += ["*What to do*:", "", *(f"- *{case}.* {sentences}" for case, sentences in advice)]
+    else:
+        lines += [f"*What to do.* {advice[0][1] if advice else CLOCKS}"]
+    further = []
+    if page := evidence.get("page"):
+        title = PurePosixPath(page).stem.capitalize()
+        further += [f"More: [{title}]({os.path.relpath(page, PAGE.parent)})."]
+    if sources := _distinct(rule["source"] for rule in chosen):
+        further += [f"Source: {'; '.join(sources)}."]
+    return [*lines, "", " ".join(further)]
+
+
+def _describe_case(rule: Rule, advice: Advice) -> str:
+    """Return the case in which a rule gives an advice, as the beginning of a sentence."""
+    conditions = (_describe_condition(name, allowed) for name, allowed in advice.get("when", {}).items())
+    case = " and ".join(words for words in conditions if words)
+    first, rest = ("On a CPU, ", case) if rule["of"] == "cpu" else ("", case)
+    words = f"if {rest}" if rest else "otherwise"
+    return first + words if first else words[0].upper() + words[1:]
+
+
+def _describe_condition(name: str, allowed: Sequence[Any] | Bounds) -> str:
+    """Return a condition in words, which are empty where it always holds.
+
+    >>> _describe_condition("precision", ["fp32", "tf32"]), _describe_condition("cpu_data_ns", {"below": 2e6})
+    ('`precision` is fp32 or tf32', '`cpu_data_ns` is below 2 ms')
+    >>> _describe_condition("graph", [True, False])
+    ''
+    """
+    if isinstance(allowed, Mapping):
+        bound, limit = ("below", allowed["below"]) if "below" in allowed else ("at least", allowed["at_least"])
+        return f"`{name}` is {bound} {limit / 1e6:g} ms"
+    if {*allowed} == {True, False}:
+        return ""
+    return f"`{name}` is {' or '.join(str(one).lower() for one in allowed)}"
+
+
+def _distinct(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def _as_sentences(words: str) -> str:
+    """Return an advice as sentences in Markdown, one for each part between semicolons.
+
+    >>> _as_sentences("load batches ahead (pin_memory: true); torch.compile helps too; call .detach()")
+    'Load batches ahead (`pin_memory: true`). `torch.compile` helps too. Call `.detach()`.'
+    """
+    parts = [part if part.startswith(UNCAPITALISED) else part[0].upper() + part[1:] for part in words.split("; ")]
+    return " ".join(f"{CODE.sub(_as_code, part)}." for part in parts)
+
+
+def _as_code(match: re.Match[str]) -> str:
+    return f"`{match[0].rstrip('.')}`{'.' if match[0].endswith('.') else ''}"
+
+
+def main(path: Path) -> None:
+    """Write the page of the shipped rules to `path`; exit with one line on an error."""
+    meanings = {word: entry["means"] for word, entry in glossary.load_meanings().items()}
+    shipped = strict_yaml.load_yaml(rules.RULES_FILE)["rules"]
+    try:
+        page = write_verdicts_page(strict_yaml.load_yaml(EVIDENCE_FILE), shipped, meanings)
+    except ConfigError as error:
+        sys.exit(f"profzoo: error: {error}")
+    path.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

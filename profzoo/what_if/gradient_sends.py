@@ -1,0 +1,71 @@
+"""Changes a program so that gradients are sent once per update of the weights, and not after each backward pass.
+
+A step that accumulates gradients has several backward passes before its optimizer. DistributedDataParallel sends the
+gradients in each of them, unless it runs under `no_sync`: only what the last one sends is needed.
+"""
+
+import numpy as np
+
+from profzoo.range_names import PARTS
+from profzoo.what_if import changes
+from profzoo.what_if.program import CALL, Program
+
+# Numbers of these parts in the column `part`, and of launches outside of all parts.
+NONE, BACKWARD, OPTIMIZER = 0, PARTS.index("backward") + 1, PARTS.index("optimizer") + 1
+
+
+def find_early_sends(program: Program) -> np.ndarray:
+    """Return one flag per operation: it sends gradients in a backward pass behind which another one sends them again.
+
+    Backward passes are told apart by launches of another part of the step between them. An optimizer between them uses
+    the gradients: then the earlier ones are needed.
+    """
+    talks, passes = _find_sending(program)
+    last = _find_last(program, passes)
+    return talks & (passes >= 0) & ~np.isin(passes, last)
+
+
+def count_sending_passes(program: Program) -> float:
+    """Return the median number of backward passes per step that send gradients."""
+    _, passes = _find_sending(program)
+    steps = program.host["step"].to_numpy()[program.gpu["host"]]
+    counts = [len(np.unique(passes[(steps == step) & (passes >= 0)])) for step in range(program.steps)]
+    return float(np.median(counts)) if counts else 0.0
+
+
+def send_once(program: Program) -> Program:
+    """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it."""
+    return changes.fuse(program, find_early_sends(program))
+
+
+def _find_sending(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """Return per operation whether it communicates, and the number of its backward pass; -1 for others."""
+    numbers = _number_passes(program)[program.gpu["host"].to_numpy()]
+    talks = program.gpu["talking"].to_numpy(dtype=bool) & ~program.gpu["gone"].to_numpy(dtype=bool)
+    return talks, np.where(talks, numbers, -1)
+
+
+def _number_passes(program: Program) -> np.ndarray:
+    """Return per host row the number of the backward pass that it belongs to, -1 for none; each step has its own."""
+    host = program.host
+    part = np.where((host["kind"] == CALL).to_numpy(), host["part"].to_numpy(), NONE)
+    step = host["step"].to_numpy()
+    known = np.flatnonzero(part != NONE)
+    begins = np.ones(len(known), dtype=bool)
+    begins[1:] = (part[known][1:] != part[known][:-1]) | (step[known][1:] != step[known][:-1])
+    numbers = np.full(len(host), -1)
+    numbers[known] = np.where(part[known] == BACKWARD, np.cumsum(begins), -1)
+    return numbers
+
+
+def _find_last(program: Program, passes: np.ndarray) -> np.ndarray:
+    """Return the numbers of the backward passes that are the last to send in their step, or before an optimizer."""
+    host = program.host
+    calls = program.gpu["host"].to_numpy()
+    part, step = host["part"].to_numpy(), host["step"].to_numpy()
+    # How many times an optimizer has begun by each row: passes with equal counts are of one update.
+    optimizes = (part == OPTIMIZER) & (host["kind"] == CALL).to_numpy()
+    updates = np.cumsum(optimizes & ~np.append(False, optimizes[:-1]))
+    mine = np.flatnonzero(passes >= 0)
+    keys = step[calls[mine]] * (int(updates.max(initial=0)) + 1) + updates[calls[mine]]
+    return np.array([passes[mine][keys == key].max() for key in np.unique(keys)], dtype=np.int64)

@@ -1,0 +1,180 @@
+"""Every output that a page shows is printed by the command before it, or was printed by a run that is kept."""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.documentation import declared
+from tests.documentation.commands import Command, holds_commands, is_output, read_commands
+from tests.documentation.outputs import differs, find_unprinted, mask
+from tests.documentation.pages import PROJECT, Block, all_blocks
+from tests.workflow.project import Project, copy
+
+BLOCKS = all_blocks()
+SHOWING = [
+    one
+    for block in BLOCKS
+    if holds_commands(block)
+    for one in read_commands(block)
+    if one.shown and declared.prints(one)
+]
+ALONE = [block for block in BLOCKS if is_output(block) and not declared.of_extending(block)]
+# Texts of runs on machines that not everybody has, as they were printed; the first line says of what.
+KEPT = sorted((PROJECT / "tests/data/printed").glob("*.txt"))
+DEMO = "snakemake report --configfile config/quickstart.yaml"
+# Commands whose output a test holds against what they print, by patterns. Tests of this module and another one do.
+COMPARED = {
+    rf"make demo|{DEMO}( --config collect=false)?|snakemake -n report --configfile .*": "test_the_demo_prints_these_lines",
+    r"snakemake -n": "test_the_plan_of_the_zoo_has_these_lines",
+    r"snakemake doctor": "test_doctor_prints_these_lines",
+    r"snakemake figuers|snakemake all --config tol=nsys": "test_planned_commands.py",
+    r"snakemake (-n )?(status|clean)( --config.*)?": "test_status_and_clean_print_these_lines",
+    r"snakemake compare --config.* models=lstm .* candidate=\w+ .*": "test_a_comparison_prints_these_lines",
+}
+# The same of outputs without a command, by what they begin with.
+COMPARED_ALONE = {"to win": "tests/unit/test_results.py"}
+
+
+def of(pattern: str) -> list[Command]:
+    """The places that show what commands of this form print."""
+    return [one for one in SHOWING if re.fullmatch(pattern, one.text) and one not in KEPT_ONES]
+
+
+def kept(shown: tuple[str, ...]) -> bool:
+    """Whether a kept run printed these lines, in this order."""
+    return any(not differs(shown, path.read_text()) for path in KEPT)
+
+
+KEPT_ONES = [one for one in SHOWING if kept(one.shown)]
+
+
+@pytest.mark.parametrize("command", SHOWING, ids=lambda one: f"{one.place} {one.text}")
+def test_each_shown_output_is_compared_or_kept(command: Command) -> None:
+    assert command in KEPT_ONES or any(re.fullmatch(form, command.text) for form in COMPARED), (
+        f"{command.place}: nothing says that `{command.text}` prints this: compare it in {__name__}, or keep what a run "
+        "printed in tests/data/printed"
+    )
+
+
+@pytest.mark.parametrize("block", ALONE, ids=lambda one: one.place)
+def test_an_output_without_a_command_was_printed(block: Block) -> None:
+    compared = any(block.text.startswith(first) for first in COMPARED_ALONE)
+    assert compared or kept(tuple(block.text.splitlines())), (
+        f"{block.place}: no text in tests/data/printed has these lines"
+    )
+
+
+def test_kept_outputs_say_where_they_were_printed() -> None:
+    for path in KEPT:
+        first, *rest = path.read_text().splitlines()
+        assert re.match(r"# Printed by `[^`]+`, .+\.$", first) and rest, path.name
+        assert any(mask(line) for line in rest), path.name
+
+
+def unprinted(commands: list[Command], printed: str) -> list[str]:
+    """Shown texts that were not printed, each with its place."""
+    lines = printed.splitlines()
+    return [f"{one.place}: {what}" for one in commands if (what := find_unprinted(one.shown, lines))]
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A folder in which nothing is made, without a GPU."""
+    return copy(tmp_path_factory.mktemp("outputs") / "project")
+
+
+@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
+def test_doctor_prints_these_lines(empty: Project) -> None:
+    """All but those about nsys, which not every machine has."""
+    words = ["--results", "results", "--models", "2", "--cells", "4", "--tools", "torch,nsys,ncu"]
+    run = subprocess.run(
+        [sys.executable, "-m", "profzoo.doctor", *words], cwd=empty.root, env=empty.environment(), text=True,
+        capture_output=True, check=False, timeout=240,
+    )  # fmt: skip
+    of_nsys = re.compile(r"^\S\S  (?:nsys|nvtx|CPU samples)|machine can profile|^Checks on ")
+    missing = []
+    for command in of("snakemake doctor"):
+        shown = tuple(line for line in command.shown if not of_nsys.search(line))
+        missing += [
+            f"{command.place}: {line}" for line in shown if mask(line) not in set(map(mask, run.stdout.splitlines()))
+        ]
+    assert not missing, "\n".join([*missing, run.stdout])
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_zoo_has_these_lines(empty: Project) -> None:
+    run = empty.ended("-n", "--cores", "1")
+    assert run[0] == 0 and not unprinted(of("snakemake -n"), run[1]), run[1]
+
+
+@pytest.mark.slow
+def test_the_demo_prints_these_lines(empty: Project, recorded: Path, tmp_path: Path) -> None:
+    """Of recorded cells; messages that come only after silence come at once."""
+    project = copy(tmp_path / "project")
+    project.recording = recorded
+    project.replace("profzoo/terminal/log_handler.py", "SILENCE_S = 20.0", "SILENCE_S = 0.0")
+    words = ["report", "--config", "models=lstm,unet", "tool=torch"]
+    measured = project.snakemake(*words)
+    shutil.rmtree(project.root / "results/tables")
+    again = project.snakemake(*words, "collect=false")
+    dry = project.snakemake(*words, "-n")
+    runs = {rf"make demo|{DEMO}": measured, rf"{DEMO} --config collect=false": again, "snakemake -n report .*": dry}
+    missing = [
+        f"{what}\n{run.stdout}{run.stderr}"
+        for pattern, run in runs.items()
+        for what in unprinted(of(pattern), run.stdout + run.stderr)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+# A comparison of one small cell with itself at another batch; the texts after a semicolon depend on the machine.
+COMPARISON = ["compare", "--config", "models=lstm", "phases=inference", "tool=time", "repeats=2", "candidate=large",
+              "variants={large: {batch: 100}}"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_comparison_prints_these_lines(tmp_path: Path) -> None:
+    project = copy(tmp_path / "project")
+    project.replace("profzoo/terminal/log_handler.py", "SILENCE_S = 20.0", "SILENCE_S = 0.0")
+    run = project.snakemake(*COMPARISON)
+    printed = [line.partition(";")[0] for line in (run.stdout + run.stderr).splitlines()]
+    shown = [
+        replace(one, shown=tuple(line.partition(";")[0] for line in one.shown))
+        for one in of("snakemake compare .*candidate=large .*")
+    ]
+    missing = unprinted(shown, "\n".join(printed))
+    assert "per sample" in run.stdout + run.stderr and not missing, "\n".join([*missing, *printed])
+
+
+STATUS = ["results/lstm/train.time.csv", "results/lstm@odd/train.time.csv", "results/unet/train.time.csv"]
+
+
+@pytest.mark.slow
+def test_status_and_clean_print_these_lines(recorded: Path, tmp_path: Path) -> None:
+    project = copy(tmp_path / "project")
+    project.snakemake(*STATUS, "--config", "variants={odd: {batch: 3}}")
+    project.write("models/unet.py", project.read("models/unet.py") + "\n# Changed.\n")
+    status = project.snakemake("status").stdout
+    dry = project.snakemake("clean", "-n", "--config", "models=lstm")
+    clean = project.snakemake("clean", "--config", "models=lstm").stdout
+    missing = unprinted(of("snakemake status( --config.*)?"), status)
+    missing += unprinted(of("snakemake -n clean --config models=lstm"), dry.stdout + dry.stderr)
+    missing += unprinted(of("snakemake clean --config models=lstm"), clean)
+    assert not missing, "\n".join([*missing, status, dry.stdout, clean])
+
+
+def test_lines_that_are_not_printed_are_found() -> None:
+    printed = ["lstm train  torch  281 ms/step  9/15  ~2 min left", "report  results/report.html", "5 cells; in 3 s"]
+    assert not find_unprinted(["unet inference  time  7.5 s/step  1/3  ~9 s left"], printed)
+    assert not find_unprinted(
+        ["unet inference  time  7.5 s/step  1/3  ~9 s", "left", "report  results/repo", "rt.html"], printed
+    )
+    assert find_unprinted(["unet train  torch  7.5 s per step  1/3  ~9 s left"], printed)
+    assert find_unprinted(["report  results/report.html", "page  results/report.html"], printed).startswith("page")
+    assert not differs(["a 1", "...", "c 3"], "a 1\nb 2\nc 3\n") and differs(["c 3", "a 1"], "a 1\nb 2\nc 3\n") == "a 1"
+    assert differs(["a 2"], "a 1\n") == "a 2"

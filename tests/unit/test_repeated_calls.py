@@ -1,0 +1,236 @@
+"""Modules that a step calls twice on the same inputs are found, and calls that only look alike are not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from profzoo.harness.ranges import Ranges
+from profzoo.harness.repeated_calls import RepeatedCalls, RepeatedStep
+
+WIDTH = 8
+Step = Callable[[nn.Module, Tensor], Any]
+
+
+class Pair(nn.Module):
+    """A frozen encoder and a head; `layer` has shared weights, and `drop` drops values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.LayerNorm(WIDTH))
+        self.layer, self.drop, self.norm = nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.BatchNorm1d(WIDTH)
+        self.scale = Scale()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.encoder(x))
+
+
+class Scale(nn.Module):
+    """Multiplies by a number among its inputs, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor, by: Any = 1, *, counted: bool = False) -> Tensor:
+        self.calls += 1
+        return x * (self.calls if counted else getattr(by, "number", by))
+
+
+class Factor:
+    """A number in an object."""
+
+    number = 2
+
+
+def found(step: Step, device: str = "cpu") -> dict[str, int]:
+    """Modules that were called again by the step, with the number of their calls."""
+    torch.manual_seed(0)
+    network, ranges = Pair().to(device), Ranges()
+    ranges.mark(network)
+    before = nn.Module.__call__
+    calls = RepeatedCalls(ranges)
+    calls.start()
+    try:
+        step(network, torch.randn(4, WIDTH, device=device))
+    finally:
+        told = calls.stop()
+    assert nn.Module.__call__ is before
+    return {one["module"]: one["calls"] for one in told}
+
+
+def metrics(network: Any, x: Tensor) -> None:
+    """A forward pass again for a metric, before the weights change."""
+    network(x).sum().backward()
+    with torch.no_grad():
+        network(x).argmax(1)
+
+
+def frozen(network: Any, x: Tensor) -> None:
+    with torch.no_grad():
+        for _ in range(3):
+            network.layer(network.encoder(x))
+
+
+def by_a_structure(network: Any, x: Tensor) -> None:
+    part = x[1:3]
+    network.scale(part, 2, counted=False)
+    network.scale(x[1:3], 2, counted=False)
+
+
+def in_training_mode(network: Any, x: Tensor) -> None:
+    """Batch norm counts its batches, which changes no output."""
+    network.norm(x)
+    network.norm(x)
+
+
+# Modules that are found, by step. What the encoder returns is new each time, so that the layer behind it is not known to
+# have equal inputs.
+WASTEFUL = {metrics: {"(root)": 2}, frozen: {"encoder": 3}, by_a_structure: {"scale": 2}, in_training_mode: {"norm": 2}}
+
+
+@pytest.mark.parametrize(("step", "right"), WASTEFUL.items())
+def test_equal_work_is_found_once_by_its_outermost_module(step: Step, right: dict[str, int]) -> None:
+    assert found(step) == right
+
+
+def shared_layers(network: Any, x: Tensor) -> None:
+    """As in ALBERT: one layer, each time on what it returned before."""
+    for _ in range(4):
+        x = network.layer(x)
+
+
+def updated_between(network: Any, x: Tensor) -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    network(x).sum().backward()
+    optimizer.step()
+    network(x)
+
+
+def dropped(network: Any, x: Tensor) -> None:
+    """Two views of a batch, as in contrastive learning."""
+    network.drop(x)
+    network.drop(x)
+
+
+def written_between(network: Any, x: Tensor) -> None:
+    network.layer(x)
+    x.add_(1)
+    network.layer(x)
+
+
+def freed_between(network: Any, x: Tensor) -> None:
+    """New tensors at the addresses of freed ones."""
+    for number in range(8):
+        network.layer(torch.full((4, WIDTH), float(number), device=x.device))
+
+
+def recomputed(network: Any, x: Tensor) -> None:
+    checkpoint(network, x.requires_grad_(), use_reentrant=False).sum().backward()
+
+
+def other_numbers(network: Any, x: Tensor) -> None:
+    network.scale(x, 1)
+    network.scale(x, 2)
+    network.scale(x, True)
+
+
+def other_state(network: Any, x: Tensor) -> None:
+    network.scale(x, counted=True)
+    network.scale(x, counted=True)
+
+
+def other_parts(network: Any, x: Tensor) -> None:
+    network.layer(x[:2])
+    network.layer(x[2:])
+    network.layer(x[:2].double().float())
+
+
+def other_mode(network: Any, x: Tensor) -> None:
+    network.norm(x)
+    network.norm.eval()
+    network.norm(x)
+
+
+def unknown_inputs(network: Any, x: Tensor) -> None:
+    """What an object holds may have changed."""
+    by = Factor()
+    network.scale(x, by)
+    network.scale(x, by)
+
+
+def under_inference(network: Any, x: Tensor) -> None:
+    """Nobody counts what writes to tensors that are made there."""
+    with torch.inference_mode():
+        y = x * 2
+        network.layer(y)
+        network.layer(y.mul_(1))
+
+
+NEEDED = [
+    shared_layers, updated_between, dropped, written_between, freed_between, recomputed, other_numbers, other_state,
+    other_parts, other_mode, unknown_inputs, under_inference,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", NEEDED)
+def test_calls_that_only_look_alike_are_not_told(step: Step) -> None:
+    assert found(step) == {}
+
+
+def test_lines_of_the_program_are_named() -> None:
+    network, ranges = Pair(), Ranges()
+    ranges.mark(network)
+    looking, x = RepeatedCalls(ranges), torch.randn(4, WIDTH)
+    looking.start()
+    network.encoder(x)
+    network.encoder(x)
+    (one,) = looking.stop()
+    line = test_lines_of_the_program_are_named.__code__.co_firstlineno + 5
+    assert one["type"] == "Sequential" and [place.rpartition(":")[2] for place in one["places"]] == [
+        f"{line}",
+        f"{line + 1}",
+    ]
+    assert all("test_repeated_calls.py" in place for place in one["places"])
+
+
+def test_an_error_of_the_program_is_passed_on_and_everything_restored() -> None:
+    step, before = RepeatedStep(3, Ranges()), nn.Module.__call__
+
+    def fail() -> None:
+        with step.during(2):
+            assert nn.Module.__call__ is not before
+            nn.Linear(2, 2)(torch.ones(3))
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert nn.Module.__call__ is before and step.found == []
+
+
+@pytest.mark.parametrize(
+    ("warmup", "possible", "right"), [(3, True, [2]), (5, True, [4]), (2, True, []), (3, False, [])]
+)
+def test_the_last_step_of_the_warm_up_is_looked_at(warmup: int, possible: bool, right: list[int]) -> None:
+    step, looked, before = RepeatedStep(warmup, Ranges(), None, possible), [], nn.Module.__call__
+    for index in range(8):
+        with step.during(index):
+            if nn.Module.__call__ is not before:
+                looked.append(index)
+    assert looked == right and (step.found is None) is (not right)
+
+
+def test_results_are_those_without_looking() -> None:
+    torch.manual_seed(0)
+    network, x, ranges = Pair(), torch.randn(4, WIDTH), Ranges()
+    ranges.mark(network)
+    plain = network(x)
+    looking = RepeatedCalls(ranges)
+    looking.start()
+    seen = network(x)
+    dropped = functional.dropout(seen)
+    looking.stop()
+    assert torch.equal(plain, seen) and dropped.shape == seen.shape
