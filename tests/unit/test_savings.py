@@ -100,8 +100,8 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
     write_csv(cells, tmp_path / "cells.csv")
     write_csv(rows, tmp_path / "verdicts.csv")
     assert [one.says for one in largest_gains.list_largest_gains(tmp_path / "verdicts.csv", None)] == [
-        "b train: launch-bound, up to 1.33 ms of 4 ms per step: graph=true",
-        f"a train: launch-bound, up to 30 ms of 60 ms per step: graph=true (unsteady times: {why})",
+        "b train: launch-bound, saves up to 1.33 of 4 ms per step: graph=true",
+        f"a train: launch-bound, saves up to 30 of 60 ms per step: graph=true (unsteady times: {why})",
     ]
 
 

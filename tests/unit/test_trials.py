@@ -152,7 +152,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
     said = cli.format_trials(reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms per step" in said[0]
-    assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
+    assert said[-1] == "expected gains (3): 1 confirmed, 1 not confirmed, 1 slower instead"
     # What nobody advised has not misled anybody.
     expected["slow"] |= {"advised": False, "gain": 0.85}
     known = reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text())

@@ -78,7 +78,7 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     )
     # What failed is told as it does, and which was first.
     assert re.search(r"^mine train +torch +failed +\d/\d", run.stderr, re.MULTILINE)
-    assert "first   to fail: mine train  torch: mine train failed with RuntimeError: the cat" in last
+    assert "failed  first: mine train  torch: mine train failed with RuntimeError: the cat" in last
     assert not list(fresh.root.glob(".snakemake/profzoo/run/*"))
 
 
