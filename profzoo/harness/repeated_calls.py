@@ -195,7 +195,7 @@ class RepeatedStep:
 
     def begin(self, index: int) -> None:
         """Begin to look if this is the step to look at, and nothing was compiled, which hooks would compile again."""
-        if index == self._index and not _has_compiled():
+        if index == self._index and not _has_compiled(self._ranges):
             self._running = RepeatedCalls(self._ranges, self._outermost)
             self._running.start()
 
@@ -214,6 +214,9 @@ class RepeatedStep:
             self.end()
 
 
-def _has_compiled() -> bool:
+def _has_compiled(ranges: Ranges) -> bool:
+    """Whether torch.compile has compiled anything in this process, or is to compile a part of a network."""
     records: Any = sys.modules.get(COMPILER)
-    return bool(records and records.counters["frames"])
+    modules = (module for network, _ in ranges.networks for module in network.modules())
+    asked = any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in modules)
+    return asked or bool(records and records.counters["frames"])
