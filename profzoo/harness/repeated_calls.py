@@ -3,7 +3,8 @@
 One warm-up step is looked at. Inputs are the same if they are the same part of the same memory, which nothing has
 written to in between: torch counts the writes (`Tensor._version`). No values are compared, except for sums of outputs,
 which are read after the step. What draws random numbers, such as dropout, is never the same work, nor is what a
-backward pass computes again for activation checkpointing.
+backward pass computes again for activation checkpointing. A call that wants other gradients than those before is
+needed: a GAN's discriminator judges the same images once for either network.
 """
 
 import functools
@@ -41,9 +42,13 @@ class UnknownInputError(Exception):
 
 @dataclass
 class Calls:
-    """Calls of one module that are the same by their inputs: sums of their outputs, and the places of the program."""
+    """Calls of one module that are the same by their inputs: sums of their outputs, and the places of the program.
+
+    wanted: of each call, which inputs and weights get gradients; empty for none.
+    """
 
     module: nn.Module
+    wanted: list[tuple[bool, ...]] = field(default_factory=list)
     sums: list[list[Tensor]] = field(default_factory=list)
     places: list[tuple[Place, Mapping[str, Any]]] = field(default_factory=list)
 
@@ -89,6 +94,7 @@ class RepeatedCalls:
         key, before = None, _random_state()
         with suppress(UnknownInputError):
             key = (id(module), module.training, *self._weights(module), self._key(given), self._key(named))
+        wanted = () if key is None else _wanted_gradients(module, given, named)
         again = key in self._calls
         self._again = again
         try:
@@ -100,6 +106,7 @@ class RepeatedCalls:
             calls = self._calls.setdefault(key, Calls(module))
             with suppress(Exception):
                 calls.sums.append(_sum_outputs(result))
+                calls.wanted.append(wanted)
                 if place := self._finder.find(sys._getframe(2)):
                     calls.places.append(place)
         return result
@@ -131,7 +138,7 @@ class RepeatedCalls:
         found: list[RepeatedCall] = []
         for calls in self._calls.values():
             name = names.get(id(calls.module))
-            if name is None or not (same := _count_equal(calls.sums)):
+            if name is None or not (same := _count_needless(calls)):
                 continue
             lines = [self._finder.describe(*place) for place in calls.places[: same + 1]]
             places = list(dict.fromkeys(f"{line.file}:{line.line}" for line in lines))
@@ -177,10 +184,19 @@ def _sum_outputs(result: Any) -> list[Tensor]:
     return [one.sum(dtype=None if one.is_complex() else torch.float64) for one in tensors]
 
 
-def _count_equal(sums: list[list[Tensor]]) -> int:
-    """Return how many results after the first are equal to it, by their sums; 0 for results without tensors."""
-    first, *others = [[one.item() for one in each] for each in sums] or [[]]
-    return sum(bool(first) and each == first for each in others)
+def _wanted_gradients(module: nn.Module, given: Any, named: Any) -> tuple[bool, ...]:
+    """Return which inputs and weights get gradients by a call; empty if none does."""
+    if not torch.is_grad_enabled():
+        return ()
+    flags = tuple(one.requires_grad for one in (*tensor_trees.find_tensors((given, named)), *module.parameters()))
+    return flags if any(flags) else ()
+
+
+def _count_needless(calls: Calls) -> int:
+    """Return how many calls with the first one's result are not needed: one is, for each kind of gradients wanted."""
+    results = [[one.item() for one in each] for each in calls.sums]
+    same = [want for want, each in zip(calls.wanted, results, strict=True) if each and each == results[0]]
+    return len(same) - max(len({want for want in same if want}), 1) if same else 0
 
 
 class RepeatedStep:
@@ -195,7 +211,7 @@ class RepeatedStep:
 
     def begin(self, index: int) -> None:
         """Begin to look if this is the step to look at, and nothing was compiled, which hooks would compile again."""
-        if index == self._index and not _has_compiled():
+        if index == self._index and not _has_compiled(self._ranges):
             self._running = RepeatedCalls(self._ranges, self._outermost)
             self._running.start()
 
@@ -214,6 +230,9 @@ class RepeatedStep:
             self.end()
 
 
-def _has_compiled() -> bool:
+def _has_compiled(ranges: Ranges) -> bool:
+    """Whether torch.compile has compiled anything in this process, or is to compile a part of a network."""
     records: Any = sys.modules.get(COMPILER)
-    return bool(records and records.counters["frames"])
+    modules = (module for network, _ in ranges.networks for module in network.modules())
+    asked = any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in modules)
+    return asked or bool(records and records.counters["frames"])

@@ -163,6 +163,15 @@ def unknown_inputs(network: Any, x: Tensor) -> None:
     network.scale(x, by)
 
 
+def judged_for_either(network: Any, x: Tensor) -> None:
+    """A GAN: the same images are judged for the gradients of the images, and for those of the weights."""
+    made = network.layer(x)
+    judge = network.encoder.requires_grad_(False)
+    judge(made).sum().backward()
+    judge.requires_grad_(True)
+    judge(made.detach()).sum().backward()
+
+
 def under_inference(network: Any, x: Tensor) -> None:
     """Nobody counts what writes to tensors that are made there."""
     with torch.inference_mode():
@@ -173,7 +182,7 @@ def under_inference(network: Any, x: Tensor) -> None:
 
 NEEDED = [
     shared_layers, updated_between, dropped, written_between, freed_between, recomputed, other_numbers, other_state,
-    other_parts, other_mode, unknown_inputs, under_inference,
+    other_parts, other_mode, unknown_inputs, under_inference, judged_for_either,
 ]  # fmt: skip
 
 

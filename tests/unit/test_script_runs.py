@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, str]] = {
     "crash": ("loop.py --crash-in 5", "window=5"),
     "short": ("loop.py --epochs 1", "window=50"),
     "never steps": ("never_steps.py", "window=5"),
+    "repeated": ("repeated.py", "window=4"),
 }
 ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
 
@@ -231,3 +232,14 @@ def test_first_steps_of_scripts_are_compared(found: Mapping[str, Any]) -> None:
     # A scaler's gradients are noted without its scale.
     norms = [found[name]["first_steps"]["gradient_norms"] for name in ("scaler", "finished")]
     assert norms[0][0] == pytest.approx(norms[1][0], rel=1e-5)
+
+
+def test_modules_that_are_called_again_on_the_same_inputs_are_noted(found: Mapping[str, Any]) -> None:
+    (one,) = found["repeated"]["repeated_calls"]
+    assert (one["type"], one["calls"]) == ("Sequential", 2)
+    lines = (SCRIPTS / "repeated.py").read_text().splitlines()
+    calling = [number for number, text in enumerate(lines, 1) if "encoder(batch)" in text]
+    assert [place.partition("repeated.py:")[2] for place in one["places"]] == [str(number) for number in calling]
+    # Nothing is observed of compiled steps, which would be compiled again.
+    assert found["loop"]["repeated_calls"] == [] and "repeated_calls" not in found["compiled"]
+    assert all(found[name]["repeated_calls"] == [] for name in ("accumulation", "two optimizers", "generation"))
