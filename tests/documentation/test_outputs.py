@@ -1,5 +1,6 @@
 """Every output that a page shows is printed by the command before it, or was printed by a run that is kept."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from tests.documentation import declared
 from tests.documentation.commands import Command, holds_commands, is_output, read_commands
 from tests.documentation.outputs import differs, find_unprinted, mask
 from tests.documentation.pages import PROJECT, Block, all_blocks
-from tests.workflow.project import Project, copy
+from tests.workflow.project import Project, copy, use_nsys
 
 BLOCKS = all_blocks()
 SHOWING = [
@@ -90,22 +91,45 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return copy(tmp_path_factory.mktemp("outputs") / "project")
 
 
-@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
-def test_doctor_prints_these_lines(empty: Project) -> None:
-    """All but those about nsys, which not every machine has."""
+WITHOUT_GPU = pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
+# Lines that only a machine with nsys prints, and the name of the machine.
+OF_NSYS = re.compile(r"^\S\S  (?:nsys|nvtx|CPU samples)|machine can profile")
+NAMED = re.compile(r"^Checks on \S+:")
+
+
+def lacking_of_doctor(project: Project, leave_out: re.Pattern[str]) -> list[str]:
+    """Shown lines of doctor that it does not print here, and then all that it prints; empty if it prints them all."""
     words = ["--results", "results", "--models", "2", "--cells", "4", "--tools", "torch,nsys,ncu"]
     run = subprocess.run(
-        [sys.executable, "-m", "profzoo.doctor", *words], cwd=empty.root, env=empty.environment(), text=True,
+        [sys.executable, "-m", "profzoo.doctor", *words], cwd=project.root, env=project.environment(), text=True,
         capture_output=True, check=False, timeout=240,
     )  # fmt: skip
-    of_nsys = re.compile(r"^\S\S  (?:nsys|nvtx|CPU samples)|machine can profile|^Checks on ")
-    missing = []
-    for command in of("snakemake doctor"):
-        shown = tuple(line for line in command.shown if not of_nsys.search(line))
-        missing += [
-            f"{command.place}: {line}" for line in shown if mask(line) not in set(map(mask, run.stdout.splitlines()))
-        ]
-    assert not missing, "\n".join([*missing, run.stdout])
+    printed = {mask(NAMED.sub("", line)) for line in run.stdout.splitlines()}
+    missing = [
+        f"{command.place}: {line}"
+        for command in of("snakemake doctor")
+        for line in command.shown
+        if not leave_out.search(line) and mask(NAMED.sub("", line)) not in printed
+    ]
+    return [*missing, run.stdout] if missing else []
+
+
+@WITHOUT_GPU
+def test_doctor_prints_these_lines(empty: Project) -> None:
+    """All but those about nsys, which not every machine has."""
+    lacking = lacking_of_doctor(empty, OF_NSYS)
+    assert not lacking, "\n".join(lacking)
+
+
+@WITHOUT_GPU
+@pytest.mark.nsys
+@pytest.mark.slow
+@pytest.mark.skipif("PROFZOO_NSYS" not in os.environ, reason="PROFZOO_NSYS names no folder of nsys")
+def test_doctor_prints_these_lines_about_nsys(tmp_path: Path) -> None:
+    project = copy(tmp_path / "project")
+    use_nsys(project, Path(os.environ["PROFZOO_NSYS"]))
+    lacking = lacking_of_doctor(project, re.compile(r"^$"))
+    assert not lacking, "\n".join(lacking)
 
 
 @pytest.mark.slow
