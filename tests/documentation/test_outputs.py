@@ -163,7 +163,7 @@ COMPARISON = ["compare", "--config", "models=lstm", "phases=inference", "tool=ti
               "variants={large: {batch: 100}}"]  # fmt: skip
 
 
-STATUS = ["results/lstm/train.time.csv", "results/lstm@odd/train.time.csv", "results/unet/train.time.csv"]
+STATUS = [f"results/{cell}.time.csv" for cell in ("lstm/inference", "lstm/train", "lstm@odd/train", "unet/train")]
 
 
 @pytest.fixture(scope="module")
