@@ -39,7 +39,7 @@ COMPARED = {
 }
 DOUBT = " (unsteady"
 # The same of outputs without a command, by what they begin with.
-COMPARED_ALONE = {"to win": "tests/unit/test_results.py"}
+COMPARED_ALONE = {"to win": "tests/unit/test_results.py", "gains": "tests/unit/test_results.py"}
 
 
 def of(pattern: str) -> list[Command]:
