@@ -1,5 +1,6 @@
 """Every output that a page shows is printed by the command before it, or was printed by a run that is kept."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from tests.documentation import declared
 from tests.documentation.commands import Command, holds_commands, is_output, read_commands
 from tests.documentation.outputs import differs, find_unprinted, mask
 from tests.documentation.pages import PROJECT, Block, all_blocks
-from tests.workflow.project import Project, copy
+from tests.workflow.project import Project, copy, use_nsys
 
 BLOCKS = all_blocks()
 SHOWING = [
@@ -36,8 +37,9 @@ COMPARED = {
     r"snakemake (-n )?(status|clean)( --config.*)?": "test_status_and_clean_print_these_lines",
     r"snakemake compare --config.* models=lstm .* candidate=\w+ .*": "test_a_comparison_prints_these_lines",
 }
+DOUBT = " (unsteady"
 # The same of outputs without a command, by what they begin with.
-COMPARED_ALONE = {"to win": "tests/unit/test_results.py"}
+COMPARED_ALONE = {"to win": "tests/unit/test_results.py", "gains": "tests/unit/test_results.py"}
 
 
 def of(pattern: str) -> list[Command]:
@@ -77,8 +79,9 @@ def test_kept_outputs_say_where_they_were_printed() -> None:
 
 
 def unprinted(commands: list[Command], printed: str) -> list[str]:
-    """Shown texts that were not printed, each with its place."""
-    lines = printed.splitlines()
+    """Shown texts that were not printed, each with its place; how unsteady times were is left out."""
+    lines = [line.partition(DOUBT)[0] for line in printed.splitlines()]
+    commands = [replace(one, shown=tuple(line.partition(DOUBT)[0] for line in one.shown)) for one in commands]
     return [f"{one.place}: {what}" for one in commands if (what := find_unprinted(one.shown, lines))]
 
 
@@ -88,22 +91,45 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return copy(tmp_path_factory.mktemp("outputs") / "project")
 
 
-@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
-def test_doctor_prints_these_lines(empty: Project) -> None:
-    """All but those about nsys, which not every machine has."""
+WITHOUT_GPU = pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
+# Lines that only a machine with nsys prints, and the name of the machine.
+OF_NSYS = re.compile(r"^\S\S  (?:nsys|nvtx|CPU samples)|machine can profile")
+NAMED = re.compile(r"^Checks on \S+:")
+
+
+def lacking_of_doctor(project: Project, leave_out: re.Pattern[str]) -> list[str]:
+    """Shown lines of doctor that it does not print here, and then all that it prints; empty if it prints them all."""
     words = ["--results", "results", "--models", "2", "--cells", "4", "--tools", "torch,nsys,ncu"]
     run = subprocess.run(
-        [sys.executable, "-m", "profzoo.doctor", *words], cwd=empty.root, env=empty.environment(), text=True,
+        [sys.executable, "-m", "profzoo.doctor", *words], cwd=project.root, env=project.environment(), text=True,
         capture_output=True, check=False, timeout=240,
     )  # fmt: skip
-    of_nsys = re.compile(r"^\S\S  (?:nsys|nvtx|CPU samples)|machine can profile|^Checks on ")
-    missing = []
-    for command in of("snakemake doctor"):
-        shown = tuple(line for line in command.shown if not of_nsys.search(line))
-        missing += [
-            f"{command.place}: {line}" for line in shown if mask(line) not in set(map(mask, run.stdout.splitlines()))
-        ]
-    assert not missing, "\n".join([*missing, run.stdout])
+    printed = {mask(NAMED.sub("", line)) for line in run.stdout.splitlines()}
+    missing = [
+        f"{command.place}: {line}"
+        for command in of("snakemake doctor")
+        for line in command.shown
+        if not leave_out.search(line) and mask(NAMED.sub("", line)) not in printed
+    ]
+    return [*missing, run.stdout] if missing else []
+
+
+@WITHOUT_GPU
+def test_doctor_prints_these_lines(empty: Project) -> None:
+    """All but those about nsys, which not every machine has."""
+    lacking = lacking_of_doctor(empty, OF_NSYS)
+    assert not lacking, "\n".join(lacking)
+
+
+@WITHOUT_GPU
+@pytest.mark.nsys
+@pytest.mark.slow
+@pytest.mark.skipif("PROFZOO_NSYS" not in os.environ, reason="PROFZOO_NSYS names no folder of nsys")
+def test_doctor_prints_these_lines_about_nsys(tmp_path: Path) -> None:
+    project = copy(tmp_path / "project")
+    use_nsys(project, Path(os.environ["PROFZOO_NSYS"]))
+    lacking = lacking_of_doctor(project, re.compile(r"^$"))
+    assert not lacking, "\n".join(lacking)
 
 
 @pytest.mark.slow
@@ -137,35 +163,43 @@ COMPARISON = ["compare", "--config", "models=lstm", "phases=inference", "tool=ti
               "variants={large: {batch: 100}}"]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_comparison_prints_these_lines(tmp_path: Path) -> None:
-    project = copy(tmp_path / "project")
+STATUS = [f"results/{cell}.time.csv" for cell in ("lstm/inference", "lstm/train", "lstm@odd/train", "unet/train")]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A folder with three cells and a comparison, and what the comparison printed."""
+    project = copy(tmp_path_factory.mktemp("compared") / "project")
     project.replace("profzoo/terminal/log_handler.py", "SILENCE_S = 20.0", "SILENCE_S = 0.0")
+    project.snakemake(*STATUS, "--config", "variants={odd: {batch: 3}}")
     run = project.snakemake(*COMPARISON)
-    printed = [line.partition(";")[0] for line in (run.stdout + run.stderr).splitlines()]
+    return project, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+def test_a_comparison_prints_these_lines(compared: tuple[Project, str]) -> None:
+    printed = [line.partition(";")[0] for line in compared[1].splitlines()]
     shown = [
         replace(one, shown=tuple(line.partition(";")[0] for line in one.shown))
         for one in of("snakemake compare .*candidate=large .*")
     ]
     missing = unprinted(shown, "\n".join(printed))
-    assert "per sample" in run.stdout + run.stderr and not missing, "\n".join([*missing, *printed])
-
-
-STATUS = ["results/lstm/train.time.csv", "results/lstm@odd/train.time.csv", "results/unet/train.time.csv"]
+    assert "per sample" in compared[1] and not missing, "\n".join([*missing, *printed])
 
 
 @pytest.mark.slow
-def test_status_and_clean_print_these_lines(recorded: Path, tmp_path: Path) -> None:
-    project = copy(tmp_path / "project")
-    project.snakemake(*STATUS, "--config", "variants={odd: {batch: 3}}")
+def test_status_and_clean_print_these_lines(compared: tuple[Project, str]) -> None:
+    """After the test of the comparison, because this one removes it."""
+    project, _ = compared
     project.write("models/unet.py", project.read("models/unet.py") + "\n# Changed.\n")
     status = project.snakemake("status").stdout
+    mine = project.snakemake("status", "--config", "models=lstm").stdout
     dry = project.snakemake("clean", "-n", "--config", "models=lstm")
     clean = project.snakemake("clean", "--config", "models=lstm").stdout
-    missing = unprinted(of("snakemake status( --config.*)?"), status)
+    missing = unprinted(of("snakemake status( --config.*)?"), status + mine)
     missing += unprinted(of("snakemake -n clean --config models=lstm"), dry.stdout + dry.stderr)
     missing += unprinted(of("snakemake clean --config models=lstm"), clean)
-    assert not missing, "\n".join([*missing, status, dry.stdout, clean])
+    assert not missing, "\n".join([*missing, status, mine, dry.stdout, clean])
 
 
 def test_lines_that_are_not_printed_are_found() -> None:
