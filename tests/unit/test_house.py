@@ -38,9 +38,10 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "extension_checks", "run"),
-    ("redaction", "script_run", "workflow"),
-    ("shutdown",),
-    ("__main__", "doctor", "results", "serve", "share", "terminal", "verify"),
+    ("project_files", "redaction", "script_run", "workflow"),
+    ("new_folder", "shutdown"),
+    ("doctor", "results", "serve", "share", "terminal", "verify"),
+    ("__main__",),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")
