@@ -20,6 +20,7 @@ $(READY): requirements.lock
 	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || \
 	  { echo '$(PYTHON) cannot make environments: install venv (Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	@echo 'installing 5.4 GB into $(VENV), which takes some minutes and prints nothing'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	touch $@
