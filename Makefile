@@ -22,6 +22,9 @@ $(READY): $(LOCK_12) $(LOCK_13) $(if $(CUDA),$(if $(filter $(LOCK_$(CUDA)),$(fil
 	  { echo '$(VENV) is a link, and make env would clear the folder it points to: remove the link first' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || \
+	  { echo '$(PYTHON) cannot make environments: install venv (Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	@echo 'installing 5.4 GB into $(VENV), which takes some minutes and prints nothing'
 	@lock=$$($(PYTHON) -m profzoo.machine.choose_lock $(CUDA)) && set -x && \
 	$(PYTHON) -m venv --clear $(VENV) && \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$$lock" && \

@@ -1,11 +1,25 @@
-"""Commands that need no workflow: `python -m profzoo run -- python train.py`."""
+"""The command `profzoo`, also `python -m profzoo`: what needs no folder of the workflow, or creates one."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from profzoo import script_run, versions
+from profzoo import doctor, new_folder, script_run, versions
 
-COMMANDS = {"run": script_run.main}
+# Each command's function, the words that follow it, and what it is for.
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
+    "demo": (new_folder.main_demo, "[FOLDER]", "create a folder with the workflow, and profile three models there"),
+    "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
+    "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
+    "run": (script_run.main, "-- python train.py", "run a script of your own, and say what a step of it is"),
+}
+
+
+def describe_commands() -> str:
+    """Describe the commands in lines, with what to type for everything else."""
+    typed = {f"profzoo {name} {words}".rstrip(): purpose for name, (_, words, purpose) in COMMANDS.items()}
+    width = max(map(len, typed))
+    lines = [f"  {command:<{width}}  {purpose}" for command, purpose in typed.items()]
+    return "\n".join(["usage:", *lines, "Everything else is a target of snakemake in such a folder: `snakemake help`."])
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -14,13 +28,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"profzoo: {too_old}", file=sys.stderr)
         return 2
     first, *rest = (sys.argv[1:] if words is None else list(words)) or [""]
+    if first in ("-h", "--help", "help"):
+        print(describe_commands())
+        return 0
     if first not in COMMANDS:
-        print(
-            f"usage: python -m profzoo {{{','.join(COMMANDS)}}} ...; for the rest, see `snakemake --list`",
-            file=sys.stderr,
-        )
-        return 0 if first in ("-h", "--help") else 2
-    return COMMANDS[first](rest)
+        told = f"profzoo: there is no command {first!r}\n" if first else ""
+        print(f"{told}{describe_commands()}", file=sys.stderr)
+        return 2
+    return COMMANDS[first][0](rest)
 
 
 if __name__ == "__main__":

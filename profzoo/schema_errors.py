@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from math import inf
+from pathlib import PurePath
 from typing import Any
 
 from profzoo import secret_detection
@@ -25,6 +26,8 @@ def explain(key: str, error: Any) -> str:
     if "propertyNames" in error.absolute_schema_path:
         key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
     if "form" in error.schema:
+        if isinstance(value, str) and value.endswith(".py"):
+            return f"{shown}: name it without folder and .py: {PurePath(value).stem}"
         return f"{shown}, which is no name: {error.schema['form']}"
     match rule:
         case "additionalProperties":

@@ -32,6 +32,10 @@ def check_targets(words: Sequence[str], results: str, config: Config) -> None:
         where = f"target '{target}'"
         _check_model(where, folder, config)
         phase, *rest = ["train"] if file.startswith(WEIGHTS) else file.split(".")
+        if "@" in phase:
+            phase, variant = phase.split("@", 1)
+            right = f"{results}/{folder}@{variant}/{'.'.join([phase, *rest])}"
+            raise ConfigError(f"{where}: a variant follows the model: {right}")
         made_elsewhere = folder in config["imported"]
         _check_part(f"{where}: unknown phase", phase, [IMPORTED] if made_elsewhere else settings.PHASES)
         if not made_elsewhere:

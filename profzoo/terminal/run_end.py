@@ -6,6 +6,7 @@ from pathlib import Path
 
 from profzoo.collect import failure_summary
 from profzoo.terminal import phrases
+from profzoo.terminal.cell_verdicts import list_cell_verdicts
 from profzoo.terminal.differing_steps import list_differing_cells
 from profzoo.terminal.job_titles import Task
 from profzoo.terminal.largest_gains import list_largest_gains
@@ -28,6 +29,8 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     verdicts, plans = (_table_of(done, rule) for rule in ("tabulate_verdicts", "tabulate_plans"))
     gains = list_largest_gains(verdicts, plans) if verdicts else []
+    if verdicts and not gains:
+        lines += [_row("" if place else "verdict", says) for place, says in enumerate(list_cell_verdicts(verdicts))]
     told = "by you: finished results are kept, and the same command continues the run"
     ends = [_row("ended", told)] if ended else []
     tables = [Path(path) for task in done if task.rule == "tabulate" for path in task.outputs]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from profzoo import schema
 from tests.documentation import declared, folder, pages

@@ -42,6 +42,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
         ({"settings": {"lstm": {"precision": "fp31"}}}, "settings.lstm.precision = 'fp31': did you mean"),
         ({"settings": {"lstm": {"hidden": "x"}}}, "settings.lstm.hidden = 'x' is a string, not integer"),
         ({"ncu": {"sets": {"a.b": {"set": "full"}}}}, "ncu.sets holds 'a.b', which is no name: letters"),
+        ({"models": ["models/mine.py"]}, "models.0 = 'models/mine.py': name it without folder and .py: mine"),
         ({"ncu": {"sets": {"mine": {"metric": ["a"]}}}}, "unknown key 'ncu.sets.mine.metric' (value ['a']): did you"),
         ({"ncu": {"replay": "rang"}}, "ncu.replay = 'rang': did you mean 'range'?"),
         ({"ncu": {"devices": "x"}}, "ncu.devices.0 = 'x' is a string, not integer"),

@@ -1,4 +1,4 @@
-"""The two container files, which nothing builds here: each is read as its program would, and both must hold the same."""
+"""The two container files and the script that both run: each is read as its program would, and both must hold the same."""
 
 import os
 import re
@@ -24,17 +24,16 @@ HEADERS = {"Bootstrap", "From", "Stage", "Fingerprints", "Include", "OSVersion",
 
 @dataclass(frozen=True)
 class Image:
-    """What a container file makes; copied: paths of the project and where they go, commands: those of its build."""
+    """What a container file makes; copied: paths of the project and where they go, commands: those of its build.
+
+    path: the first folder in which programs are looked for.
+    """
 
     base: str
     copied: dict[str, str]
     commands: list[str]
+    path: str
     user: str = ""
-
-    def packages(self) -> set[str]:
-        """What it installs by apt."""
-        (words,) = [command.split() for command in self.commands if command.startswith("apt-get install")]
-        return {word for word in words[2:] if not word.startswith("-")}
 
 
 def lines(name: str) -> list[str]:
@@ -47,12 +46,25 @@ def dockerfile() -> Image:
     """The Dockerfile."""
     found = [line.split(None, 1) for line in lines("containers/Dockerfile")]
     assert {name for name, _ in found} <= INSTRUCTIONS
+    given = dict(rest.split("=") for name, rest in found if name == "ARG")
+    found = [(name, re.sub(r"\$(\w+)", lambda named: given[named[1]], rest)) for name, rest in found]
     assert [name for name, _ in found].count("FROM") == 1 and found[0][0] == "FROM"
     by_name = {name: [rest for other, rest in found if other == name] for name, _ in found}
     commands = [part.strip() for rest in by_name["RUN"] for part in rest.split("&&")]
-    copied = dict(rest.split() for rest in by_name["COPY"])
+    copied = dict(rest.rsplit(None, 1) for rest in by_name["COPY"])
     assert not {"ADD", "ONBUILD"} & by_name.keys()
-    return Image(by_name["FROM"][0], copied, commands, by_name["USER"][-1])
+    variables = dict(word.split("=") for rest in by_name["ENV"] for word in rest.split())
+    return Image(by_name["FROM"][0], into_files(copied), commands, variables["PATH"].split(":")[0], by_name["USER"][-1])
+
+
+def into_files(copied: dict[str, str]) -> dict[str, str]:
+    """Say of each file where it goes, and not the folder into which all go."""
+    return {source: target for words, into in copied.items() for source, target in files_into(words.split(), into)}
+
+
+def files_into(sources: list[str], into: str) -> list[tuple[str, str]]:
+    assert len(sources) == 1 or into.endswith("/")
+    return [(source, into + PurePosixPath(source).name if into.endswith("/") else into) for source in sources]
 
 
 def definition() -> Image:
@@ -60,7 +72,7 @@ def definition() -> Image:
     header: dict[str, str] = {}
     sections: dict[str, list[str]] = {}
     into: list[str] | None = None
-    for line in lines("containers/profzoo.def"):
+    for line in given_values(lines("containers/profzoo.def")):
         if line.startswith("%"):
             assert line[1:] in SECTIONS
             into = sections.setdefault(line[1:], [])
@@ -71,45 +83,69 @@ def definition() -> Image:
             assert key in HEADERS
             header[key] = value
     assert header["Bootstrap"] == "docker"
-    return Image(header["From"], dict(line.split() for line in sections["files"]), sections["post"])
+    path = re.search(r'export PATH="([^:"]+):\$PATH"', "\n".join(sections["environment"]))
+    assert path
+    return Image(header["From"], dict(line.split() for line in sections["files"]), sections["post"], path[1])
+
+
+def given_values(told: list[str]) -> list[str]:
+    """Replace names in braces by what %arguments gives them; the command line may give them something else."""
+    values = dict(line.strip().split("=") for line in told if re.fullmatch(r"    [A-Z]+=\S+", line))
+    return [re.sub(r"{{ (\w+) }}", lambda named: values[named[1]], line) for line in told]
+
+
+def script() -> list[str]:
+    """The commands of the script that installs."""
+    return lines("containers/install.sh")
 
 
 IMAGES = pytest.mark.parametrize("image", [dockerfile(), definition()], ids=["Dockerfile", "profzoo.def"])
 
 
-def test_both_hold_the_same() -> None:
+def test_both_run_the_script_and_hold_the_same() -> None:
     one, other = dockerfile(), definition()
-    assert (one.base, one.copied, one.packages()) == (other.base, other.copied, other.packages())
-    assert [command for command in one.commands if "pip" in command] == [
-        command for command in other.commands if "pip" in command
-    ]
+    assert (one.base, one.copied, one.path) == (other.base, other.copied, other.path)
+    run = f"{one.copied['containers/install.sh']} {one.copied['requirements.lock']}"
+    assert other.commands == [run] and one.commands[0] == run
+    assert [command.split()[0] for command in one.commands[1:]] == ["useradd"]
 
 
-@IMAGES
-def test_exactly_the_lock_is_installed(image: Image) -> None:
-    (install,) = [command for command in image.commands if "pip install" in command]
-    (target,) = [target for source, target in image.copied.items() if source == "requirements.lock"]
-    for word in ("--require-hashes", "--no-deps", "--no-cache-dir", f"--requirement {target}"):
+def test_the_script_can_be_run_and_ends_at_the_first_error() -> None:
+    path = PROJECT / "containers" / "install.sh"
+    assert os.access(path, os.X_OK) and path.read_text().startswith("#!/bin/sh\n") and "set -eu" in script()
+    subprocess.run(["/bin/sh", "-n", str(path)], check=True)
+
+
+def test_exactly_the_lock_is_installed_where_programs_are_looked_for() -> None:
+    (install,) = [command for command in script() if "pip install" in command]
+    for word in ("--require-hashes", "--no-deps", "--no-cache-dir", '--requirement "$1"'):
         assert word in install
-    assert install.split()[-1] == target
+    (made,) = [command.split()[-1] for command in script() if "-m venv" in command]
+    assert install.startswith(f"{made}/bin/python ") and dockerfile().path == f"{made}/bin"
+
+
+def test_the_script_installs_by_apt_what_jobs_need_and_keeps_no_lists() -> None:
+    (words,) = [command.split() for command in script() if command.startswith("apt-get install")]
+    assert {"git", "rsync", "g++", "python3-dev", "python3-venv"} <= set(words)
+    assert "--no-install-recommends" in words and "rm -rf /var/lib/apt/lists/*" in script()
 
 
 @IMAGES
-def test_the_base_is_a_python_that_the_project_takes(image: Image) -> None:
+def test_the_base_is_a_debian_whose_python_the_project_takes(image: Image) -> None:
     least = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"]
-    name = re.fullmatch(r"python:(\d+)\.(\d+)-slim(@sha256:[0-9a-f]{64})?", image.base)
-    assert name
-    assert (int(name[1]), int(name[2])) >= tuple(map(int, least.removeprefix(">=").split(".")))
+    pythons = {"bookworm": (3, 11), "trixie": (3, 13)}
+    name = re.fullmatch(r"debian:(\w+)-slim(@sha256:[0-9a-f]{64})?", image.base)
+    assert name and pythons[name[1]] >= tuple(map(int, least.removeprefix(">=").split(".")))
 
 
 @IMAGES
-def test_only_files_of_the_project_are_copied_and_no_lists_kept(image: Image) -> None:
+def test_only_files_of_the_project_are_copied(image: Image) -> None:
     for source in image.copied:
         path = PurePosixPath(source)
         assert not path.is_absolute() and ".." not in path.parts and (PROJECT / path).is_file()
-    assert "rm -rf /var/lib/apt/lists/*" in image.commands
     kept = [line[1:] for line in lines(".dockerignore") if line.startswith("!")]
-    assert lines(".dockerignore")[0] == "*" and set(image.copied) == set(kept)
+    assert lines(".dockerignore")[0] == "*" and len(kept) == len(image.copied)
+    assert all(any(PurePosixPath(source).match(pattern) for pattern in kept) for source in image.copied)
 
 
 def test_the_docker_image_does_not_run_as_root() -> None:

@@ -39,9 +39,10 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "extension_checks", "run"),
-    ("redaction", "script_run", "workflow"),
-    ("shutdown",),
-    ("__main__", "doctor", "results", "serve", "share", "terminal", "verify"),
+    ("project_files", "redaction", "script_run", "workflow"),
+    ("new_folder", "shutdown"),
+    ("doctor", "results", "serve", "share", "terminal", "verify"),
+    ("__main__",),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")
@@ -222,6 +223,7 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/report/page.py", "torch"): (1, OF_TORCH),
     ("profzoo/script_harness/startup/sitecustomize.py", "torch"): (2, OF_TORCH),
     ("profzoo/share.py", "torch"): (1, OF_TORCH),
+    ("profzoo/versions.py", "torch"): (1, OF_TORCH),
     ("profzoo/cell/registry.py", "sample"): (2, OF_DATA),
     ("profzoo/compare/comparison_table.py", "sample"): (1, OF_DATA),
     ("profzoo/figures/comparison.py", "sample"): (1, OF_DATA),

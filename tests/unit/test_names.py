@@ -117,6 +117,7 @@ def test_the_pattern_is_that_of_the_definition() -> None:
         ("results/007/train.time.csv", "unknown model '007'"),
         ("results//train.time.csv", "unknown model ''"),
         ("results/lstm/../../train.csv", "unknown phase ''"),
+        ("results/lstm/train@compile.time.csv", "a variant follows the model: results/lstm@compile/train.time.csv"),
         ("results/lstm@/../train.csv", "unknown phase ''"),
         ("results/peaks/-rf.csv", "'-rf' is no valid name of a GPU"),
         ("results/peaks/../../x.csv", "'../../x' is no valid name of a GPU"),

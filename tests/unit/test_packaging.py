@@ -1,12 +1,9 @@
-"""What is declared: every import among the dependencies, the package with its data, one version, a test folder."""
+"""What is declared: every import among the dependencies, one version, a test folder."""
 
 import ast
 import re
-import shutil
-import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -72,23 +69,6 @@ def test_every_import_of_tests_is_declared() -> None:
 def test_each_lock_holds_every_dependency(lock: str) -> None:
     locked = set(re.findall(r"^([\w-]+)==", (PROJECT / lock).read_text(), re.MULTILINE))
     assert locked >= RUN | BATCH | DEVELOP
-
-
-def test_the_wheel_holds_the_package_and_its_data(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools", reason="no setuptools here to build a wheel by")
-    source = tmp_path / "source"
-    shutil.copytree(PROJECT / "profzoo", source / "profzoo", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(PROJECT / name, source)
-    words = ["wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "pip", *words, str(source)], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("profzoo-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
-        names = archive.namelist()
-    kept = (path for path in source.glob("profzoo/**/*") if path.suffix in (".py", ".yaml", ".j2", ".css", ".js"))
-    assert held == {str(path.relative_to(source)) for path in kept}
-    assert any(name.endswith("/LICENSE") for name in names)
 
 
 def test_one_version_is_told_everywhere() -> None:

@@ -249,7 +249,7 @@ def test_doctor_names_versions_that_were_not_tried(monkeypatch: pytest.MonkeyPat
     assert version_checks.check_versions().found == "Python 3.15.0 (not tried), torch 2.8.1, pandas 3.10.0 (not tried)"
 
 
-PAGE = (PROJECT / "docs/versions.md").read_text()
+PAGE = (PROJECT / "docs/reference/versions.md").read_text()
 
 
 def test_the_page_has_the_ranges_locks_and_drivers_of_the_table() -> None:
