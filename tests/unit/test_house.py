@@ -210,6 +210,7 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/report/page.py", "torch"): (1, OF_TORCH),
     ("profzoo/script_harness/startup/sitecustomize.py", "torch"): (2, OF_TORCH),
     ("profzoo/share.py", "torch"): (1, OF_TORCH),
+    ("profzoo/versions.py", "torch"): (1, OF_TORCH),
     ("profzoo/cell/registry.py", "sample"): (2, OF_DATA),
     ("profzoo/compare/comparison_table.py", "sample"): (1, OF_DATA),
     ("profzoo/figures/comparison.py", "sample"): (1, OF_DATA),
