@@ -146,7 +146,9 @@ def test_the_demo_prints_these_lines(empty: Project, recorded: Path, tmp_path: P
     project.replace("profzoo/terminal/log_handler.py", "SILENCE_S = 20.0", "SILENCE_S = 0.0")
     words = ["report", "--config", "models=lstm,unet", "tool=torch"]
     measured = project.snakemake(*words)
-    shutil.rmtree(project.root / "results/tables")
+    for name in ("tables", "figures"):
+        shutil.rmtree(project.root / "results" / name)
+    (project.root / "results/report.html").unlink()
     again = project.snakemake(*words, "collect=false")
     dry = project.snakemake(*words, "-n")
     runs = {rf"make demo|{DEMO}": measured, rf"{DEMO} --config collect=false": again, "snakemake -n report .*": dry}
