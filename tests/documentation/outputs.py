@@ -6,11 +6,12 @@ from functools import cache
 
 from profzoo.cell import registry
 
-# What differs from run to run: dates, versions, numbers with units, tools, outcomes of comparisons, and cells.
+# What differs from run to run: dates, versions, numbers with units, tools, outcomes, stages of a run, and cells.
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d|\b\d+(?:\.\d+){2,}(?:\+\w+)?")
 NUMBER = re.compile(r"\d[\d.,/]*(?: ?(?:ns|µs|ms|s|min|h|days?|[kMGT]?B|%)(?![\w]))?(?: \d+ (?:min|s)\b)?")
 PLURAL = re.compile(r"(?<=# )(\w+?)s\b")
 TOOLS = re.compile(r"\b(?:time|torch|nsys|ncu|weights)\b")
+STAGE = re.compile(r"\b(?:exports|tables|figures|pages)\b(?= \d+ of \d+ jobs?)")
 OUTCOME = re.compile(r"\b(?:faster|slower|undecided|equivalent)\b")
 SEVERAL = re.compile(r"cell(?:, cell)+")
 LEFT_OUT = ("...", "…")
@@ -26,7 +27,7 @@ def mask(line: str) -> str:
     """
     # Cells come first, because names of models have digits.
     text = _cells().sub("cell", " ".join(line.split()))
-    text = TOOLS.sub("tool", OUTCOME.sub("outcome", text))
+    text = TOOLS.sub("tool", OUTCOME.sub("outcome", STAGE.sub("stage", text)))
     text = PLURAL.sub(r"\1", NUMBER.sub("# ", TIME.sub("# ", text)))
     return "".join(SEVERAL.sub("cell", " ".join(text.split())).split())
 
