@@ -46,7 +46,7 @@ INLINE = snakemake((one for span in pages.all_spans() for one in read_inline(spa
 FOLLOWED = ("README.md", "docs/start/", "docs/tour.md", "docs/guides/")
 
 
-def marked(command: Command) -> ParameterSet:
+def marked(command: Command):  # type: ignore[no-untyped-def]
     """The parameter of a test, with its marks."""
     first = command.page.startswith(FOLLOWED) and not re.fullmatch(declared.RUN, command.text)
     return pytest.param(command, id=command.text, marks=() if first else pytest.mark.slow)
