@@ -49,7 +49,7 @@ BATCH = "it needs a batch system"
 REMOTE = "it needs another machine or a network"
 SHELL = "it only prepares the shell; `bash -n` reads its line"
 NOT_RUN = {
-    **dict.fromkeys(("apptainer", "docker", "podman"), CONTAINER),
+    **dict.fromkeys(("apptainer", "buildah", "chroot", "docker", "mmdebstrap", "podman"), CONTAINER),
     **dict.fromkeys(("sbatch", "salloc", "srun", "squeue", "sacct", "qsub", "bsub", "kubectl", "module"), BATCH),
     **dict.fromkeys(("git", "ssh", "scp", "curl", "wget"), REMOTE),
     **dict.fromkeys(("sudo", "pip", "pipx", "uv", "uvx", "apt", "apt-get", "modprobe", "conda"), CHANGES),

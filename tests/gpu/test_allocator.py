@@ -48,7 +48,8 @@ print("FOUND" + json.dumps(recorders.describe_window(timer)))
 def noted(program: str, folder: Path, **variables: str) -> dict[str, Any]:
     """What a process noted of its window."""
     words = [sys.executable, "-c", PROGRAM, str(folder / "steps.csv"), json.dumps(SIZES[program])]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)} | variables
+    paths = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths} | variables
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.partition("FOUND")[2])

@@ -1,5 +1,6 @@
 """Modules that a step calls twice on the same inputs are found, and calls that only look alike are not."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,14 @@ from profzoo.harness.repeated_calls import RepeatedCalls, RepeatedStep
 
 WIDTH = 8
 Step = Callable[[nn.Module, Tensor], Any]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests before these may have compiled something in this process, after which no step is looked at."""
+    from torch._dynamo import utils
+
+    monkeypatch.setattr(utils, "counters", defaultdict(Counter))
 
 
 class Pair(nn.Module):

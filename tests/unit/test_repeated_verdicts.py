@@ -1,6 +1,7 @@
 """What repeated calls cost, by the table of layers; and a model whose step calls its encoder twice, run as a job does."""
 
 import json
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,14 @@ RULES = verdict_rules.load_rules()
 ENCODER = {"module": "encoder", "type": "ResNet", "calls": 2, "places": ["train.py:8", "train.py:9"]}
 SHAPE = {"width": 32, "twice": True}
 WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests before these may have compiled something in this process, after which no step is looked at."""
+    from torch._dynamo import utils
+
+    monkeypatch.setattr(utils, "counters", defaultdict(Counter))
 
 
 def tree(**calls: float) -> pd.DataFrame:

@@ -104,6 +104,7 @@ def test_a_step_on_a_gpu_is_timed_by_its_own_clock(tmp_path: Path, monkeypatch: 
     memory = iter((100, 300, 700))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: next(memory))
     monkeypatch.setattr(recorders.time_slicing, "find_worker", lambda: pytest.fail("a GPU has no shifts"))
+    monkeypatch.setattr(recorders.devices, "read_uuid", lambda device: None)
     timer = recorders.StepTimer(GPU, tmp_path / "s.csv")
     clock = Set(0)
     # The device is done 50 ns after the host, then 90; of the last step before the host is.

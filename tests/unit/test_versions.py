@@ -264,6 +264,16 @@ def test_the_page_has_the_ranges_locks_and_drivers_of_the_table() -> None:
     assert f"| {BUILDS[0].releases} | {BUILDS[0].cuda} |" in PAGE
 
 
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvidia_smi(tmp_path, monkeypatch, "echo 'A100, 550.54, GPU-a, 1 MiB'")
+    monkeypatch.setattr(choose_lock.platform, "machine", lambda: "x86_64")
+    assert choose_lock.main([]) == 0
+    assert f"$ make env\n{capsys.readouterr().err}" in PAGE
+    assert f"$ snakemake all\nprofzoo: {versions.explain_too_old({'torch': '2.6.0'})}\n" in PAGE
+
+
 def test_the_page_names_the_profilers_that_were_tried() -> None:
     table = PAGE.partition("## Profilers")[2].partition("##")[0]
     for doctor in (ncu_doctor, nsys_doctor):

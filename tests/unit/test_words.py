@@ -64,8 +64,8 @@ def test_every_verdict_and_its_terms_are_in_the_page_glossary() -> None:
 
 
 def terms() -> set[str]:
-    """Return the terms of docs/glossary.md; a row may explain several."""
-    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    """Return the terms of docs/reference/glossary.md; a row may explain several."""
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "reference" / "glossary.md").read_text(), re.MULTILINE)
     return {term for row in rows for term in row.split(", ")}
 
 
@@ -85,10 +85,12 @@ def test_the_labels_of_a_summary_fit_their_column() -> None:
 
 
 def test_states_and_results_are_words_of_their_pages() -> None:
-    status = (ROOT / "docs" / "status.md").read_text()
+    status = (ROOT / "docs" / "reference" / "status.md").read_text()
     states = [*results_status.STATES.values(), results_status.FOREIGN, results_status.WAITING]
     assert [state for state in states if f"| {state}" not in status] == []
     row = next(
-        line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| numerics")
+        line
+        for line in (ROOT / "docs" / "reference" / "glossary.md").read_text().splitlines()
+        if line.startswith("| numerics")
     )
     assert all(word in row for word in (numerics.SAME, numerics.WITHIN, numerics.DIFFERENT, numerics.UNDECIDED))

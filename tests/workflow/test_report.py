@@ -13,10 +13,10 @@ READER = """
   const values = name => [...table.tBodies[0].rows].filter(row => !row.hidden)
     .map(row => row.cells[column(name)].dataset.value);
   seen.columns = heads.map(head => head.textContent);
-  heads[column("step")].click();
-  seen.ascending = values("step").map(Number);
-  heads[column("step")].click();
-  seen.descending = values("step").map(Number);
+  heads[column("time per step")].click();
+  seen.ascending = values("time per step").map(Number);
+  heads[column("time per step")].click();
+  seen.descending = values("time per step").map(Number);
   press(heads[column("model")], "Enter");
   seen.models = values("model");
   type(document.querySelector("input.filter"), "LSTM train");
@@ -35,7 +35,7 @@ READER = """
 def test_report_in_a_browser(built: Project, tmp_path: Path) -> None:
     seen, console = browser.opened(built.root / "results/report.html", tmp_path, READER)
     assert not console and seen["failures"] == []
-    assert seen["columns"][:2] == ["model", "phase"] and "step" in seen["columns"]
+    assert seen["columns"][:2] == ["model", "phase"] and "time per step" in seen["columns"]
     assert len(seen["ascending"]) == 4
     assert seen["ascending"] == sorted(seen["ascending"])
     assert seen["descending"] == seen["ascending"][::-1]

@@ -86,7 +86,7 @@ def test_other_runs_go_on_while_it_serves(made: Project) -> None:
 def test_what_keeps_it_from_serving_is_one_line(fresh: Project) -> None:
     said = fresh.snakemake("serve", ok=False)
     assert said.returncode == 1
-    assert "why    results/report.html does not exist: `snakemake report` makes it" in said.stdout + said.stderr
+    assert "why      results/report.html does not exist: `snakemake report` makes it" in said.stdout + said.stderr
     beside = fresh.snakemake("serve", "examine_machine", ok=False)
     assert beside.returncode == 1 and "`serve` runs until you end it, and runs alone" in beside.stderr
     assert not (fresh.root / "results/doctor.txt").exists()
