@@ -70,7 +70,8 @@ def decide(between: Sequence[float], margin: float, error: float = ERROR, compar
     outcome = UNDECIDED
     if found.p_equivalent <= error:
         outcome = EQUIVALENT
-    elif found.p_different <= error / comparisons:
+    elif found.p_different <= error / comparisons and not found.low <= 1 <= found.high:
+        # Later rounds that contradict an earlier look leave it open.
         outcome = FASTER if found.high < 1 else SLOWER
     if outcome != UNDECIDED:
         return Decision(outcome, found, len(values), 0, 0)
@@ -89,10 +90,13 @@ def _estimate(values: np.ndarray, bound: float, error: float) -> Ratio:
         if max(low, ends[0]) <= min(high, ends[1]):
             low, high = max(low, ends[0]), min(high, ends[1])
         least = {test: min(chance, 2 * size.p(*test) / share) for test, chance in least.items()}
+    middle = estimate_size(values).middle
+    # Rounds that differ from all before them may move the mean out of what earlier looks left. The interval is widened
+    # to it, which keeps the confidence.
     return Ratio(
-        ratio=float(np.exp(estimate_size(values).middle)),
-        low=float(np.exp(low)),
-        high=float(np.exp(high)),
+        ratio=float(np.exp(middle)),
+        low=float(np.exp(min(low, middle))),
+        high=float(np.exp(max(high, middle))),
         p_different=min(least[0.0, 1], least[0.0, -1]),
         p_equivalent=max(least[bound, 1], least[-bound, -1]),
     )

@@ -70,6 +70,8 @@ RUN = r"snakemake (status|help|verify|clean|-n clean|status --config batch=7)( -
 # Words that stand for a reader's own, and what is planned instead; what stands for more words of a kind is left out.
 FORMS = {
     "models=...": "models=lstm",
+    # A file that the reader writes into models/.
+    "models=mine": "models={mine: {module: mine}}",
     "FILE": "results/lstm/train.time.csv",
     "…": "results/lstm/train.time.csv",
     "...": "",

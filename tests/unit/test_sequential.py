@@ -33,6 +33,20 @@ def test_the_interval_is_students_of_every_look() -> None:
     assert found.p_different == pytest.approx(min(chances)) and found.ratio == pytest.approx(math.exp(0.11))
 
 
+def test_the_ratio_lies_within_its_own_interval() -> None:
+    """Rounds that differ from all before them move the ratio out of what earlier looks left of the interval."""
+    rounds = [-0.10, -0.101, -0.099, -0.1005, 0.2, -0.25, -0.3, -0.28]
+    for count in range(2, len(rounds) + 1):
+        found = sequential.decide(rounds[:count], 0.02).found
+        assert found is not None and found.low <= found.ratio <= found.high, count
+
+
+def test_rounds_that_contradict_an_earlier_look_leave_it_open() -> None:
+    faster = [-0.10, -0.101, -0.099, -0.1005]
+    assert sequential.decide(faster, 0.02).outcome == FASTER
+    assert sequential.decide([*faster, 0.9], 0.02).outcome == UNDECIDED
+
+
 def test_what_is_decided_and_what_is_not() -> None:
     def outcome(*between: float) -> str:
         return sequential.decide(between, MARGIN).outcome
