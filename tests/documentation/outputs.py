@@ -8,6 +8,8 @@ from profzoo.cell import registry
 
 # What differs from run to run: dates, versions, numbers with units, tools, outcomes, stages of a run, and cells.
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d|\b\d+(?:\.\d+){2,}(?:\+\w+)?")
+# A checkout's commit, with a mark of changes; a folder without one has a dash there.
+COMMIT = re.compile(r"(?<= )(?=[a-f]*\d)[0-9a-f]{7}\+?(?= )")
 NUMBER = re.compile(r"\d[\d.,/]*(?: ?(?:ns|µs|ms|s|min|h|days?|[kMGT]?B|%)(?![\w]))?(?: \d+ (?:min|s)\b)?")
 PLURAL = re.compile(r"(?<=# )(\w+?)s\b")
 TOOLS = re.compile(r"\b(?:time|torch|nsys|ncu|weights)\b")
@@ -28,7 +30,7 @@ def mask(line: str) -> str:
     # Cells come first, because names of models have digits.
     text = _cells().sub("cell", " ".join(line.split()))
     text = TOOLS.sub("tool", OUTCOME.sub("outcome", STAGE.sub("stage", text)))
-    text = PLURAL.sub(r"\1", NUMBER.sub("# ", TIME.sub("# ", text)))
+    text = PLURAL.sub(r"\1", NUMBER.sub("# ", TIME.sub("# ", COMMIT.sub("-", text))))
     return "".join(SEVERAL.sub("cell", " ".join(text.split())).split())
 
 

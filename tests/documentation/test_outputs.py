@@ -39,6 +39,8 @@ COMPARED = {
 }
 # Of the page on versions, where a driver or a release is too old.
 COMPARED |= {"make env|snakemake all": "tests/unit/test_versions.py"}
+# Gains of further cells: how many there are follows from what was measured.
+MORE_GAINS = re.compile(r"        [\w@]+ (train|inference): ")
 DOUBT = " (unsteady"
 # The same of outputs without a command, by what they begin with.
 COMPARED_ALONE = {"to win": "tests/unit/test_results.py", "gains": "tests/unit/test_results.py"}
@@ -81,7 +83,9 @@ def test_kept_outputs_say_where_they_were_printed() -> None:
 
 
 def stable(line: str) -> str:
-    """The part of a line that does not follow from what was measured: of a gain, the text up to its size."""
+    """The part of a line that does not follow from what was measured: of a first gain, the text up to its size."""
+    if MORE_GAINS.match(line):
+        return ""
     return line.partition(" per step")[0] if re.match(r"(gains|to win) ", line) else line.partition(DOUBT)[0]
 
 
