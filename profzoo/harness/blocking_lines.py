@@ -13,8 +13,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +22,7 @@ import torch
 
 from profzoo.harness import safe_inspection
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.single_step import SingleStep
 from profzoo.harness.source_places import Place, PlaceFinder
 
 if TYPE_CHECKING:
@@ -195,22 +195,9 @@ class BlockingLines:
         self._undo.append(lambda: setattr(owner, name, original))
 
 
-class ObservedStep:
+class ObservedStep(SingleStep[list["BlockingLine"]]):
     """Observes one step of a loop by its index; `found` holds the lines afterwards, None if nothing was observed."""
 
     def __init__(self, lines: BlockingLines | None, warmup: int) -> None:
         """lines: None where there is nothing to observe, such as on a CPU."""
-        self._lines, self._index = lines, step_to_observe(warmup)
-        self.found: list[BlockingLine] | None = None
-
-    @contextmanager
-    def during(self, index: int) -> Iterator[None]:
-        """Observe the body if it is the step to observe; restores everything, also when the body raises."""
-        if not self._lines or index != self._index:
-            yield
-            return
-        self._lines.start()
-        try:
-            yield
-        finally:
-            self.found = self._lines.stop()
+        super().__init__(step_to_observe(warmup), lambda: lines)

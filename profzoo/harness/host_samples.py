@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from profzoo.harness import safe_inspection
 from profzoo.harness.blocking_lines import step_to_observe
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.single_step import SingleStep
 from profzoo.harness.source_places import Place, PlaceFinder
 
 if TYPE_CHECKING:
@@ -141,34 +142,12 @@ class HostSamples:
         ]
 
 
-class SampledStep:
+class SampledStep(SingleStep[list["HostLine"]]):
     """Samples one step of a loop by its index; `found` holds the lines afterwards, None if nothing was sampled."""
 
     def __init__(self, warmup: int, ranges: Ranges, outermost: CodeType | None = None) -> None:
         """warmup: number of steps before the window; the others: as for HostSamples."""
-        self._index, self._ranges, self._outermost = step_to_observe(warmup), ranges, outermost
-        self._samples: HostSamples | None = None
-        self.found: list[HostLine] | None = None
-
-    def begin(self, index: int) -> None:
-        """Begin to sample if this is the step to sample."""
-        if index == self._index:
-            self._samples = HostSamples(self._ranges, self._outermost)
-            self._samples.start()
-
-    def end(self) -> None:
-        """Stop sampling, if the step that ends now was sampled."""
-        if self._samples:
-            self.found, self._samples = self._samples.stop(), None
-
-    @contextmanager
-    def during(self, index: int) -> Iterator[None]:
-        """Sample the body if it is the step to sample; restores everything, also when the body raises."""
-        self.begin(index)
-        try:
-            yield
-        finally:
-            self.end()
+        super().__init__(step_to_observe(warmup), lambda: HostSamples(ranges, outermost))
 
 
 def _scheduled_ns(number: int) -> tuple[int, int]:

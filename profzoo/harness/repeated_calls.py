@@ -10,7 +10,7 @@ needed: a GAN's discriminator judges the same images once for either network.
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from profzoo.harness import safe_inspection, tensor_trees
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.single_step import SingleStep
 from profzoo.harness.source_places import Place, PlaceFinder
 from profzoo.range_names import ROOT
 
@@ -199,35 +200,16 @@ def _count_needless(calls: Calls) -> int:
     return len(same) - max(len({want for want in same if want}), 1) if same else 0
 
 
-class RepeatedStep:
-    """Looks at the last step of the warm-up; `found` holds the modules afterwards, None if it was not looked at."""
+class RepeatedStep(SingleStep[list["RepeatedCall"]]):
+    """Looks at the last step of the warm-up; `found` holds the modules afterwards, None if it was not looked at.
+
+    It is not looked at if anything was compiled before, because hooks would have it compiled again.
+    """
 
     def __init__(self, warmup: int, ranges: Ranges, outermost: CodeType | None = None, possible: bool = True) -> None:
         """possible: False where steps are compiled or captured. The others are as for RepeatedCalls."""
-        self._index = warmup - 1 if possible and warmup >= LEAST_WARMUP else None
-        self._ranges, self._outermost = ranges, outermost
-        self._running: RepeatedCalls | None = None
-        self.found: list[RepeatedCall] | None = None
-
-    def begin(self, index: int) -> None:
-        """Begin to look if this is the step to look at, and nothing was compiled, which hooks would compile again."""
-        if index == self._index and not _has_compiled(self._ranges):
-            self._running = RepeatedCalls(self._ranges, self._outermost)
-            self._running.start()
-
-    def end(self) -> None:
-        """Stop looking, if the step that ends now was looked at."""
-        if self._running:
-            self.found, self._running = self._running.stop(), None
-
-    @contextmanager
-    def during(self, index: int) -> Iterator[None]:
-        """Look at the body if it is the step to look at; restores everything, also when the body raises."""
-        self.begin(index)
-        try:
-            yield
-        finally:
-            self.end()
+        index = warmup - 1 if possible and warmup >= LEAST_WARMUP else None
+        super().__init__(index, lambda: None if _has_compiled(ranges) else RepeatedCalls(ranges, outermost))
 
 
 def _has_compiled(ranges: Ranges) -> bool:

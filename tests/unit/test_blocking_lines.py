@@ -283,7 +283,7 @@ def test_nothing_is_observed_on_a_cpu_or_of_a_captured_step() -> None:
         ({"warmup": 3, "graph": False}, cpu, False),
     ):
         found = warmup_observers.observe_waits(cell, device, ranges, loop.__code__)  # type: ignore[arg-type]
-        assert (found._lines is not None) == is_observed
+        assert (found._make() is not None) == is_observed
 
 
 def test_a_script_on_a_cpu_is_not_observed() -> None:
