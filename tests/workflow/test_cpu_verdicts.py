@@ -115,7 +115,7 @@ def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
     for row in won[won["rank"].eq(1)].head(3).to_dict("records"):
         model = row["model"]
         # A cell begins with its best plan, and with the largest verdict only if it has none.
-        begins = f"{best.loc[model, 'settings']}, at most" if model in best.index else f"{row['verdict']}, up to"
+        begins = f"{best.loc[model, 'settings']}, at most" if model in best.index else f"{row['verdict']}, saves up to"
         assert f"{model} train: {begins}" in " ".join(said.split())
         assert model not in best.index or best.loc[model, "command"] in said
 
