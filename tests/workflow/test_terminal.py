@@ -33,7 +33,9 @@ def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
     assert any(
         re.fullmatch(r"new +2 cells under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
     )
-    assert not re.search(r"^(local)?rule |jobid|steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE)
+    assert not re.search(
+        r"^(local)?rule |jobid|of \d+ steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE
+    )
     assert "Nothing to be done" in fresh.snakemake(*words).stderr
     # Whoever wants Snakemake's own messages has them.
     own = fresh.snakemake("report", "-p", "--forcerun", "write_report", "--config", "models=lstm").stderr
