@@ -69,18 +69,26 @@ def describe_next(folder: Path, demo: bool) -> list[str]:
     return ["next:    " + f"cd {shlex.quote(str(folder))}", *(f"         {line}" for line in (enter, *then))]
 
 
-def main_init(words: Sequence[str]) -> int:
-    """Run `profzoo init FOLDER`; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="profzoo init", description="Create a folder with the whole workflow.")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that does not exist yet")
-    folder = parser.parse_args(words).folder
+def try_to_create(folder: Path) -> int:
+    """Create the folder and print its path, or why that is not possible; returns the exit code."""
     try:
         create_folder(folder)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
-    print("\n".join([f"created: {folder.resolve()}", *describe_next(folder, demo=False)]))
+    print(f"created: {folder.resolve()}", flush=True)
     return 0
+
+
+def main_init(words: Sequence[str]) -> int:
+    """Run `profzoo init FOLDER`; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="profzoo init", description="Create a folder with the whole workflow.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that does not exist yet")
+    folder = parser.parse_args(words).folder
+    code = try_to_create(folder)
+    if code == 0:
+        print("\n".join(describe_next(folder, demo=False)))
+    return code
 
 
 def main_demo(words: Sequence[str]) -> int:
@@ -94,13 +102,7 @@ def main_demo(words: Sequence[str]) -> int:
         help="a folder that does not exist yet (profzoo-demo)",
     )  # fmt: skip
     folder = parser.parse_args(words).folder
-    try:
-        create_folder(folder)
-    except ConfigError as error:
-        print(f"profzoo: {error}", file=sys.stderr)
-        return 2
-    print(f"created: {folder.resolve()}", flush=True)
-    code = run_demo(folder)
+    code = try_to_create(folder) or run_demo(folder)
     if code == 0:
         report = folder.resolve() / "results"
         made = [f"report:  {report / 'report.html'}", f"figures: {report / 'figures'}"]

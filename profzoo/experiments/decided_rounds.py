@@ -30,12 +30,17 @@ class StopRule(TypedDict):
     budget_s: float
 
 
-def median_step(path: Path) -> float:
-    """Return the median step in steady state in ns, by the GPU's clock if it was used; path: a CSV of steps."""
+def read_steady_steps(path: Path) -> np.ndarray:
+    """Return the steps in steady state in ns, by the GPU's clock if it was used; path: a CSV of one process's steps."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "wall_ns"
-    return float(np.median(drop_warmup(np.array([float(row[clock]) for row in rows]))))
+    return drop_warmup(np.array([float(row[clock]) for row in rows]))
+
+
+def median_step(path: Path) -> float:
+    """Return the median step in steady state in ns, by the GPU's clock if it was used; path: a CSV of steps."""
+    return float(np.median(read_steady_steps(path)))
 
 
 @dataclass

@@ -4,15 +4,12 @@ Processes of one setting differ from each other by more than their medians are u
 steps decide nothing sooner. A comparison has the variation of both anyway, because it is made of whole processes.
 """
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from profzoo.statistics.steady_state import drop_warmup
+from profzoo.experiments.decided_rounds import read_steady_steps
 
 # The mean of a window is to be known to this part of the margin of equivalence.
 PART = 0.1
@@ -37,13 +34,8 @@ def count_needed_steps(spread: float, margin: float, given: int) -> int:
 
 def measure_spread(paths: Iterable[Path]) -> float:
     """Return the relative spread of the steps of a process, the median of all; 1 without steps. paths: CSVs."""
-    found = []
-    for path in paths:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "wall_ns"
-        steady = drop_warmup(np.array([float(row[clock]) for row in rows] or [math.nan]))
-        found.append(float(steady.std(ddof=1) / steady.mean()) if len(steady) > 1 else 1.0)
+    several = [read_steady_steps(path) for path in paths]
+    found = [float(steps.std(ddof=1) / steps.mean()) if len(steps) > 1 else 1.0 for steps in several]
     return median(found) if found else 1.0
 
 

@@ -84,7 +84,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **outcome.seen,
-        **_window(recorder),
+        **recorders.describe_window(recorder),
         **_work(outcome, recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
@@ -173,14 +173,9 @@ def _watching(
 
 def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[str, Any]:
     """Padding of early batches, and compilations by torch.compile with those in the window marked, if any."""
-    window = _window(recorder)
+    window = recorders.describe_window(recorder)
     made = compilations.read_compilations(window.get("window_began_ns", 0), window.get("window_wall_ns", 0))
     return {**({"padding": outcome.padding} if outcome.padding else {}), **({"compilations": made} if made else {})}
-
-
-def _window(recorder: recorders.Recorder) -> dict[str, Any]:
-    """Time of the window and, without a profiler, what is known of the machine's state in it."""
-    return recorders.describe_window(recorder)
 
 
 def _baseline(
@@ -191,7 +186,7 @@ def _baseline(
         "steps": timer.steps,
         "items": timer.steps * cell["batch"] * process_count(cell),
         "loss": outcome.baseline_loss,
-        **_window(timer),
+        **recorders.describe_window(timer),
         "peak_memory_bytes": timer.peak_memory_bytes,
         "peak_rss_bytes": timer.peak_rss_bytes,
         **({"ranks": ranks} if len(ranks) > 1 else {}),

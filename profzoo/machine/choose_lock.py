@@ -20,6 +20,11 @@ def oldest_driver(build: TorchBuild) -> int:
     return gpus.OLDEST_DRIVER[build.major]
 
 
+def oldest_useful_driver() -> int:
+    """Return the oldest driver with which any lock has a torch that uses the GPU."""
+    return min(map(oldest_driver, versions.BUILDS))
+
+
 def fit_driver(driver: str) -> TorchBuild | None:
     """Return the newest releases of torch that a driver can run; None if it can run none.
 
@@ -51,10 +56,10 @@ def choose_build(cuda: str, driver: str | None, reason: str) -> tuple[TorchBuild
         return USUAL, reason
     fitting = fit_driver(driver)
     if fitting is None:
-        oldest = min(map(oldest_driver, versions.BUILDS))
         raise ConfigError(
-            f"driver {driver} is too old for every torch that profzoo works with: update it to {oldest} or later, "
-            f"or run `make env CUDA={USUAL.major}` and profile on the CPU with device=cpu"
+            f"driver {driver} is too old for every torch that profzoo works with: update it to "
+            f"{oldest_useful_driver()} or later, or run `make env CUDA={USUAL.major}` and profile on the CPU with "
+            "device=cpu"
         )
     needed = f"CUDA {fitting.major} needs {oldest_driver(fitting)} or later"
     newer = [build for build in versions.BUILDS if oldest_driver(build) > oldest_driver(fitting)]

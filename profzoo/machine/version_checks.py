@@ -24,8 +24,8 @@ def check_lock() -> Finding:
     driver, _ = choose_lock.find_driver()
     fitting = choose_lock.fit_driver(driver) if driver else choose_lock.USUAL
     if fitting is None:
-        oldest = min(map(choose_lock.oldest_driver, versions.BUILDS))
-        return Finding("lock", f"none fits ({describe_drivers()})", f"update the driver to {oldest} or later")
+        advice = f"update the driver to {choose_lock.oldest_useful_driver()} or later"
+        return Finding("lock", f"none fits ({describe_drivers()})", advice)
     return Finding("lock", f"{fitting.lock} ({describe_drivers()})")
 
 

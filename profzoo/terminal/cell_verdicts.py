@@ -1,7 +1,8 @@
 """Lists the first verdict of each cell, for runs after which no gain is expected: what limits the cell, if known."""
 
-import csv
 from pathlib import Path
+
+from profzoo.terminal.table_rows import read_cell_verdicts
 
 SHOWN = 3
 UNDECIDED = "undecided"
@@ -9,15 +10,9 @@ UNDECIDED = "undecided"
 
 def list_cell_verdicts(verdicts: Path) -> list[str]:
     """Return one sentence for each of the first SHOWN cells in a table of verdicts, whose file may be missing."""
-    try:
-        with verdicts.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, csv.Error):
-        return []
     found: dict[tuple[str, str], str] = {}
-    for row in rows:
-        if row.get("level") == "cell" and row.get("by", "profzoo") == "profzoo":
-            found.setdefault((row["model"], row["phase"]), _describe(row))
+    for row in read_cell_verdicts(verdicts):
+        found.setdefault((row["model"], row["phase"]), _describe(row))
     return [f"{model} {phase}: {says}" for (model, phase), says in list(found.items())[:SHOWN]]
 
 

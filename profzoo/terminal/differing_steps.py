@@ -1,7 +1,8 @@
 """Lists the cells whose steps launch differently, with what that leaves unknown."""
 
-import csv
 from pathlib import Path
+
+from profzoo.terminal.table_rows import read_rows
 
 # So many cells are named, and the others counted.
 SHOWN = 3
@@ -9,11 +10,7 @@ SHOWN = 3
 
 def list_differing_cells(path: Path) -> list[str]:
     """Return a sentence per cell whose steps differ; path: the table of repetition, which may be missing."""
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, csv.Error):
-        return []
+    rows = read_rows(path)
     says = [f"{row['model']} {row['phase']}: {row['says']}" for row in rows[:SHOWN]]
     more = len(rows) - SHOWN
     return [

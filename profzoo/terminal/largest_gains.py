@@ -1,13 +1,12 @@
 """Lists the cells with the most time to gain: the best plan of each, or its largest verdict."""
 
-import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo import formatting
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_REASONS
 from profzoo.range_names import IMPORTED
+from profzoo.terminal.table_rows import read_cell_verdicts, read_rows
 from profzoo.verdicts.gain_methods import AMDAHL
 
 SHOWN = 3
@@ -32,11 +31,11 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
 
     verdicts, plans: paths of these tables, beside the table of cells; without plans, verdicts stand for them.
     """
-    cells = {(row["model"], row["phase"]): row for row in _rows(verdicts.with_name(CELLS))}
+    cells = {(row["model"], row["phase"]): row for row in read_rows(verdicts.with_name(CELLS))}
     steps = {cell: step for cell, row in cells.items() if (step := _number(row.get("step_ns")))}
-    of_cells = [row for row in _rows(verdicts) if row.get("level") == "cell" and row.get("by", "profzoo") == "profzoo"]
+    of_cells = read_cell_verdicts(verdicts)
     found: dict[Cell, LargestGain] = {}
-    for row in _rows(plans) if plans else []:
+    for row in read_rows(plans) if plans else []:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         # The first that may be advised is the best one.
         if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
@@ -76,14 +75,6 @@ def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) ->
 
 def _with_doubt(says: str, unsteady: str) -> str:
     return f"{says} (unsteady times: {unsteady})" if unsteady else says
-
-
-def _rows(path: Path) -> Iterable[dict[str, str]]:
-    try:
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, csv.Error):
-        return []
 
 
 def _number(value: str | None) -> float | None:
