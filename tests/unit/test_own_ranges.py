@@ -2,12 +2,9 @@
 
 import contextlib
 import gzip
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,9 +26,9 @@ from profzoo.tools.torch import host_calls, owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned, slow
 from tests.conftest import DATA
+from tests.real_nsys import trace_program
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.unit.test_nsys_versions import assert_same, read_by_all
-from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
 
 # Names that a program may well give to ranges of its own.
@@ -117,15 +114,9 @@ with nvtx.annotate("window"):
     "capture", slow.first([[], ["--capture-range-end=stop", *nsys.NVTX_CAPTURE]]), ids=["run", "window"]
 )
 def test_a_real_nsys_tells_a_programs_ranges_from_ours(tmp_path: Path, capture: list[str]) -> None:
-    assert NSYS
-    (tmp_path / "p.py").write_text(PROGRAM)
-    words = ["profile", "--trace=nvtx,osrt", "--export=sqlite", "--sample=none", "--cpuctxsw=none", *capture]
-    sources = [str(NSYS.parent / "python"), str(Path(__file__).parents[2])]
-    subprocess.run(
-        [str(NSYS / "nsys"), *words, f"--output={tmp_path}/t", sys.executable, str(tmp_path / "p.py")],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sources)}, check=True, capture_output=True, timeout=200,
-    )  # fmt: skip
-    path = tmp_path / "t.sqlite"
+    program = tmp_path / "p.py"
+    program.write_text(PROGRAM)
+    path = trace_program(program, tmp_path, capture)
     with closing(sqlite3.connect(path)) as database:
         written = [
             name for (name,) in database.execute(

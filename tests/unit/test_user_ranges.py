@@ -1,10 +1,7 @@
 """Ranges that a program opened itself: how they nest, whose launches are theirs, and that their times add up."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,8 +26,8 @@ from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from profzoo.tools.torch import user_ranges as torch_ranges
 from tests import browser, cpu_page, owned
+from tests.real_nsys import trace_program
 from tests.unit.test_nsys_tables import ONE, export, kernel
-from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
 
 MAIN, AUTOGRAD, LOADER = ONE + 1, ONE + 2, ONE + 3
@@ -383,15 +380,9 @@ ranges.close()
 @needs_nsys[0]
 @needs_nsys[1]
 def test_a_real_nsys_sees_every_way_to_open_a_range(tmp_path: Path) -> None:
-    assert NSYS
-    (tmp_path / "p.py").write_text(PROGRAM)
-    words = ["profile", "--trace=nvtx,osrt", "--export=sqlite", "--sample=none", "--cpuctxsw=none"]
-    sources = [str(NSYS.parent / "python"), str(Path(__file__).parents[2])]
-    subprocess.run(
-        [str(NSYS / "nsys"), *words, f"--output={tmp_path}/t", sys.executable, str(tmp_path / "p.py")],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sources)}, check=True, capture_output=True, timeout=200,
-    )  # fmt: skip
-    table = of_nsys(tmp_path / "t.sqlite").set_index("range")
+    program = tmp_path / "p.py"
+    program.write_text(PROGRAM)
+    table = of_nsys(trace_program(program, tmp_path)).set_index("range")
     first = "iteration #"
     names = [first, f"{first} > forward@train", f"{first} > forward@train > block", f"{first} > request"]
     assert {*names} < {*table.index}, table.index.tolist()
