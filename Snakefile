@@ -8,3 +8,4 @@ rule all:
     default_target: True
     input:
         TABLES.everything(),
+        expand("<results>/tables.{format}", format=config["export"]),

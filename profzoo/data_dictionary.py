@@ -10,7 +10,7 @@ import pandas as pd
 
 from profzoo import zoo_tables
 from profzoo.fusion import table as fusion
-from profzoo.io import column_types
+from profzoo.io import column_types, csv_tables, fast_csv, text_files
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
@@ -180,6 +180,23 @@ def find_file(path: str) -> tuple[str, File] | None:
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(pattern)), path):
             return pattern, CSV_FILES[pattern]
     return None
+
+
+def read_file(path: Path, name: str) -> tuple[pd.DataFrame, Table | None]:
+    """Read a CSV by its declaration, or with pandas if it has none, and return its rows and its declaration.
+
+    name: path of the CSV below results/.
+
+    Raises:
+        DataError: the file does not match its declaration.
+    """
+    found = find_file(name)
+    if found is None:
+        return pd.read_csv(path), None
+    with text_files.open_file(path) as file:
+        heading = text_files.decode(file.readline(), path, csv_tables.AGAIN)
+    table = found[1].table_of(fast_csv.parse_header(heading))
+    return csv_tables.read(path, table), table
 
 
 def list_columns(table: Table) -> list[str]:

@@ -22,8 +22,6 @@ from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES_OF_FILES as PHASES
 from profzoo.data_dictionary import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
-from profzoo.io import csv_tables as reading
-from profzoo.io import fast_csv, text_files
 from profzoo.io.scripts import read_json
 from profzoo.tables import schemas
 
@@ -275,16 +273,9 @@ def _names() -> list[str]:
 
 def _frame(path: Path, root: Path) -> pd.DataFrame:
     """Read a table by its declaration, with units and meanings; read an undeclared file with pandas."""
-    found = data_dictionary.find_file(path.relative_to(root).as_posix())
-    if found is None:
-        frame, units, meanings = pd.read_csv(path), {}, {}
-    else:
-        with text_files.open_file(path) as file:
-            heading = text_files.decode(file.readline(), path, reading.AGAIN)
-        table = found[1].table_of(fast_csv.parse_header(heading))
-        frame = reading.read(path, table)
-        described = {name: column for name in frame if (column := table.describe(name))}
-        units = {name: column.unit for name, column in described.items() if column.unit}
-        meanings = {name: column.means for name, column in described.items()}
+    frame, table = data_dictionary.read_file(path, path.relative_to(root).as_posix())
+    described = {name: column for name in frame if table and (column := table.describe(name))}
+    units = {name: column.unit for name, column in described.items() if column.unit}
+    meanings = {name: column.means for name, column in described.items()}
     frame.attrs = {"units": units, "meanings": meanings, "path": str(path)}
     return frame

@@ -48,4 +48,5 @@ if config["collect"]:
 include: "rules/analyze.smk"
 include: "rules/compare.smk"
 include: "rules/figures.smk"
+include: "rules/formats.smk"
 include: "rules/maintain.smk"

@@ -91,6 +91,9 @@ class Config(TypedDict):
     epochs: int
     # Largest relative difference in time at which `compare` still calls a cell `equivalent`.
     equivalence_margin: float
+    # Formats in which `all` writes all of its tables in addition to CSV; a comma-separated list on the command
+    # line.
+    export: list[str]
     # Folders, or packages that can be imported, with figures, rules and words of verdicts, section sets, tools and
     # models of your own (docs/guides/extending.md).
     extensions: list[str]

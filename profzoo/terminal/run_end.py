@@ -26,6 +26,7 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     lines = [_row("failed", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
         lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
+    folders = [path for task in done if task.rule == "convert_tables" for path in task.outputs]
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     verdicts, plans = (_table_of(done, rule) for rule in ("tabulate_verdicts", "tabulate_plans"))
     gains = list_largest_gains(verdicts, plans) if verdicts else []
@@ -42,7 +43,8 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
         for part in (*_fold([_row("" if place else "gains", gain.says)], width), *_whole_lines(gain.command))
     ]
     # Paths and commands are not wrapped, so that they can be copied.
-    return [*_fold(lines, width), *expected, *_fold([*differ, *ends], width), *(_row("report", path) for path in pages)]
+    found = [*(_row("tables", f"{path}/") for path in folders), *(_row("report", path) for path in pages)]
+    return [*_fold(lines, width), *expected, *_fold([*differ, *ends], width), *found]
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:

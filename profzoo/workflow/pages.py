@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from profzoo import figures, tools
@@ -31,6 +32,20 @@ class Pages:
             name for name in figures.list_drawable(have) if self.selection.can_make_tables(*tables_of_figure(name))
         ]
         return self.selection.makeable(f"<results>/figures/{name}.svg" for name in names)
+
+    def all_tables(self, read_by_report: Iterable[Any]) -> list[str]:
+        """Tables of all jobs of `all`, sorted: exports of cells, and what tables, figures and the report read.
+
+        read_by_report: inputs of the report's rule.
+        """
+        run = self.selection
+        files = [*self.tables.exports(), *map(str, read_by_report)]
+        for read in (self.tables.inputs(), self.tables.layer_verdict_inputs(), self.tables.operator_verdict_inputs()):
+            files += [path for paths in read.values() for path in paths]
+        files += [path for name in run.provided for path in run.provided_files(name)]
+        for name in map(Path, self.figure_files()):
+            files += self.figure_inputs(SimpleNamespace(figure=name.stem)).values()
+        return sorted({path for path in files if path.endswith(".csv")})
 
     def comparison_figure_files(self) -> list[str]:
         """The figures of the comparison."""

@@ -41,7 +41,7 @@ LAYERS = (
     ("clean", "collect", "document", "extension_checks", "run"),
     ("project_files", "redaction", "script_run", "workflow"),
     ("new_folder", "shutdown"),
-    ("doctor", "results", "serve", "share", "terminal", "verify"),
+    ("convert_tables", "doctor", "results", "serve", "share", "terminal", "verify"),
     ("__main__",),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
