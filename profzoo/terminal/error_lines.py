@@ -4,10 +4,16 @@ import difflib
 import re
 from collections.abc import Collection
 
+from profzoo.terminal import phrases
+
 # The function in which profzoo's own checks raise errors; their messages need no traceback.
 CHECKED = re.compile(r"^  File .*, in run_checked$", re.MULTILINE)
 PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
+# A file that a rule needs and no rule makes: mostly a result, as `collect=false` leaves out the rules that measure.
+NEEDED = re.compile(r"^MissingInputException in rule (\w+)\b", re.MULTILINE)
+AFFECTED = re.compile(r"^\s+affected files:\n((?:\s+.+\n?)+)", re.MULTILINE)
+SHOWN = 2
 # Messages at the end of a run that repeat failures which were reported before.
 TOLD = (
     "At least one job did not complete successfully.",
@@ -30,6 +36,9 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
         near = difflib.get_close_matches(missing[1], targets, n=1)
         hint = f": did you mean '{near[0]}'? `snakemake help`" if near else "; `snakemake help`"
         return f"no rule or file '{missing[1]}'{hint} says what can be made"
+    if (needed := NEEDED.search(message)) and (files := AFFECTED.search(message)):
+        names = phrases.join_first_names(files[1].split(), SHOWN)
+        return f"no rule of this run makes {names}, which {needed[1]} needs; with collect=false nothing is measured"
     if CHECKED.search(message):
         return "\n".join(line for line in message.splitlines() if line.strip() and not PLACES.match(line))
     return message

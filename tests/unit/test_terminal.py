@@ -255,6 +255,9 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
         ('WorkflowError in file "/a/config.smk", line 36:\ntool.0 = \'x\': did you mean \'y\'?\n'
          '  File "/a/config.smk", line 51, in <module>\n  File "/a/config.smk", line 36, in run_checked',
          "tool.0 = 'x': did you mean 'y'?"),
+        ('MissingInputException in rule join in file "/a/analyze.smk", line 23:\nMissing input files for rule join:\n'
+         "    output: a.csv\n    wildcards: model=lstm\n    affected files:\n        b.csv\n        c.csv\n        d.csv",
+         "no rule of this run makes b.csv, c.csv and 1 more, which join needs; with collect=false nothing is measured"),
         ("WorkflowError:\nAt least one job did not complete successfully.", ""),
         ('RuleException:\nCalledProcessError in file "a.smk", line 3:\nCommand returned non-zero exit status 1.', ""),
         ("LockException:\nError: Directory cannot be locked.", "LockException:\nError: Directory cannot be locked."),
