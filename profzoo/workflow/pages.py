@@ -38,11 +38,9 @@ class Pages:
 
         read_by_report: inputs of the report's rule.
         """
-        run = self.selection
         files = [*self.tables.exports(), *map(str, read_by_report)]
         for read in (self.tables.inputs(), self.tables.layer_verdict_inputs(), self.tables.operator_verdict_inputs()):
             files += [path for paths in read.values() for path in paths]
-        files += [path for name in run.provided for path in run.provided_files(name)]
         for name in map(Path, self.figure_files()):
             files += self.figure_inputs(SimpleNamespace(figure=name.stem)).values()
         return sorted({path for path in files if path.endswith(".csv")})

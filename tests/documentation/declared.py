@@ -62,6 +62,7 @@ NOT_RUN = {
 NOT_PLANNED = {
     "snakemake --unlock": "it removes the lock of a run that was killed",
     "snakemake compare": "it stands for the target; a candidate must be named with it",
+    "snakemake results/tables.json --config collect=false": "tests/workflow/test_columns.py runs it on results",
     "snakemake --report report.zip": "tests/workflow/test_snakemake_report.py runs it on results",
     "snakemake -s path/to/profzoo/Snakefile -d folder": "tests/workflow/test_module.py runs it from another folder",
 }

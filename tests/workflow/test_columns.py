@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 from profzoo import data_dictionary
 from tests.columns import undescribed
@@ -35,5 +36,8 @@ def test_all_tables_are_written_as_json_and_removed_again(built: Project) -> Non
     first = next(csv.DictReader(io.StringIO(built.read("results/lstm/train.time.csv"))))
     assert step["wall_ns"] == int(first["wall_ns"])
     assert built.dry("all", "--config", "export=json") == []
+    shutil.rmtree(built.root / "results/tables.json")
+    built.snakemake("results/tables.json", "--config", "collect=false")
+    assert converted <= built.files()
     built.snakemake("clean")
     assert not {path for path in built.files() if path.startswith("tables.json/")}
