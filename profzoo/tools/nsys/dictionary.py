@@ -74,3 +74,15 @@ SEQUENCE: Mapping[str, Column] = {
     "max_ns": _gpu("Longest GPU time of the launch over the steps."),
     "steps": Column("Steps that the times are of.", COUNT, "nsys"),
 }
+TRACKS: Mapping[str, Column] = {
+    "track": Column("Name of the track, which is one row below the picture of the typical step.", tool="nsys"),
+    "label": Column(
+        "What the program or the GPU did during the span; empty where the value alone says it.", tool="nsys"
+    ),
+    "start_ns": _host("Start of the span, from the start of the typical step on."),
+    "end_ns": _host("End of the span, from the start of the typical step on."),
+    "value": Column(
+        "Mean value during the span, in the unit of the row; empty for a span without a number.", tool="nsys"
+    ),
+    "unit": Column("Unit of the value, such as `%` or `bytes`.", tool="nsys"),
+}
