@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
+from profzoo.tools.nsys.gpu_tracks import supply_gpu_memory, supply_gpu_metrics
 from profzoo.tools.nsys.tracks import Supplier
 
 # A further supplier is one line here.
-SUPPLIERS: Sequence[Supplier] = ()
+SUPPLIERS: Sequence[Supplier] = (
+    supply_gpu_metrics,
+    supply_gpu_memory,
+)
