@@ -58,7 +58,7 @@ def test_samples_say_as_much_of_each_step_as_its_kernels(recording: Callable, tm
     assert steps["nvlink_rx_mean_pct"].to_numpy() == pytest.approx(np.full(10, 7))
     assert steps["pcie_rx_mean_pct"].isna().all()
     # A sample is in one step, and the steps' samples are one after the other.
-    assert samples["gpc_clock_mhz"].eq(1755).all() and (samples["end_ns"] - samples["start_ns"]).eq(EVERY).all()
+    assert samples["gpc_clock_hz"].eq(1.755e9).all() and (samples["end_ns"] - samples["start_ns"]).eq(EVERY).all()
     assert samples["start_ns"].is_monotonic_increasing and samples["step"].is_monotonic_increasing
     assert len(samples) == pytest.approx(steps["step_ns"].sum() / EVERY, abs=2)
     # Of the H200 that the trace names: 4,814 GB/s.

@@ -83,15 +83,15 @@ TRACKS: Mapping[str, Column] = {
     "start_ns": _host("Start of the span, from the start of the typical step on."),
     "end_ns": _host("End of the span, from the start of the typical step on."),
     "value": Column(
-        "Mean value during the span, in the unit of the row; empty for a span without a number.", tool="nsys"
+        "Mean value during the span, in the unit of the row; empty for a span without a number.", "see unit", "nsys"
     ),
     "unit": Column("Unit of the value, such as `%` or `bytes`.", tool="nsys"),
 }
 
 
 def _sampled(quantity: Quantity, what: str) -> Column:
-    unit = f"% of the most possible{what}" if quantity.unit == PERCENT else quantity.unit
-    return Column(f"{quantity.means}, in {unit}.", quantity.unit, "nsys", GPU)
+    unit = f", in % of the most possible{what}" if quantity.unit == PERCENT else ""
+    return Column(f"{quantity.means}{unit}.", quantity.unit, "nsys")
 
 
 GPU_SAMPLES: Mapping[str, Column] = {
@@ -111,11 +111,11 @@ GPU_STEPS: Mapping[str, Column] = {
     **{f"{one.name}_mean_pct": _sampled(one, ", mean over the step") for one in QUANTITIES},
     **{f"{one.name}_peak_pct": _sampled(one, ", largest sample of the step") for one in QUANTITIES},
     "dram_read_bytes": Column(
-        "Bytes that DRAM delivered in the step, from its mean and its peak rate.", "bytes", "nsys"
+        "Bytes that DRAM delivered in the step, from its mean and its peak rate.", "byte", "nsys"
     ),
-    "dram_write_bytes": Column("Bytes that DRAM took in the step, from its mean and its peak rate.", "bytes", "nsys"),
-    "copied_from_bytes": Column("Bytes that traced copies read from the GPU's memory in the step.", "bytes", "nsys"),
-    "copied_to_bytes": Column("Bytes that traced copies wrote to the GPU's memory in the step.", "bytes", "nsys"),
+    "dram_write_bytes": Column("Bytes that DRAM took in the step, from its mean and its peak rate.", "byte", "nsys"),
+    "copied_from_bytes": Column("Bytes that traced copies read from the GPU's memory in the step.", "byte", "nsys"),
+    "copied_to_bytes": Column("Bytes that traced copies wrote to the GPU's memory in the step.", "byte", "nsys"),
 }
 GPU_MEMORY: Mapping[str, Column] = {
     "process": Column("Process ID in the trace.", tool="nsys"),
@@ -126,13 +126,13 @@ GPU_MEMORY: Mapping[str, Column] = {
     ),
     "step": Column("Step of the window, counted from 0; empty outside all steps.", tool="nsys"),
     "t_ns": _host("Time of the event, from the start of the first traced step on."),
-    "bytes": Column("Bytes that were taken or freed.", "bytes", "nsys"),
+    "bytes": Column("Bytes that were taken or freed.", "byte", "nsys"),
     "in_use_bytes": Column(
         "Bytes of this kind in use after the event; memory from before the trace is in it only if the trace sees it "
         "freed.",
-        "bytes",
+        "byte",
         "nsys",
     ),
-    "peak_bytes": Column("Largest `in_use_bytes` up to here.", "bytes", "nsys"),
+    "peak_bytes": Column("Largest `in_use_bytes` up to here.", "byte", "nsys"),
     "allocated_before": Column("Whether the memory was allocated before the trace.", tool="nsys"),
 }

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-PERCENT, MEGAHERTZ = "%", "MHz"
-# What nsys calls these units.
-UNITS: Mapping[str, str] = {"Throughput %": PERCENT, "MHz": MEGAHERTZ}
+PERCENT, HERTZ = "%", "Hz"
+# Units by their names in an export; clocks are in MHz or, under the same name, in Hz.
+UNITS: Mapping[str, str] = {"Throughput %": PERCENT, "MHz": HERTZ}
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Quantity:
 
     name: column of tables without its unit. title: name of its track; empty for none. pattern: regular expression for
     the name by nsys without its unit; metrics that match are parts of the quantity and are added up. unit: PERCENT of
-    the most that the hardware can do, or MEGAHERTZ. means: meaning, as the start of a sentence.
+    the most that the hardware can do, or HERTZ. means: meaning, as the start of a sentence.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Quantity:
     @property
     def column(self) -> str:
         """Name of the column with its unit."""
-        return f"{self.name}_{'mhz' if self.unit == MEGAHERTZ else 'pct'}"
+        return f"{self.name}_{'hz' if self.unit == HERTZ else 'pct'}"
 
 
 QUANTITIES: Sequence[Quantity] = (
@@ -47,8 +47,8 @@ QUANTITIES: Sequence[Quantity] = (
     Quantity("pcie_tx", "PCIe from GPU", r"PCIe TX Throughput", "PCIe traffic from the GPU, with protocol"),
     Quantity("nvlink_rx", "NVLink to GPU", r"NVLink RX .*Data", "NVLink traffic to the GPU, with protocol"),
     Quantity("nvlink_tx", "NVLink from GPU", r"NVLink TX .*Data", "NVLink traffic from the GPU, with protocol"),
-    Quantity("gpc_clock", "", r"GPC Clock Frequency", "Clock of the SMs", MEGAHERTZ),
-    Quantity("sys_clock", "", r"SYS Clock Frequency", "Clock of the copy engines and the front end", MEGAHERTZ),
+    Quantity("gpc_clock", "", r"GPC Clock Frequency", "Clock of the SMs", HERTZ),
+    Quantity("sys_clock", "", r"SYS Clock Frequency", "Clock of the copy engines and the front end", HERTZ),
 )
 BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
 
@@ -58,7 +58,7 @@ def find_quantity(metric: str) -> Quantity | None:
 
     >>> metrics = "SM Active [Throughput %]", "GPC Clock Frequency [MHz]", "Compute Warps in Flight [Avg]"
     >>> [found and found.column for found in map(find_quantity, metrics)]
-    ['sm_active_pct', 'gpc_clock_mhz', None]
+    ['sm_active_pct', 'gpc_clock_hz', None]
     """
     parts = re.fullmatch(r"(.*?)(?: \[(.*)\])?", metric)
     name, unit = (parts[1], parts[2]) if parts else (metric, None)

@@ -5,7 +5,7 @@ import sqlite3
 import pandas as pd
 
 from profzoo.tools.nsys.export_columns import existing_columns, has_option
-from profzoo.tools.nsys.gpu_metric_names import MEGAHERTZ, find_quantity
+from profzoo.tools.nsys.gpu_metric_names import HERTZ, find_quantity
 from profzoo.tools.nsys.trace import read_integers
 
 SAMPLES, NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
@@ -19,7 +19,7 @@ COLUMNS = ["gpu", "quantity", "start", "end", "value"]
 GPU_BITS = 0xFF
 # Percentages beyond this, or below 0, are not values that the hardware counted.
 MOST_PERCENT = 200
-# nsys 2024 and 2025 write clocks in Hz under the unit MHz.
+# Clocks below this are in MHz; nsys 2024 and 2025 write them in Hz under the unit MHz.
 MOST_MEGAHERTZ = 100_000
 # Values are read as whole parts of their unit, this many of one.
 PARTS = 1000
@@ -53,15 +53,15 @@ def read_samples(database: sqlite3.Connection, tables: set[str], begin: int, end
 
     begin, end: times in ns on the clock of the export. Rows are ordered by GPU, quantity and time. Columns: `gpu`, its
     number on this machine; `quantity`, a name in gpu_metric_names; `start` and `end` in ns; and the mean `value`
-    between them, in % or MHz. A sample lasts until the next one, or as long as usual where samples after it were lost.
+    between them, in % or Hz. A sample lasts until the next one, or as long as usual where samples after it were lost.
     """
     if why := explain_missing(database, tables):
         return why
     known = _known_metrics(database)
     rows = _read_rows(database, sorted(set(known["metric"])), begin, end).merge(known, on=["kind", "metric"])
     rows = rows.drop_duplicates(["kind", "metric", "start"])
-    in_hertz = rows["clock"] & (rows["value"] > MOST_MEGAHERTZ)
-    rows["value"] = rows["value"].mask(in_hertz, rows["value"] / 1e6)
+    in_megahertz = rows["clock"] & (rows["value"] < MOST_MEGAHERTZ)
+    rows["value"] = rows["value"].mask(in_megahertz, rows["value"] * 1e6)
     rows = rows[(rows["value"] >= 0) & (rows["clock"] | (rows["value"] <= MOST_PERCENT))]
     rows = rows.assign(gpu=rows["kind"] & GPU_BITS)
     # Metrics that are parts of one quantity have the same times.
@@ -75,7 +75,7 @@ def _known_metrics(database: sqlite3.Connection) -> pd.DataFrame:
     """Return the metrics that tables hold: kind (typeId), metric, quantity, and whether it is a clock."""
     names = database.execute(f"SELECT DISTINCT typeId, metricId, metricName FROM {NAMES}").fetchall()
     found = [
-        (kind, number, quantity.name, quantity.unit == MEGAHERTZ)
+        (kind, number, quantity.name, quantity.unit == HERTZ)
         for kind, number, name in names
         if (quantity := find_quantity(str(name)))
     ]

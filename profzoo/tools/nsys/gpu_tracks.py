@@ -8,6 +8,8 @@ from profzoo.tools.nsys import gpu_memory, gpu_metrics
 from profzoo.tools.nsys.gpu_metric_names import QUANTITIES
 from profzoo.tools.nsys.tracks import TABLE, Supplied, TracedStep, make_spans
 
+# Without any of these tables, the traced program did not use a GPU, and nothing can be collected of one.
+OF_GPU = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY"}
 # Links that a machine may lack. Their metrics are then 0, and their tracks are left out.
 LINKS = ("nvlink_rx", "nvlink_tx")
 
@@ -16,7 +18,7 @@ def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: Tra
     """Return a track for each sampled quantity with a title, in % of the most that the hardware can do."""
     found = gpu_metrics.read_samples(database, tables, step.begin, step.end)
     if isinstance(found, str):
-        return found
+        return found if OF_GPU & tables else TABLE.empty()
     samples = gpu_metrics.samples_of_process(found, database, tables, step.process)
     frames = []
     for quantity in QUANTITIES:
@@ -32,7 +34,7 @@ def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: Trac
     """Return a track for each kind of memory that the step's process took, in bytes in use."""
     found = gpu_memory.read_memory(database, tables)
     if isinstance(found, str):
-        return found
+        return found if OF_GPU & tables else TABLE.empty()
     frames = []
     mine = found[(found["process"] == step.process) & (found["start"] < step.end)]
     for (gpu, kind), events in mine.groupby(["gpu", "kind"], sort=False):
