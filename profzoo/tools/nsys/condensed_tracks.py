@@ -15,13 +15,15 @@ PEAK_UNITS = ("bytes",)
 class Track(TypedDict):
     """A row below the typical step.
 
-    name, unit: as in the table of tracks. top: the value at the upper edge of the row; None without values. labels: the
-    distinct labels of spans. spans: start and length in ns, value (None without one), and the place of the label.
+    name, unit: as in the table of tracks. top: the value at the upper edge of the row. peak: the largest value of all
+    spans. Both are None without values. labels: the distinct labels of spans. spans: start and length in ns, value
+    (None without one), and the place of the label.
     """
 
     name: str
     unit: str
     top: float | None
+    peak: float | None
     labels: Sequence[str]
     spans: Sequence[Sequence[float | None]]
 
@@ -31,8 +33,9 @@ def condense_tracks(spans: pd.DataFrame) -> list[Track]:
 
     >>> frame = pd.DataFrame({"track": "SMs active", "label": "", "start_ns": [0, 50], "end_ns": [50, 60],
     ...                       "value": [20.0, 80.0], "unit": "%"})
-    >>> condense_tracks(frame)
-    [{'name': 'SMs active', 'unit': '%', 'top': 100.0, 'labels': [''], 'spans': [[0, 50, 20.0, 0], [50, 10, 80.0, 0]]}]
+    >>> (track,) = condense_tracks(frame)
+    >>> track["name"], track["top"], track["peak"], track["labels"], track["spans"]
+    ('SMs active', 100.0, 80.0, [''], [[0, 50, 20.0, 0], [50, 10, 80.0, 0]])
     """
     return [_track(str(name), mine) for name, mine in spans.groupby("track", sort=False)]
 
@@ -47,6 +50,7 @@ def _track(name: str, spans: pd.DataFrame) -> Track:
         "name": name,
         "unit": unit,
         "top": 100.0 if unit == "%" and largest is not None else largest,
+        "peak": largest,
         "labels": [str(label) for label in labels],
         "spans": [
             [int(start), int(ns), None if np.isnan(value) else float(f"{value:.6g}"), int(code)]
