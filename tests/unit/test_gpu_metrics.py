@@ -11,7 +11,7 @@ import pytest
 
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
-from profzoo.tools.nsys import gpu_metric_tables, gpu_metrics, intervals, step_spans
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, intervals, step_spans, tracks
 from profzoo.tools.nsys.trace import open_export
 from tests import sampled_traces
 
@@ -98,6 +98,13 @@ def test_what_is_missing_is_said_in_a_line(recording: Callable, tmp_path: Path, 
     assert samples.empty and steps.empty and len(said) == 1 and why in said[0] and "\n" not in said[0]
 
 
+@pytest.mark.parametrize("table", [gpu_metric_tables.SAMPLES, gpu_metric_tables.STEPS, gpu_memory.TABLE, tracks.TABLE])
+def test_tables_without_rows_are_read_again(tmp_path: Path, table: csv_tables.Table) -> None:
+    write_csv(table.empty(), str(tmp_path / "t.csv"))
+    read = csv_tables.read(tmp_path / "t.csv", table)
+    assert read.empty and list(read) == list(table.columns)
+
+
 def test_sampling_that_left_nothing_is_told_from_none(recording: Callable, tmp_path: Path) -> None:
     path = sampled_traces.copy_trace(recording("nsys/train.sqlite"), tmp_path / "t.sqlite")
     assert gpu_metric_tables.tabulate_metrics(path)[2] == [gpu_metrics.NOT_COLLECTED]
@@ -120,7 +127,7 @@ def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_p
         database.commit()
     _, steps, said = gpu_metric_tables.tabulate_metrics(path)
     assert steps["copied_to_bytes"].sum() >= 10e9
-    assert any("another program used the GPU" in line for line in said), said
+    assert any("another program used it" in line for line in said), said
     assert any("nsys lost others" in line for line in said), said
     assert any("dram_write_bytes says 0 bytes" in line for line in said), said
 

@@ -108,6 +108,9 @@ GPU_STEPS: Mapping[str, Column] = {
     "samples": Column("Samples that meet the step.", COUNT, "nsys"),
     "sampled_share": Column("Part of the step that samples cover.", FRACTION, "nsys", GPU),
     "kernel_share": Column("Part of the step in which a traced kernel ran; no sampled value.", FRACTION, "nsys", GPU),
+    "busy_share": Column(
+        "Part of the step with a traced kernel, copy or fill; no sampled value.", FRACTION, "nsys", GPU
+    ),
     **{f"{one.name}_mean_pct": _sampled(one, ", mean over the step") for one in QUANTITIES},
     **{f"{one.name}_peak_pct": _sampled(one, ", largest sample of the step") for one in QUANTITIES},
     "dram_read_bytes": Column(

@@ -9,6 +9,7 @@ blocks of its allocator, and not its tensors.
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from profzoo.io import column_types
@@ -38,7 +39,9 @@ WHOLE = ["process", "gpu", "start", "bytes"]
 
 
 def _adds_up(table: pd.DataFrame) -> str | None:
-    sign = table["operation"].map({FREED: -1}).fillna(1)
+    if table.empty:
+        return None
+    sign = np.where(table["operation"] == FREED, -1, 1)
     signed = (table["bytes"] * sign).groupby([table[name] for name in GROUP]).cumsum()
     wrong = (signed != table["in_use_bytes"]) | (table["in_use_bytes"] > table["peak_bytes"])
     return f"row {int(wrong.argmax()) + 1}: in_use_bytes is not what was taken and not freed" if wrong.any() else None
@@ -94,7 +97,7 @@ def read_memory(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame 
     before = unknown.to_frame().join(starts).reset_index().assign(operation=BEFORE, allocated_before=True)
     table = pd.concat([before, events], ignore_index=True).astype(dict.fromkeys(WHOLE, "int64"))
     table = table.sort_values("start", kind="stable", ignore_index=True)
-    sign = table["operation"].map({FREED: -1}).fillna(1).astype("int64")
+    sign = np.where(table["operation"] == FREED, -1, 1)
     groups = [table[name] for name in GROUP]
     table["in_use_bytes"] = (table["bytes"] * sign).groupby(groups).cumsum()
     return table.assign(peak_bytes=table.groupby(GROUP)["in_use_bytes"].cummax())

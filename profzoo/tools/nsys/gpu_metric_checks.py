@@ -11,8 +11,8 @@ from profzoo.tools.nsys.export_columns import existing_columns
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 # CUPTI's kinds of copies that read and that write the GPU's memory: to the host, to the GPU, on it, between GPUs.
 FROM_GPU, TO_GPU = (2, 8, 10), (1, 8, 10)
-# Percentage points by which SMs may be active beyond the time with kernels: nsys keeps whole percent, and the driver
-# runs short work of its own.
+# Percentage points by which SMs may be active beyond the time with traced work: nsys keeps whole percent, and the
+# driver runs short work of its own.
 MORE_ACTIVE = 5
 # Bytes by steps that DRAM need not write at once, because L2 holds them; and the least part of known bytes.
 HELD_BY_L2, LEAST_PART = 128 << 20, 0.8
@@ -57,11 +57,11 @@ def find_contradictions(steps: pd.DataFrame) -> list[str]:
     for gpu, mine in steps.groupby("gpu"):
         time = mine["step_ns"].sum()
         sampled_steps = mine[mine["sm_active_mean_pct"].notna()]
-        active, kernels = _mean(sampled_steps, "sm_active_mean_pct"), 100 * _mean(sampled_steps, "kernel_share")
-        if active > kernels + MORE_ACTIVE:
+        active, busy = _mean(sampled_steps, "sm_active_mean_pct"), 100 * _mean(sampled_steps, "busy_share")
+        if active > busy + MORE_ACTIVE:
             found.append(
-                f"GPU {gpu}: SMs were active for {active:.0f} % of the steps, but kernels of the trace ran for only "
-                f"{kernels:.0f} %: another program used the GPU, or its clock differs from the trace's"
+                f"GPU {gpu}: SMs were active for {active:.0f} % of the steps, but the traced program used the GPU for "
+                f"only {busy:.0f} %: another program used it, or its clock differs from the trace's"
             )
         if (covered := _mean(mine, "sampled_share")) < LEAST_SAMPLED:
             found.append(f"GPU {gpu}: samples cover {covered:.0%} of the steps ({time / 1e6:.1f} ms): nsys lost others")

@@ -46,7 +46,7 @@ SAMPLES = Table(
 STEPS = Table(
     columns={
         **dict.fromkeys(["gpu", "step", "step_ns", "samples"], column_types.COUNT),
-        **dict.fromkeys(["sampled_share", "kernel_share"], AMOUNT),
+        **dict.fromkeys(["sampled_share", "kernel_share", "busy_share"], AMOUNT),
         **{f"{one.name}_{what}_pct": AMOUNT for one in SUMMARISED for what in ("mean", "peak")},
         **{f"{name}_bytes": AMOUNT for name in MOVED},
         **dict.fromkeys(["copied_from_bytes", "copied_to_bytes"], AMOUNT),
@@ -76,7 +76,7 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
         read = gpu_metrics.read_samples(database, tables, int(spans["start"].min()), int(spans["end"].max()))
         if isinstance(read, str):
             return SAMPLES.empty(), STEPS.empty(), [read]
-        spans = spans.assign(kernel_share=step_spans.share_of_kernels(database, tables, spans))
+        spans = spans.assign(**step_spans.shares_of_work(database, tables, spans))
         spans = spans.assign(**gpu_metric_checks.read_copied_bytes(database, tables, spans))
         on_gpus = _spans_by_gpu(database, tables, spans, read)
         peaks = _peak_rates(database, tables)
@@ -132,7 +132,7 @@ def _summarise(samples: pd.DataFrame, spans: pd.DataFrame, peak_rate: float | No
         weights = _overlaps(any_one, span.start, span.end)
         row = {"gpu": int(any_one["gpu"].iloc[0]), "step": span.step, "step_ns": length}
         row |= {"samples": int((weights > 0).sum()), "sampled_share": weights.sum() / length}
-        row |= {"kernel_share": span.kernel_share}
+        row |= {"kernel_share": span.kernel_share, "busy_share": span.busy_share}
         row |= {"copied_from_bytes": span.copied_from_bytes, "copied_to_bytes": span.copied_to_bytes}
         for quantity in SUMMARISED:
             mean, peak = _mean_and_peak(series.get(quantity.name), span.start, span.end)

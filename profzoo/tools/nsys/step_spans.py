@@ -32,14 +32,18 @@ def read_step_spans(database: sqlite3.Connection, tables: set[str], whole_run: b
     return spans[COLUMNS].astype("int64")
 
 
-def share_of_kernels(database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame) -> list[float]:
-    """Return the part of each span in which a kernel of its process ran; spans: rows of read_step_spans."""
+def shares_of_work(database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the parts of each span in which a kernel of its process ran, and in which it used the GPU, by column.
+
+    spans: rows of read_step_spans, by process.
+    """
     work = timeline.activity(database, tables)
-    kernels = work[work["kernel"]]
-    shares = []
+    shares: dict[str, list[float]] = {"kernel_share": [], "busy_share": []}
     for process, mine in spans.groupby("process", sort=False):
-        ran = intervals.union(kernels.loc[kernels["process"] == process, ["start", "end"]].to_numpy(dtype=np.int64))
-        for start, end in mine[["start", "end"]].to_numpy(dtype=np.int64):
-            busy = intervals.total(intervals.intersect(ran, np.array([[start, end]])))
-            shares.append(busy / (end - start) if end > start else np.nan)
+        own = work[work["process"] == process]
+        for name, rows in (("kernel_share", own[own["kernel"]]), ("busy_share", own)):
+            ran = intervals.union(rows[["start", "end"]].to_numpy(dtype=np.int64))
+            for start, end in mine[["start", "end"]].to_numpy(dtype=np.int64):
+                busy = intervals.total(intervals.intersect(ran, np.array([[start, end]])))
+                shares[name].append(busy / (end - start) if end > start else np.nan)
     return shares
