@@ -132,6 +132,21 @@ def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_p
     assert any("dram_write_bytes says 0 bytes" in line for line in said), said
 
 
+def test_lost_samples_of_one_metric_leave_the_others(recording: Callable, tmp_path: Path) -> None:
+    path = sampled(recording("nsys/train.sqlite"), tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM GPU_METRICS WHERE metricId = 1 AND rowid % 3 = 0")
+        database.commit()
+    samples, steps, _ = gpu_metric_tables.tabulate_metrics(path)
+    write_csv(samples, str(tmp_path / "s.csv"))
+    # Also checks that no two rows are of one time.
+    assert len(csv_tables.read(tmp_path / "s.csv", gpu_metric_tables.SAMPLES)) == len(samples)
+    assert samples["sm_active_pct"].notna().all() and samples["tensor_active_pct"].isna().mean() == pytest.approx(
+        1 / 3, abs=0.02
+    )
+    assert (steps["sm_active_mean_pct"] - 100 * steps["kernel_share"]).abs().max() < 0.5
+
+
 def test_a_generation_without_dram_has_no_dram(recording: Callable, tmp_path: Path) -> None:
     samples, steps, said = gpu_metric_tables.tabulate_metrics(
         sampled(recording("nsys/train.sqlite"), tmp_path, without=DRAM_READ)

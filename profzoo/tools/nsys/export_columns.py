@@ -87,13 +87,10 @@ READ: Mapping[str, Mapping[str, Column]] = {
     "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40)},
     # Allocations and frees of GPU memory, and of pinned memory of the host.
     "CUDA_GPU_MEMORY_USAGE_EVENTS": {
-        "start": TIME,
-        "globalPid": OWNER,
-        "deviceId": PERHAPS,
-        "address": PERHAPS,
-        "bytes": NUMBER,
+        **dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes"), PERHAPS),
         "memKind": MEMORY,
-        "memoryOperationType": NUMBER,
+        # Neither an allocation nor a free.
+        "memoryOperationType": Column(STRINGS, null=True, missing=True, instead=2),
     },
     "CUDNN_EVENTS": LIBRARY,
     "CUBLAS_EVENTS": LIBRARY,

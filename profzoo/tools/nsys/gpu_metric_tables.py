@@ -112,7 +112,9 @@ def _peak_rates(database: sqlite3.Connection, tables: set[str]) -> dict[int, flo
 
 def _samples_of(samples: pd.DataFrame, spans: pd.DataFrame, origin: int) -> pd.DataFrame:
     """Return one row per sample of a GPU whose middle is in a step; times from `origin` (ns) on."""
-    wide = samples.pivot_table(index=["gpu", "start", "end"], columns="quantity", values="value").reset_index()
+    wide = samples.pivot_table(index=["gpu", "start"], columns="quantity", values="value").reset_index()
+    # Where samples of one quantity were lost, the one before it may last longer than others.
+    wide["end"] = wide["start"].map(samples.groupby("start")["end"].min())
     middle = (wide["start"] + wide["end"]) // 2
     place = np.searchsorted(spans["start"].to_numpy(), middle, side="right") - 1
     inside = (place >= 0) & (middle.to_numpy() < spans["end"].to_numpy()[np.maximum(place, 0)])
