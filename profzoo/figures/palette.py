@@ -58,6 +58,8 @@ TRACK_COLOURS = {
     "PCIe": STEP_COLOURS["transfer"],
     "NVLink": STEP_COLOURS["transfer"],
 }
+# Colours of labels in tracks; other labels have those of CYCLE.
+LABEL_COLOURS = {**CLASS_COLOURS, "running": "#4c72b0", "off the CPU": "#c9ced3", "unknown": CLASS_COLOURS["other"]}
 NEUTRAL = "#8a949e"
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Colours of a comparison: less time, more time, the same time, and undecided.

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from profzoo.figures.palette import CLASS_COLOURS, CYCLE, NEUTRAL, PART_COLOURS, STEP_COLOURS, TRACK_COLOURS
+from profzoo.figures.palette import (
+    CLASS_COLOURS,
+    CYCLE,
+    LABEL_COLOURS,
+    NEUTRAL,
+    PART_COLOURS,
+    STEP_COLOURS,
+    TRACK_COLOURS,
+)
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
 from profzoo.report import range_tree
@@ -96,12 +104,18 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
 def choose_colours(track: "Track") -> list[str]:
     """Return a colour for each label of a track; a value without a label has the colour of its track.
 
-    >>> choose_colours({"name": "DRAM read", "unit": "%", "top": 100.0, "peak": 1.0, "labels": [""], "spans": []})
-    ['#b0672a']
+    >>> track = {"name": "stream 7", "unit": "", "top": None, "peak": None, "spans": []}
+    >>> choose_colours({**track, "labels": ["gemm", "copy on the device", "poll"]})
+    ['#56b4e9', '#bbbbbb', '#55a868']
     """
     known = (colour for name, colour in TRACK_COLOURS.items() if track["name"].startswith(name))
     own = next(known, NEUTRAL)
-    return [CYCLE[place % len(CYCLE)] if label else own for place, label in enumerate(track["labels"])]
+    return [_label_colour(label, place) if label else own for place, label in enumerate(track["labels"])]
+
+
+def _label_colour(label: str, place: int) -> str:
+    known = LABEL_COLOURS.get(label) or (LABEL_COLOURS["copy"] if label.startswith("copy ") else None)
+    return known or CYCLE[place % len(CYCLE)]
 
 
 def pack_json(block: JsonObject) -> Markup:

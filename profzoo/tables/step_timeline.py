@@ -5,9 +5,9 @@ from pathlib import Path
 
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
+from profzoo.tables.track_suppliers import SUPPLIERS
 from profzoo.tools.nsys import median_step, tracks
 from profzoo.tools.nsys.trace import explain_no_steps
-from profzoo.tools.nsys.track_suppliers import SUPPLIERS
 
 
 def main(sqlite: str, report_sidecar: str, output: str, csv: str) -> None:

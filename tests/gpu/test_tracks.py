@@ -20,6 +20,7 @@ import torch
 from profzoo.config import configuration
 from profzoo.io import csv_tables
 from profzoo.range_names import STEP, make_nvtx_name
+from profzoo.tables.track_suppliers import SUPPLIERS
 from profzoo.tools.nsys import (
     command,
     gpu_memory,
@@ -31,7 +32,6 @@ from profzoo.tools.nsys import (
     tracks,
 )
 from profzoo.tools.nsys.trace import RANGE_TEXT, open_export
-from profzoo.tools.nsys.track_suppliers import SUPPLIERS
 from tests.gpu.programs import over_time
 
 pytestmark = [

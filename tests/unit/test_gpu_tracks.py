@@ -11,9 +11,9 @@ import pytest
 
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
+from profzoo.tables.track_suppliers import SUPPLIERS
 from profzoo.tools.nsys import gpu_memory, step_spans, tracks
 from profzoo.tools.nsys.trace import open_export
-from profzoo.tools.nsys.track_suppliers import SUPPLIERS
 from tests import sampled_traces
 from tests.sampled_traces import DEVICE, PINNED
 
@@ -88,7 +88,7 @@ def test_why_there_is_no_memory_is_said_in_a_line(trace: tuple[Path, pd.DataFram
 def test_tracks_are_cut_to_the_step_and_say_what_was_not_collected(trace: tuple[Path, pd.DataFrame]) -> None:
     path, spans = trace
     process, begin, end = int(spans["process"][0]), int(spans["start"][4]), int(spans["start"][4]) + 1_000_000
-    step = tracks.TracedStep(process, begin, end)
+    step = tracks.TypicalStep(process, begin, end)
     with open_export(path) as (database, tables):
         found, missing = tracks.collect_tracks(SUPPLIERS, database, tables, step)
     assert found.empty and len(missing) >= 2

@@ -60,7 +60,7 @@ def _track(name: str, spans: pd.DataFrame) -> Track:
 
 
 def _merge(spans: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Return one span per slot of time, with the label of its longest span."""
+    """Return one span per slot of time, as long as its spans together, with the label of the longest one."""
     begin, end = spans["start_ns"].min(), spans["end_ns"].max()
     slot = ((spans["start_ns"] - begin) * MOST // max(end - begin, 1)).rename("slot")
     length = spans["end_ns"] - spans["start_ns"]
@@ -69,5 +69,7 @@ def _merge(spans: pd.DataFrame, unit: str) -> pd.DataFrame:
     found = spans.groupby(slot).agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), value=("value", "max"))
     if unit not in PEAK_UNITS:
         found["value"] = moved.groupby(slot).sum(min_count=1) / length.where(known).groupby(slot).sum()
+    # Gaps between the spans are not drawn as if they were part of one.
+    found["end_ns"] = found["end_ns"].clip(upper=found["start_ns"] + length.groupby(slot).sum())
     longest = length.groupby(slot).idxmax()
     return found.assign(label=spans.loc[longest, "label"].to_numpy())

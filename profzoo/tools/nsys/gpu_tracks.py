@@ -6,7 +6,7 @@ import pandas as pd
 
 from profzoo.tools.nsys import gpu_memory, gpu_metrics
 from profzoo.tools.nsys.gpu_metric_names import QUANTITIES
-from profzoo.tools.nsys.tracks import TABLE, Supplied, TracedStep, make_spans
+from profzoo.tools.nsys.tracks import TABLE, Supplied, TypicalStep, make_spans
 
 # Without any of these tables, the traced program did not use a GPU, and nothing can be collected of one.
 OF_GPU = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY"}
@@ -14,7 +14,7 @@ OF_GPU = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPT
 LINKS = ("nvlink_rx", "nvlink_tx")
 
 
-def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: TracedStep) -> Supplied:
+def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return a track for each sampled quantity with a title, in % of the most that the hardware can do."""
     found = gpu_metrics.read_samples(database, tables, step.begin, step.end)
     if isinstance(found, str):
@@ -30,7 +30,7 @@ def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: Tra
     return pd.concat(frames, ignore_index=True) if frames else TABLE.empty()
 
 
-def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: TracedStep) -> Supplied:
+def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return a track for each kind of memory that the step's process took, in bytes in use."""
     found = gpu_memory.read_memory(database, tables)
     if isinstance(found, str):

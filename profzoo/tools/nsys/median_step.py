@@ -13,7 +13,7 @@ from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys import timeline
 from profzoo.tools.nsys.condensed_tracks import Track, condense_tracks
 from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, read_ranges, read_window_steps
-from profzoo.tools.nsys.tracks import Supplier, TracedStep, collect_tracks
+from profzoo.tools.nsys.tracks import Supplier, TypicalStep, collect_tracks
 
 COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the device", 10: "copy between devices"}
 # More operations or calls than this are merged with their neighbours of the same name or class.
@@ -80,7 +80,7 @@ def read_step_with_tracks(
         mine = calls[calls["process"] == process]
         counted = _count_step(own, place, activity[activity["process"] == process], mine)
         begin, end = int(counted.on_cpu[0, 0]), int(counted.span[0, 1])
-        spans, missing = collect_tracks(suppliers, database, tables, TracedStep(process, begin, end))
+        spans, missing = collect_tracks(suppliers, database, tables, TypicalStep(process, begin, end))
     parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
     causes = where.spans(counted, parts[parts["name"] != STEP], mine)
     names: dict[str, int] = {}

@@ -16,7 +16,7 @@ TEXTS = ("track", "label", "unit")
 
 
 @dataclass(frozen=True)
-class TracedStep:
+class TypicalStep:
     """The typical step as the trace has it.
 
     process: number of the process in the export (`globalPid`). begin, end: times in ns on the clock of the export.
@@ -47,18 +47,18 @@ TABLE = Table(
 # are none, and which setting collects them. Spans without a number have the value NaN.
 Supplied: TypeAlias = pd.DataFrame | str
 # It reads from the connection to an export, with the names of its tables.
-Supplier: TypeAlias = Callable[[sqlite3.Connection, set[str], TracedStep], Supplied]
+Supplier: TypeAlias = Callable[[sqlite3.Connection, set[str], TypicalStep], Supplied]
 
 
 def collect_tracks(
-    suppliers: Sequence[Supplier], database: sqlite3.Connection, tables: set[str], step: TracedStep
+    suppliers: Sequence[Supplier], database: sqlite3.Connection, tables: set[str], step: TypicalStep
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the spans of all tracks that were collected, and one line about each that was not.
 
     suppliers: in the order of the tracks. Spans keep the order of their supplier's tracks, and are sorted by start
     within a track. They are cut at both ends of the step, and spans outside it are left out.
 
-    >>> step = TracedStep(process=1, begin=1000, end=1100)
+    >>> step = TypicalStep(process=1, begin=1000, end=1100)
     >>> span = make_spans("SMs active", [(-20, 40, 35.0), (40, 90, 70.0), (200, 300, 1.0)], unit="%")
     >>> spans, missing = collect_tracks([lambda *_: span, lambda *_: "no memory"], None, set(), step)
     >>> spans[["start_ns", "end_ns", "value"]].to_numpy().tolist(), missing
