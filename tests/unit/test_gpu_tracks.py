@@ -12,7 +12,7 @@ import pytest
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
 from profzoo.tables.track_suppliers import SUPPLIERS
-from profzoo.tools.nsys import gpu_memory, step_spans, tracks
+from profzoo.tools.nsys import gpu_memory, median_step, step_spans, tracks
 from profzoo.tools.nsys.trace import open_export
 from tests import sampled_traces
 from tests.sampled_traces import DEVICE, PINNED
@@ -111,3 +111,12 @@ def test_tracks_are_cut_to_the_step_and_say_what_was_not_collected(trace: tuple[
         [0, 600_000, MB],
         [600_000, 1_000_000, 2 * MB],
     ]
+
+
+def test_rows_of_streams_are_drawn_once(trace: tuple[Path, pd.DataFrame]) -> None:
+    def supply(*_: object) -> pd.DataFrame:
+        return pd.concat([tracks.make_spans(name, [(0, 9, 1.0)]) for name in ("stream 7", "stream 99")])
+
+    timeline, spans = median_step.read_step_with_tracks(trace[0], suppliers=[supply]) or ({}, None)
+    assert list(timeline["streams"]) == ["7"] and [track["name"] for track in timeline["tracks"]] == ["stream 99"]
+    assert list(spans["track"]) == ["stream 7", "stream 99"]

@@ -48,7 +48,7 @@ page.timeline = (home, data) => {
       while (low < high) { const middle = (low + high) >> 1; if (track.spans[middle].until < from) low = middle + 1; else high = middle; }
       for (let index = low; index < track.spans.length && track.spans[index].at <= to; index++) {
         const span = track.spans[index], start = x(span.at), long = Math.max(x(span.at + span.ns) - start, 0.6), hit = !words || !span.sought || span.name.toLowerCase().includes(words);
-        if (track.most && span.value !== null) { const rise = Math.min(span.value / (track.top || 1), 1) * lane; pen.globalAlpha = 1; pen.fillStyle = span.colour; pen.fillRect(start, y + lane - rise, long, rise); continue; }
+        if (track.most && span.value !== null) { const rise = Math.min(span.value / (track.top || 1), 1) * lane; const edge = at => Math.round(at * ratio) / ratio; pen.globalAlpha = 1; pen.fillStyle = span.colour; pen.fillRect(edge(start), y + lane - rise, Math.max(edge(start + long) - edge(start), 1 / ratio), rise); continue; }
         pen.globalAlpha = hit ? 1 : 0.13; pen.fillStyle = span.colour; pen.fillRect(start, y, long - (long > 3 ? 0.7 : 0), lane);
         if (found[place] === span) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(start, y + 1, Math.max(long, 3), lane - 2); }
         if (long > 34) { const red = parseInt(span.colour.slice(1, 3), 16), green = parseInt(span.colour.slice(3, 5), 16), blue = parseInt(span.colour.slice(5, 7), 16); pen.fillStyle = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 115 ? "#fff" : "#000"; const seen = Math.max(start, left) + 4; pen.fillText(fitted(span.name, Math.min(start + long, wide) - seen - 2), seen, y + lane / 2); }

@@ -84,18 +84,18 @@ def read_step_with_tracks(
     parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
     causes = where.spans(counted, parts[parts["name"] != STEP], mine)
     names: dict[str, int] = {}
+    inside = _within(operations, begin, end)
+    # The picture has rows of streams anyway.
+    again = [f"stream {stream}" for stream in inside["stream"].unique()]
     found: Timeline = {
         "step": place + 1,
         "steps": len(own),
         "ns": end - begin,
         "ranges": _rows(_within(parts, begin, end), begin, names),
         "calls": _rows(_fewer(_within(named, begin, end)), begin, names),
-        "streams": {
-            str(stream): _rows(_fewer(rows), begin, names)
-            for stream, rows in _within(operations, begin, end).groupby("stream")
-        },
+        "streams": {str(stream): _rows(_fewer(rows), begin, names) for stream, rows in inside.groupby("stream")},
         "gaps": _gaps(causes, begin, end),
-        "tracks": condense_tracks(spans),
+        "tracks": condense_tracks(spans[~spans["track"].isin(again)]),
         "not_collected": missing,
         "names": list(names),
     }
