@@ -28,6 +28,7 @@ from profzoo.tables import (
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, tracks
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import step_schema as nsys_launched
 from profzoo.tools.nsys import steps as nsys_steps
@@ -105,6 +106,16 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.nsys.csv": File("GPU time by nsys.", "a launch configuration and range", nsys_tables.TABLE),
     "{model}/{phase}.nsys-steps.csv": File("Where a step's time goes, by nsys.", "a process", nsys_steps.TABLE),
     "{model}/{phase}.nsys-launches.csv": File("Launches of a step by nsys, in order.", "a launch", nsys_launched.TABLE),
+    "{model}/{phase}.nsys-tracks.csv": File("What happened during the typical step, by nsys.", "a span", tracks.TABLE),
+    "{model}/{phase}.nsys-metrics.csv": File(
+        "GPU metrics that nsys sampled.", "a sample of a GPU", gpu_metric_tables.SAMPLES
+    ),
+    "{model}/{phase}.nsys-metrics-steps.csv": File(
+        "Mean and peak of GPU metrics per step.", "a GPU and step", gpu_metric_tables.STEPS
+    ),
+    "{model}/{phase}.nsys-memory.csv": File(
+        "GPU memory over time, by nsys.", "an allocation or free", gpu_memory.TABLE
+    ),
     "{model}/{phase}.nsys/{report}.csv": File(
         "A report of `nsys stats`, as it is.",
         "as nsys has it",

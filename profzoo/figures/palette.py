@@ -50,6 +50,17 @@ PART_COLOURS = {
     "outside": "#b7c4ca",
 }
 BOUND_COLOURS = {"dram": "#b0672a", "l2": "#e3bc92", "simt": "#2f7f8f", "tensor": "#78bd45", "": "#dddddd"}
+# Colours of tracks below the typical step, by the beginning of their names; NEUTRAL for others without labels.
+TRACK_COLOURS = {
+    "SMs active": STEP_COLOURS["kernels"],
+    "tensor cores": BOUND_COLOURS["tensor"],
+    "DRAM": BOUND_COLOURS["dram"],
+    "PCIe": STEP_COLOURS["transfer"],
+    "NVLink": STEP_COLOURS["transfer"],
+}
+# Colours of labels in tracks; other labels have those of CYCLE.
+LABEL_COLOURS = {**CLASS_COLOURS, "running": "#4c72b0", "off the CPU": "#c9ced3", "unknown": CLASS_COLOURS["other"]}
+NEUTRAL = "#8a949e"
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Colours of a comparison: less time, more time, the same time, and undecided.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"

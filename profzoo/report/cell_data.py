@@ -9,13 +9,22 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
+from profzoo.figures.palette import (
+    CLASS_COLOURS,
+    CYCLE,
+    LABEL_COLOURS,
+    NEUTRAL,
+    PART_COLOURS,
+    STEP_COLOURS,
+    TRACK_COLOURS,
+)
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
 from profzoo.report import range_tree
 from profzoo.tools.nsys.steps import CAUSES
 
 if TYPE_CHECKING:
+    from profzoo.tools.nsys.condensed_tracks import Track
     from profzoo.tools.nsys.median_step import Timeline
 
 # Significant digits of numbers in the page.
@@ -86,8 +95,27 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
     if timeline:
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
-        block["timeline"] = {**timeline, "names": shown, "classes": [classes.get(name, "") for name in in_step]}
+        tracks = [{**track, "colours": choose_colours(track)} for track in timeline.get("tracks", ())]
+        drawn = {"names": shown, "classes": [classes.get(name, "") for name in in_step], "tracks": tracks}
+        block["timeline"] = {**timeline, **drawn}
     return pack_json(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
+
+
+def choose_colours(track: "Track") -> list[str]:
+    """Return a colour for each label of a track; a value without a label has the colour of its track.
+
+    >>> track = {"name": "stream 7", "unit": "", "top": None, "peak": None, "spans": []}
+    >>> choose_colours({**track, "labels": ["gemm", "copy on the device", "poll"]})
+    ['#56b4e9', '#bbbbbb', '#55a868']
+    """
+    known = (colour for name, colour in TRACK_COLOURS.items() if track["name"].startswith(name))
+    own = next(known, NEUTRAL)
+    return [_label_colour(label, place) if label else own for place, label in enumerate(track["labels"])]
+
+
+def _label_colour(label: str, place: int) -> str:
+    known = LABEL_COLOURS.get(label) or (LABEL_COLOURS["copy"] if label.startswith("copy ") else None)
+    return known or CYCLE[place % len(CYCLE)]
 
 
 def pack_json(block: JsonObject) -> Markup:

@@ -61,10 +61,15 @@ def describe_cell(
         "differ": [*schemas.rows_of_cell(tables["repetition"], *cell)["says"]] if "repetition" in tables else [],
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
-        "block": cell_data.cell_block(drawn, timelines.get(cell), is_cpu_device(row["device"])),
+        "block": cell_data.cell_block(drawn, _drop_settings(timelines.get(cell), cell), is_cpu_device(row["device"])),
         "files": files,
         "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
     }
+
+
+def _drop_settings(timeline: "Timeline | None", cell: tuple[str, str]) -> "Timeline | None":
+    """Return a timeline without lines on settings that would collect more, where the report was made elsewhere."""
+    return {**timeline, "not_collected": []} if timeline and cell[1] == IMPORTED else timeline
 
 
 def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[TemplateVariables]:

@@ -40,6 +40,12 @@ LINES = [
     ("MemoryError", "mem_mb"),
     ("OSError: [Errno 12] Cannot allocate memory", "mem_mb"),
     ("terminate called after throwing an instance of 'std::bad_alloc'", "mem_mb"),
+    (
+        "Illegal --gpu-metrics-devices arguments.\nNone of the installed GPUs are supported:\n\tTesla V100 - Unsupported "
+        "architecture",
+        "unset nsys.gpu_metrics",
+    ),
+    ("Illegal --gpu-metrics-devices argument: 0.\nInsufficient privilege, see https://x/ERR_NVGPUCTRPERM.", "root"),
     ("Importer error status: An unknown error occurred.", "QdstrmImporter"),
     ("/opt/nsys/QdstrmImporter: error while loading shared libraries: libxcb.so.1", "ldd"),
     ("[QuadDCommon::tag_message*] = Local Endpoint is not available.", "--retries"),

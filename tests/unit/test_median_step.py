@@ -84,5 +84,10 @@ def test_a_trace_without_steps_leaves_an_empty_timeline(tmp_path: Path) -> None:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         database.commit()
     (tmp_path / "report.json").write_text('{"capture": "window"}')
-    step_timeline.main(str(tmp_path / "t.sqlite"), str(tmp_path / "report.json"), str(tmp_path / "timeline.json"))
+    step_timeline.main(
+        str(tmp_path / "t.sqlite"),
+        str(tmp_path / "report.json"),
+        str(tmp_path / "timeline.json"),
+        str(tmp_path / "tracks.csv"),
+    )
     assert json.loads((tmp_path / "timeline.json").read_text()) == {}

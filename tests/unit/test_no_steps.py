@@ -68,7 +68,7 @@ def test_other_readers_of_nsys_say_it(
     tmp_path: Path, launched: Path, capsys: pytest.CaptureFixture, recording: Callable
 ) -> None:
     facts, timeline = sidecar(tmp_path / "r.json"), tmp_path / "t.json"
-    step_timeline.main(str(launched), facts, str(timeline))
+    step_timeline.main(str(launched), facts, str(timeline), str(tmp_path / "tracks.csv"))
     assert capsys.readouterr().out.startswith(f"{timeline} is empty, as {launched} {WINDOW}")
     rows = pd.DataFrame({"step": [0, 1], "wall_ns": 9, "gpu_ns": 9, "items": 8, "peak_memory_bytes": 0})
     rows.to_csv(tmp_path / "time.csv", index=False)
@@ -77,7 +77,7 @@ def test_other_readers_of_nsys_say_it(
     replay.main(str(launched), facts, str(tmp_path / "time.csv"), timed, outputs)
     assert capsys.readouterr().out.startswith(f"{outputs['changes']} has no row, as {launched} {WINDOW}")
     # Nothing is said where there are steps.
-    step_timeline.main(str(recording("nsys/train.sqlite")), facts, str(timeline))
+    step_timeline.main(str(recording("nsys/train.sqlite")), facts, str(timeline), str(tmp_path / "tracks.csv"))
     assert capsys.readouterr().out == ""
     for read in (lambda: step_sequence.read_step_launches(launched, 1), lambda: ranks.tabulate_ranks([launched], 1)):
         with pytest.raises(DataError) as error:

@@ -17,7 +17,7 @@ import pytest
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
-from profzoo.tools.nsys import stats
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, stats, tracks
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
 from tests import slow
@@ -120,6 +120,21 @@ def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Projec
     for name, table in (("replay", replay.GAINS), ("host", replay.TAX)):
         assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
     assert storage.read(nsys_built.root / f"{CELL}.program.npz") == {}
+
+
+@pytest.mark.slow
+def test_what_was_not_collected_over_time_has_no_row_and_a_line(nsys_built: Project) -> None:
+    made = nsys_built.snakemake(f"{CELL}.nsys-metrics.csv", f"{CELL}.nsys-tracks.csv")
+    assert "nsys-metrics.csv: no GPU metrics were sampled: set nsys.gpu_metrics to true" in made.stdout + made.stderr
+    for name, table in (("metrics", gpu_metric_tables.SAMPLES), ("metrics-steps", gpu_metric_tables.STEPS),
+                        ("memory", gpu_memory.TABLE)):  # fmt: skip
+        assert reading.read(nsys_built.root / f"{CELL}.nsys-{name}.csv", table).empty
+    reading.read(nsys_built.root / f"{CELL}.nsys-tracks.csv", tracks.TABLE)
+    assert undescribed(nsys_built.root / "results") == []
+    # `all` asks for the tables only where they are collected.
+    for own, collects in (("gpu_metrics: false", False), ("gpu_metrics: true", True)):
+        planned = nsys_built.dry("all", "--config", "tool=nsys", f"nsys={{window: {STEPS}, {own}}}")
+        assert ("export_nsys_over_time" in rules(planned)) == collects
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:

@@ -130,13 +130,14 @@ rule find_chains:
 
 
 rule condense_step:
-    """Extract one typical step from a cell's trace for the report's timeline: ranges, calls, streams and idle gaps."""
+    """Extract one typical step from a cell's trace for the report: ranges, calls, streams, idle gaps and tracks."""
     input:
         code("workflow/scripts/condense_step.py"),
         sqlite=RUN.pattern("trace_database"),
         sidecar=RUN.pattern("trace_database_sidecar"),
     output:
         json="<results>/{model}/{phase}.timeline.json",
+        tracks="<results>/{model}/{phase}.nsys-tracks.csv",
     log:
         "<logs>/{model}/{phase}.timeline.log",
     group:

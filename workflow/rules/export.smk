@@ -223,6 +223,26 @@ rule export_ranks:
         "../scripts/export_ranks.py"
 
 
+rule export_nsys_over_time:
+    """Export what nsys collected of the GPU over time: sampled metrics, their means per step, and memory in use."""
+    input:
+        code("workflow/scripts/export_nsys_over_time.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        metrics="<results>/{model}/{phase}.nsys-metrics.csv",
+        steps="<results>/{model}/{phase}.nsys-metrics-steps.csv",
+        memory="<results>/{model}/{phase}.nsys-memory.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys-over-time.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_nsys_over_time.py"
+
+
 rule export_nsys_stats:
     """Export the configured reports of `nsys stats`, each to its own CSV."""
     input:

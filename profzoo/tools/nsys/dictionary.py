@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, Column
+from profzoo.tools.nsys.gpu_metric_names import PERCENT, QUANTITIES, Quantity
 
 
 def _gpu(means: str) -> Column:
@@ -73,4 +74,68 @@ SEQUENCE: Mapping[str, Column] = {
     "min_ns": _gpu("Shortest GPU time of the launch over the steps."),
     "max_ns": _gpu("Longest GPU time of the launch over the steps."),
     "steps": Column("Steps that the times are of.", COUNT, "nsys"),
+}
+TRACKS: Mapping[str, Column] = {
+    "track": Column("Name of the track, which is one row below the picture of the typical step.", tool="nsys"),
+    "label": Column(
+        "What the program or the GPU did during the span; empty where the value alone says it.", tool="nsys"
+    ),
+    "start_ns": _host("Start of the span, from the start of the typical step on."),
+    "end_ns": _host("End of the span, from the start of the typical step on."),
+    "value": Column(
+        "Mean value during the span, in the unit of the row; empty for a span without a number.", "see unit", "nsys"
+    ),
+    "unit": Column("Unit of the value, such as `%` or `bytes`.", tool="nsys"),
+}
+
+
+def _sampled(quantity: Quantity, what: str) -> Column:
+    unit = f", in % of the most possible{what}" if quantity.unit == PERCENT else ""
+    return Column(f"{quantity.means}{unit}.", quantity.unit, "nsys")
+
+
+GPU_SAMPLES: Mapping[str, Column] = {
+    "gpu": Column("Number of the GPU on this machine.", tool="nsys"),
+    "step": Column("Step of the window, counted from 0, in which the middle of the sample is.", tool="nsys"),
+    "start_ns": Column("Start of the sample, from the start of the first traced step on.", "ns", "nsys", GPU),
+    "end_ns": Column("End of the sample, from the start of the first traced step on.", "ns", "nsys", GPU),
+    **{one.column: _sampled(one, "") for one in QUANTITIES},
+}
+GPU_STEPS: Mapping[str, Column] = {
+    "gpu": GPU_SAMPLES["gpu"],
+    "step": Column("Step of the window, counted from 0.", tool="nsys"),
+    "step_ns": _host("Time from the start of the step to the start of the next one, or until the GPU was done."),
+    "samples": Column("Samples that meet the step.", COUNT, "nsys"),
+    "sampled_share": Column("Part of the step that samples cover.", FRACTION, "nsys", GPU),
+    "kernel_share": Column("Part of the step in which a traced kernel ran; no sampled value.", FRACTION, "nsys", GPU),
+    "busy_share": Column(
+        "Part of the step with a traced kernel, copy or fill; no sampled value.", FRACTION, "nsys", GPU
+    ),
+    **{f"{one.name}_mean_pct": _sampled(one, ", mean over the step") for one in QUANTITIES},
+    **{f"{one.name}_peak_pct": _sampled(one, ", largest sample of the step") for one in QUANTITIES},
+    "dram_read_bytes": Column(
+        "Bytes that DRAM delivered in the step, from its mean and its peak rate.", "byte", "nsys"
+    ),
+    "dram_write_bytes": Column("Bytes that DRAM took in the step, from its mean and its peak rate.", "byte", "nsys"),
+    "copied_from_bytes": Column("Bytes that traced copies read from the GPU's memory in the step.", "byte", "nsys"),
+    "copied_to_bytes": Column("Bytes that traced copies wrote to the GPU's memory in the step.", "byte", "nsys"),
+}
+GPU_MEMORY: Mapping[str, Column] = {
+    "process": Column("Process ID in the trace.", tool="nsys"),
+    "gpu": Column("CUDA's number of the GPU in the process.", tool="nsys"),
+    "kind": Column("Kind of memory: `device`, `pinned` (of the host), `managed` and others of CUPTI.", tool="nsys"),
+    "operation": Column(
+        "`allocation` or `free`; `before` for memory that the trace sees freed and not allocated.", tool="nsys"
+    ),
+    "step": Column("Step of the window, counted from 0; empty outside all steps.", tool="nsys"),
+    "t_ns": _host("Time of the event, from the start of the first traced step on."),
+    "bytes": Column("Bytes that were taken or freed.", "byte", "nsys"),
+    "in_use_bytes": Column(
+        "Bytes of this kind in use after the event; memory from before the trace is in it only if the trace sees it "
+        "freed.",
+        "byte",
+        "nsys",
+    ),
+    "peak_bytes": Column("Largest `in_use_bytes` up to here.", "byte", "nsys"),
+    "allocated_before": Column("Whether the memory was allocated before the trace.", tool="nsys"),
 }

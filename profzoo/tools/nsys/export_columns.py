@@ -85,6 +85,13 @@ READ: Mapping[str, Mapping[str, Column]] = {
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
     # Calls of the operating system's libraries, such as those by which threads wait.
     "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40)},
+    # Allocations and frees of GPU memory, and of pinned memory of the host.
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": {
+        **dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes"), PERHAPS),
+        "memKind": MEMORY,
+        # Neither an allocation nor a free.
+        "memoryOperationType": Column(STRINGS, null=True, missing=True, instead=2),
+    },
     "CUDNN_EVENTS": LIBRARY,
     "CUBLAS_EVENTS": LIBRARY,
 }
@@ -95,6 +102,14 @@ TEXTS: Mapping[str, Mapping[str, bool]] = {"StringIds": {"value": False}, "NVTX_
 def existing_columns(database: sqlite3.Connection, table: str) -> set[str]:
     """Return the column names of an export's table; empty if the table is missing."""
     return {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
+
+
+def has_option(database: sqlite3.Connection, name: str, value: str = "%") -> bool:
+    """Return whether nsys collected with an option, by SQL patterns for its name and value in META_DATA_CAPTURE."""
+    if not {"name", "value"} <= existing_columns(database, "META_DATA_CAPTURE"):
+        return False
+    found = database.execute("SELECT 1 FROM META_DATA_CAPTURE WHERE name LIKE ? AND value LIKE ?", (name, value))
+    return found.fetchone() is not None
 
 
 def sql_for_numbers(database: sqlite3.Connection, table: str, names: Sequence[str], alias: str = "") -> dict[str, str]:

@@ -4,6 +4,12 @@ from collections.abc import Sequence
 
 CAUSES: Sequence[tuple[str, str]] = (
     (
+        # Without permission it says ERR_NVGPUCTRPERM as well, as ncu does.
+        r"(?s)Illegal --gpu-metrics-device(?!.*NVGPUCTRPERM)",
+        "nsys cannot sample the metrics of this GPU, whose architecture it does not support: unset nsys.gpu_metrics, "
+        "or install a newer Nsight Systems",
+    ),
+    (
         r"[Ff]ailed to import|Importer error|QdstrmImporter",
         "nsys traced the program but could not import its own trace: its importer is missing or broken (look for a "
         "missing library with `ldd` on QdstrmImporter)",

@@ -8,8 +8,10 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """Return the table of launches, the tables of simulated steps, and the configured reports of `nsys stats`."""
-    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
+    """Return the table of launches, tables of simulated steps and of what is sampled, and reports of `nsys stats`."""
+    sampled = {"gpu_metrics": ("nsys-metrics", "nsys-metrics-steps"), "cuda_memory_usage": ("nsys-memory",)}
+    over_time = [name for setting, names in sampled.items() if own.get(setting) for name in names]
+    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host", *over_time)]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
@@ -45,4 +47,5 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
-    return [*tables, "program", "npz", "nsys-rep", "sqlite"]
+    over_time = ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks"]
+    return [*tables, *over_time, "program", "npz", "nsys-rep", "sqlite"]

@@ -11,7 +11,9 @@ import pandas as pd
 from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys import timeline
+from profzoo.tools.nsys.condensed_tracks import Track, condense_tracks
 from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, read_ranges, read_window_steps
+from profzoo.tools.nsys.tracks import Supplier, TypicalStep, collect_tracks
 
 COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the device", 10: "copy between devices"}
 # More operations or calls than this are merged with their neighbours of the same name or class.
@@ -37,18 +39,30 @@ class Timeline(TypedDict):
     streams: Mapping[str, Sequence[Span]]
     # By cause, a place in steps.CAUSES.
     gaps: Sequence[Span]
+    # What was collected over time, and one line about each kind that was not.
+    tracks: Sequence[Track]
+    not_collected: Sequence[str]
 
 
 def read_typical_step(path: str | Path, whole_run: bool = False) -> Timeline | None:
-    """Return the step of median length of the first process, without the window's first step; None without steps.
+    """Return the typical step without tracks; None without steps."""
+    found = read_step_with_tracks(path, whole_run)
+    return found[0] if found else None
 
-    whole_run: the trace holds more than the window; only whole steps count.
+
+def read_step_with_tracks(
+    path: str | Path, whole_run: bool = False, suppliers: Sequence[Supplier] = ()
+) -> tuple[Timeline, pd.DataFrame] | None:
+    """Return the step of median length of the first process, without the window's first step, and the spans of tracks.
+
+    None without steps. whole_run: the trace holds more than the window; only whole steps count. suppliers: of tracks.
 
     Returns: `step`, the number of the step, from 1; `steps`, the number of all steps; `ns`, the time until CPU and GPU
     had finished the step; `names`; and lists of rows. Each row begins with its start and duration in ns, counted from
     the step's begin. Rows of `ranges` and `calls` continue with a name. `streams` holds a list per stream, whose rows
     continue with a name and the number of merged operations. Rows of `gaps` continue with an index into steps.CAUSES;
-    merged gaps of a cause take as long as all its gaps. A name is an index into `names`.
+    merged gaps of a cause take as long as all its gaps. A name is an index into `names`. The spans of tracks, with
+    tracks.COLUMNS, are all; those in `tracks` are merged to be drawn.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -57,34 +71,41 @@ def read_typical_step(path: str | Path, whole_run: bool = False) -> Timeline | N
         steps = read_window_steps(database, tables, whole_run)
         if steps.empty:
             return None
-        process = steps["process"].min()
+        process = int(steps["process"].min())
         own = steps[steps["process"] == process].sort_values("start", ignore_index=True)
         ranges = read_ranges(database, tables, PARTS)
         activity, calls = timeline.activity(database, tables), timeline.calls(database, tables)
-        operations, named = _operations(database, tables, int(process)), _called(database, tables, int(process))
-    place = _median(own)
-    mine = calls[calls["process"] == process]
-    done = activity[activity["process"] == process].merge(
-        timeline.outermost(mine), on="correlation", how="left", suffixes=("", "_call")
-    )
-    counted = where.counted_steps(own.iloc[max(place - 1, 0) : place + 1], done)
-    begin, end = int(counted.on_cpu[0, 0]), int(counted.span[0, 1])
+        operations, named = _operations(database, tables, process), _called(database, tables, process)
+        place = _median(own)
+        mine = calls[calls["process"] == process]
+        counted = _count_step(own, place, activity[activity["process"] == process], mine)
+        begin, end = int(counted.on_cpu[0, 0]), int(counted.span[0, 1])
+        spans, missing = collect_tracks(suppliers, database, tables, TypicalStep(process, begin, end))
     parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
     causes = where.spans(counted, parts[parts["name"] != STEP], mine)
     names: dict[str, int] = {}
-    return {
+    inside = _within(operations, begin, end)
+    # The picture has rows of streams anyway.
+    again = [f"stream {stream}" for stream in inside["stream"].unique()]
+    found: Timeline = {
         "step": place + 1,
         "steps": len(own),
         "ns": end - begin,
         "ranges": _rows(_within(parts, begin, end), begin, names),
         "calls": _rows(_fewer(_within(named, begin, end)), begin, names),
-        "streams": {
-            str(stream): _rows(_fewer(rows), begin, names)
-            for stream, rows in _within(operations, begin, end).groupby("stream")
-        },
+        "streams": {str(stream): _rows(_fewer(rows), begin, names) for stream, rows in inside.groupby("stream")},
         "gaps": _gaps(causes, begin, end),
+        "tracks": condense_tracks(spans[~spans["track"].isin(again)]),
+        "not_collected": missing,
         "names": list(names),
     }
+    return found, spans
+
+
+def _count_step(steps: pd.DataFrame, place: int, activity: pd.DataFrame, calls: pd.DataFrame) -> where.Counted:
+    """Return one step of a process as steps.py counts it; steps, activity, calls: all of the process."""
+    done = activity.merge(timeline.outermost(calls), on="correlation", how="left", suffixes=("", "_call"))
+    return where.counted_steps(steps.iloc[max(place - 1, 0) : place + 1], done)
 
 
 def _median(steps: pd.DataFrame) -> int:

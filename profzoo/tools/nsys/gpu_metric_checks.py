@@ -1,0 +1,80 @@
+"""Holds sampled GPU metrics against what the same trace says otherwise: times of kernels, and bytes of copies."""
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.nsys.export_columns import existing_columns
+
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+# CUPTI's kinds of copies that read and that write the GPU's memory: to the host, to the GPU, on it, between GPUs.
+FROM_GPU, TO_GPU = (2, 8, 10), (1, 8, 10)
+# Percentage points by which SMs may be active beyond the time with traced work: nsys keeps whole percent, and the
+# driver runs short work of its own.
+MORE_ACTIVE = 5
+# Bytes by steps that DRAM need not write at once, because L2 holds them; and the least part of known bytes.
+HELD_BY_L2, LEAST_PART = 128 << 20, 0.8
+# Part of a step that samples should cover.
+LEAST_SAMPLED = 0.9
+
+
+def read_copied_bytes(
+    database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame
+) -> dict[str, Sequence[float]]:
+    """Return the bytes that traced copies read from and wrote to the GPU's memory during each step, by column.
+
+    A copy that meets several steps counts in each by its time there. The bytes are missing where no copies are traced.
+
+    spans: rows of read_step_spans, by process.
+    """
+    columns = {"copied_from_bytes": FROM_GPU, "copied_to_bytes": TO_GPU}
+    needed = {"start", "end", "bytes", "copyKind", "globalPid"}
+    if COPIES not in tables or not needed <= existing_columns(database, COPIES):
+        return {name: [np.nan] * len(spans) for name in columns}
+    rows = database.execute(f"SELECT globalPid, copyKind, start, end, bytes FROM {COPIES}").fetchall()
+    copies = pd.DataFrame(rows, columns=["process", "kind", "start", "end", "bytes"])
+    length = (copies["end"] - copies["start"]).clip(lower=1)
+
+    def count(process: int, start: int, end: int, kinds: Sequence[int]) -> float:
+        mine = (copies["process"] == process) & copies["kind"].isin(kinds)
+        inside = (copies["end"].clip(upper=end) - copies["start"].clip(lower=start)).clip(lower=0)
+        return float((copies["bytes"] * inside / length)[mine].sum())
+
+    places = spans[["process", "start", "end"]].to_numpy(dtype=np.int64).tolist()
+    return {
+        name: [count(process, start, end, kinds) for process, start, end in places] for name, kinds in columns.items()
+    }
+
+
+def find_contradictions(steps: pd.DataFrame) -> list[str]:
+    """Return one line about each statement of the samples that the rest of the trace contradicts.
+
+    steps: the table of gpu_metric_tables, one row per GPU and step.
+    """
+    found = []
+    for gpu, mine in steps.groupby("gpu"):
+        time = mine["step_ns"].sum()
+        sampled_steps = mine[mine["sm_active_mean_pct"].notna()]
+        active, busy = _mean(sampled_steps, "sm_active_mean_pct"), 100 * _mean(sampled_steps, "busy_share")
+        if active > busy + MORE_ACTIVE:
+            found.append(
+                f"GPU {gpu}: SMs were active for {active:.0f} % of the steps, but the traced program used the GPU for "
+                f"only {busy:.0f} %: another program used it, or its clock differs from the trace's"
+            )
+        if (covered := _mean(mine, "sampled_share")) < LEAST_SAMPLED:
+            found.append(f"GPU {gpu}: samples cover {covered:.0%} of the steps ({time / 1e6:.1f} ms): nsys lost others")
+        for moved, known in (("dram_read_bytes", "copied_from_bytes"), ("dram_write_bytes", "copied_to_bytes")):
+            sampled, copied = mine[moved].sum(min_count=1), mine[known].sum(min_count=1)
+            if sampled < LEAST_PART * (copied - HELD_BY_L2):
+                found.append(
+                    f"GPU {gpu}: {moved} says {sampled:.4g} bytes, but traced copies alone moved {copied:.4g}: the "
+                    "sampled bandwidth of DRAM is too low"
+                )
+    return found
+
+
+def _mean(steps: pd.DataFrame, column: str) -> float:
+    """Return the mean of a column over time; NaN without steps."""
+    return float(np.average(steps[column], weights=steps["step_ns"])) if len(steps) else np.nan

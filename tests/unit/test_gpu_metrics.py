@@ -1,0 +1,155 @@
+"""Sampled GPU metrics: what they say of real steps agrees with the kernels of the same trace, whose times are known."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.io import csv_tables
+from profzoo.io.scripts import write_csv
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, intervals, step_spans, tracks
+from profzoo.tools.nsys.trace import open_export
+from tests import sampled_traces
+
+EVERY = 100_000
+SM, TENSOR, DRAM_READ, DRAM_WRITE = (
+    f"{name} [Throughput %]" for name in ("SMs Active", "Tensor Active", "DRAM Read Bandwidth", "DRAM Write Bandwidth")
+)
+CLOCK = "GPC Clock Frequency [MHz]"
+
+
+def kernels_of(path: Path) -> np.ndarray:
+    with closing(sqlite3.connect(path)) as database:
+        return np.array(database.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall())
+
+
+def sampled(source: Path, folder: Path, raw: bool = True, without: str = "") -> Path:
+    """The recorded training with samples every 100 us as hardware would count them; without: metric to leave out."""
+    path = sampled_traces.copy_trace(source, folder / "t.sqlite")
+    spans = intervals.union(kernels_of(path))
+    times = np.arange(spans[0, 0] - 500 * EVERY, spans[-1, 1] + 10 * EVERY, EVERY)
+    active = sampled_traces.sampled_share(spans, times, EVERY)
+    metrics = {
+        SM: active,
+        TENSOR: active // 2,
+        DRAM_READ: active // 5,
+        DRAM_WRITE: np.where(active > 0, 10, 0),
+        CLOCK: np.full(len(times), 1_755_000_000),
+        "NVLink RX Requests User Data [Throughput %]": np.full(len(times), 3),
+        "NVLink RX Responses User Data [Throughput %]": np.full(len(times), 4),
+        "Compute Warps in Flight [Avg]": np.full(len(times), -7),
+    }
+    sampled_traces.add_metrics(path, times, {name: one for name, one in metrics.items() if name != without}, raw)
+    return path
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_samples_say_as_much_of_each_step_as_its_kernels(recording: Callable, tmp_path: Path, raw: bool) -> None:
+    path = sampled(recording("nsys/train.sqlite"), tmp_path, raw)
+    samples, steps, said = gpu_metric_tables.tabulate_metrics(path)
+    assert said == [] and list(steps["step"]) == list(range(10)) and steps["gpu"].eq(0).all()
+    # Independent of the samples: the union of the trace's kernels.
+    assert (steps["sm_active_mean_pct"] - 100 * steps["kernel_share"]).abs().max() < 0.5
+    assert steps["sm_active_peak_pct"].between(99, 100).all() and steps["sampled_share"].min() > 0.999
+    assert steps["nvlink_rx_mean_pct"].to_numpy() == pytest.approx(np.full(10, 7))
+    assert steps["pcie_rx_mean_pct"].isna().all()
+    # A sample is in one step, and the steps' samples are one after the other.
+    assert samples["gpc_clock_hz"].eq(1.755e9).all() and (samples["end_ns"] - samples["start_ns"]).eq(EVERY).all()
+    assert samples["start_ns"].is_monotonic_increasing and samples["step"].is_monotonic_increasing
+    assert len(samples) == pytest.approx(steps["step_ns"].sum() / EVERY, abs=2)
+    # Of the H200 that the trace names: 4,814 GB/s.
+    share = np.average(steps["dram_read_mean_pct"], weights=steps["step_ns"]) / 100
+    assert steps["dram_read_bytes"].sum() == pytest.approx(share * 4814.304 * steps["step_ns"].sum(), rel=1e-6)
+    for name, table, made in (("s", gpu_metric_tables.SAMPLES, samples), ("p", gpu_metric_tables.STEPS, steps)):
+        write_csv(made, str(tmp_path / name))
+        pd.testing.assert_frame_equal(csv_tables.read(tmp_path / name, table), made, check_dtype=False)
+
+
+def test_steps_divide_the_time_among_them(recording: Callable) -> None:
+    with open_export(recording("nsys/train.sqlite")) as (database, tables):
+        spans = step_spans.read_step_spans(database, tables)
+    assert (spans["end"].iloc[:-1].to_numpy() == spans["start"].iloc[1:].to_numpy()).all()
+    assert spans["end"].iloc[-1] >= kernels_of(recording("nsys/train.sqlite"))[:, 1].max()
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        ("DROP TABLE GPU_METRICS", "set nsys.gpu_metrics to true"),
+        ("DROP TABLE TARGET_INFO_GPU_METRICS", "no table TARGET_INFO_GPU_METRICS"),
+        ("ALTER TABLE GPU_METRICS DROP COLUMN value", "no column value in GPU_METRICS"),
+        ("ALTER TABLE GPU_METRICS DROP COLUMN timestamp", "no column timestamp in GPU_METRICS"),
+        ("DELETE FROM GPU_METRICS", "no sample of a known metric"),
+        ("UPDATE TARGET_INFO_GPU_METRICS SET metricName = 'other'", "no sample of a known metric"),
+        ("UPDATE GPU_METRICS SET value = -1", "no sample of a known metric"),
+        ("UPDATE GPU_METRICS SET timestamp = timestamp + 1000000000000", "no sample of a known metric"),
+    ],
+)
+def test_what_is_missing_is_said_in_a_line(recording: Callable, tmp_path: Path, damage: str, why: str) -> None:
+    path = sampled(recording("nsys/train.sqlite"), tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(damage)
+        database.commit()
+    samples, steps, said = gpu_metric_tables.tabulate_metrics(path)
+    assert samples.empty and steps.empty and len(said) == 1 and why in said[0] and "\n" not in said[0]
+
+
+@pytest.mark.parametrize("table", [gpu_metric_tables.SAMPLES, gpu_metric_tables.STEPS, gpu_memory.TABLE, tracks.TABLE])
+def test_tables_without_rows_are_read_again(tmp_path: Path, table: csv_tables.Table) -> None:
+    write_csv(table.empty(), str(tmp_path / "t.csv"))
+    read = csv_tables.read(tmp_path / "t.csv", table)
+    assert read.empty and list(read) == list(table.columns)
+
+
+def test_sampling_that_left_nothing_is_told_from_none(recording: Callable, tmp_path: Path) -> None:
+    path = sampled_traces.copy_trace(recording("nsys/train.sqlite"), tmp_path / "t.sqlite")
+    assert gpu_metric_tables.tabulate_metrics(path)[2] == [gpu_metrics.NOT_COLLECTED]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO META_DATA_CAPTURE VALUES ('GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY', '10000')")
+        database.commit()
+    assert gpu_metric_tables.tabulate_metrics(path)[2] == [gpu_metrics.NO_SAMPLE]
+
+
+def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_path: Path) -> None:
+    """SMs were active twice as long as the trace's kernels; half of the samples are missing; DRAM took too little."""
+    path = sampled(recording("nsys/train.sqlite"), tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        first, last = database.execute("SELECT min(timestamp), max(timestamp) FROM GPU_METRICS").fetchone()
+        database.execute("UPDATE GPU_METRICS SET value = 100 WHERE metricId = 0")
+        database.execute("DELETE FROM GPU_METRICS WHERE timestamp BETWEEN ? AND ?", (first, (first + last) // 2))
+        # Ten GB were copied on the GPU.
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 1000000000 WHERE rowid <= 10")
+        database.execute("UPDATE GPU_METRICS SET value = 0 WHERE metricId = 3")
+        database.commit()
+    _, steps, said = gpu_metric_tables.tabulate_metrics(path)
+    assert steps["copied_to_bytes"].sum() >= 10e9
+    assert any("another program used it" in line for line in said), said
+    assert any("nsys lost others" in line for line in said), said
+    assert any("dram_write_bytes says 0 bytes" in line for line in said), said
+
+
+def test_lost_samples_of_one_metric_leave_the_others(recording: Callable, tmp_path: Path) -> None:
+    path = sampled(recording("nsys/train.sqlite"), tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM GPU_METRICS WHERE metricId = 1 AND rowid % 3 = 0")
+        database.commit()
+    samples, steps, _ = gpu_metric_tables.tabulate_metrics(path)
+    write_csv(samples, str(tmp_path / "s.csv"))
+    # Also checks that no two rows are of one time.
+    assert len(csv_tables.read(tmp_path / "s.csv", gpu_metric_tables.SAMPLES)) == len(samples)
+    assert samples["sm_active_pct"].notna().all() and samples["tensor_active_pct"].isna().mean() == pytest.approx(
+        1 / 3, abs=0.02
+    )
+    assert (steps["sm_active_mean_pct"] - 100 * steps["kernel_share"]).abs().max() < 0.5
+
+
+def test_a_generation_without_dram_has_no_dram(recording: Callable, tmp_path: Path) -> None:
+    samples, steps, said = gpu_metric_tables.tabulate_metrics(
+        sampled(recording("nsys/train.sqlite"), tmp_path, without=DRAM_READ)
+    )
+    assert samples["dram_read_pct"].isna().all() and steps["dram_read_bytes"].isna().all() and said == []
+    assert steps["dram_write_bytes"].notna().all()
