@@ -28,6 +28,7 @@ from profzoo.tables import (
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
+from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import step_schema as nsys_launched
 from profzoo.tools.nsys import steps as nsys_steps
@@ -105,6 +106,20 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.nsys.csv": File("GPU time by nsys.", "a launch configuration and range", nsys_tables.TABLE),
     "{model}/{phase}.nsys-steps.csv": File("Where a step's time goes, by nsys.", "a process", nsys_steps.TABLE),
     "{model}/{phase}.nsys-launches.csv": File("Launches of a step by nsys, in order.", "a launch", nsys_launched.TABLE),
+    "{model}/{phase}.nsys-threads.csv": File(
+        "What threads of the host did, by nsys.", "a thread and step", nsys_host.THREADS
+    ),
+    "{model}/{phase}.nsys-off-cpu.csv": File(
+        "The calls in which threads left the CPU, by nsys.", "a thread, step and call", nsys_host.OFF_CPU
+    ),
+    "{model}/{phase}.nsys-samples.csv": File(
+        "CPU samples of the steps, by nsys.", "a thread and function", nsys_host.SAMPLES
+    ),
+    "{model}/{phase}.nsys-idle.csv": File(
+        "Idle time of the GPU by cause and call of the operating system, by nsys.",
+        "a cause, launching thread and call",
+        nsys_host.IDLE,
+    ),
     "{model}/{phase}.nsys/{report}.csv": File(
         "A report of `nsys stats`, as it is.",
         "as nsys has it",

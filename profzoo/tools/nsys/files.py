@@ -8,8 +8,10 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """Return the table of launches, the tables of simulated steps, and the configured reports of `nsys stats`."""
-    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
+    """Return tables of launches, simulated steps and threads, and the configured reports of `nsys stats`."""
+    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host", "nsys-idle")]
+    if own["sample"] != "none" or own["cpuctxsw"] != "none":
+        tables.append("{phase}.nsys-threads.csv")
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
@@ -45,4 +47,5 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
+    tables += [f"nsys-{name}" for name in ("threads", "off-cpu", "samples", "idle")]
     return [*tables, "program", "npz", "nsys-rep", "sqlite"]

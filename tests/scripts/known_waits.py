@@ -1,0 +1,124 @@
+"""A program whose steps wait for known times: it sleeps, waits for a lock, reads a pipe, polls, and computes.
+
+It writes what its own clocks measured to a file, per step in ns: the wall time of each wait, the CPU time of the thread
+that runs the steps, and the numbers of the threads that it waits for. `--device cuda` launches a kernel after each wait.
+"""
+
+import argparse
+import json
+import os
+import select
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nvtx
+
+SLEEP_S, LOCK_S, READ_S, POLL_MS, SPIN_NS = 0.05, 0.03, 0.02, 10, 20_000_000
+
+
+class Helper(threading.Thread):
+    """A thread that does something each time it is told to."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self.told, self.work = threading.Event(), work
+
+    def run(self) -> None:
+        while True:
+            self.told.wait()
+            self.told.clear()
+            self.work()
+
+
+class Steps:
+    """The steps, and what they measured."""
+
+    def __init__(self, launch: Callable[[], object]) -> None:
+        self.measured: dict[str, list[int]] = defaultdict(list)
+        self.lock, self.held, self.launch = threading.Lock(), threading.Event(), launch
+        self.reading, self.writing = os.pipe()
+        self.holder, self.writer = Helper(self.hold), Helper(self.write)
+        self.holder.start()
+        self.writer.start()
+        self.poll = select.poll()
+        self.poll.register(self.reading, select.POLLIN)
+
+    def hold(self) -> None:
+        with self.lock:
+            self.held.set()
+            time.sleep(LOCK_S)
+
+    def write(self) -> None:
+        time.sleep(READ_S)
+        os.write(self.writing, b"x")
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter_ns()
+        yield
+        self.measured[name].append(time.perf_counter_ns() - begin)
+        self.launch()
+
+    def run(self) -> None:
+        begin = time.thread_time_ns()
+        with self.timed("sleep"):
+            time.sleep(SLEEP_S)
+        self.holder.told.set()
+        with self.timed("lock"):
+            self.held.wait()
+            self.held.clear()
+            with self.lock:
+                pass
+        self.writer.told.set()
+        with self.timed("read"):
+            os.read(self.reading, 1)
+        with self.timed("poll"):
+            self.poll.poll(POLL_MS)
+        with self.timed("spin"):
+            end = time.perf_counter_ns() + SPIN_NS
+            while time.perf_counter_ns() < end:
+                pass
+        self.measured["cpu"].append(time.thread_time_ns() - begin)
+
+
+def find_launch(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
+    """What launches a kernel, and what waits for all of them."""
+    if device == "cpu":
+        return (lambda: None), (lambda: None)
+    import torch
+
+    numbers = torch.ones(1024, device=device)
+    return (lambda: numbers.add_(1)), torch.cuda.synchronize
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=0, help="go on for so long instead")
+    parser.add_argument("--measured", type=Path)
+    given = parser.parse_args()
+    launch, synchronize = find_launch(given.device)
+    steps = Steps(launch)
+    steps.run()
+    synchronize()
+    steps.measured.clear()
+    until = time.monotonic() + given.seconds
+    with nvtx.annotate("profzoo_window", domain="profzoo"):
+        done = 0
+        while done < given.steps or time.monotonic() < until:
+            with nvtx.annotate("profzoo_step", domain="profzoo"):
+                steps.run()
+            done += 1
+    synchronize()
+    if given.measured:
+        threads = {"holder": steps.holder.native_id, "writer": steps.writer.native_id, "main": os.getpid()}
+        given.measured.write_text(json.dumps(steps.measured | {"threads": threads}))
+
+
+if __name__ == "__main__":
+    main()
