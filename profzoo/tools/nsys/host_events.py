@@ -10,6 +10,7 @@ import pandas as pd
 
 from profzoo.range_names import STEP, make_nvtx_name
 from profzoo.tools.nsys.export_columns import UNKNOWN, existing_columns, sql_for_numbers
+from profzoo.tools.nsys.timeline import LAUNCHING
 from profzoo.tools.nsys.trace import (
     CALL_TABLE,
     PROCESS,
@@ -107,6 +108,13 @@ def read_threads(database: sqlite3.Connection, tables: set[str]) -> HostEvents:
         names={int(thread): names.get(int(name), "") for thread, name in threads.itertuples(index=False)},
         lacking=lacking,
     )
+
+
+def launching_calls(calls: pd.DataFrame, process: int, span: tuple[int, int]) -> pd.DataFrame:
+    """Return the CUDA calls of a process that launch work within a span of ns, by their ends; calls: HostEvents.cuda_calls."""
+    own = (calls["thread"] & PROCESS == process) & (calls["end"] > span[0]) & (calls["start"] < span[1])
+    mine = calls[own]
+    return mine[mine["name"].str.startswith(LAUNCHING)].sort_values("end", kind="stable")
 
 
 def _lacking(database: sqlite3.Connection, tables: set[str], table: str) -> str | None:

@@ -11,11 +11,10 @@ from profzoo.range_names import STEP
 from profzoo.tools.nsys import intervals, thread_states
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys.export_columns import UNKNOWN
-from profzoo.tools.nsys.host_events import SWITCHES, SYSTEM_CALLS, THREAD, HostEvents
+from profzoo.tools.nsys.host_events import SWITCHES, SYSTEM_CALLS, THREAD, HostEvents, launching_calls
 from profzoo.tools.nsys.os_call_kinds import WAKING, kind_of_call
 from profzoo.tools.nsys.process_events import ProcessEvents
 from profzoo.tools.nsys.steps import CAUSES, FEEDING
-from profzoo.tools.nsys.timeline import LAUNCHING
 from profzoo.tools.nsys.trace import PROCESS
 
 SYNCHRONISATION = "synchronisation"
@@ -67,9 +66,7 @@ def launching_threads(events: HostEvents, process: int, span: tuple[int, int]) -
     and where nothing is launched, it is the thread that runs the steps, or the main one where no trace names that.
     """
     begin, end = span
-    cuda = events.cuda_calls
-    mine = cuda[(cuda["thread"] & PROCESS == process) & (cuda["end"] > begin) & (cuda["start"] < end)]
-    calls = mine[mine["name"].str.startswith(LAUNCHING)].sort_values("end", kind="stable")
+    calls = launching_calls(events.cuda_calls, process, span)
     ran = events.steps.loc[events.steps["process"] == process, "thread"]
     known = ran[ran != UNKNOWN]
     # On Linux the main thread has the number of its process.
