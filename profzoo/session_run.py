@@ -15,6 +15,8 @@ from profzoo.tools.nsys import sessions
 
 # Seconds that are recorded unless told otherwise.
 SECONDS = 10.0
+# A day. Reports of minutes already take long to make.
+LONGEST_S = 86400.0
 EXAMPLE = "python -m profzoo session server --seconds 10 --name run7"
 
 
@@ -22,8 +24,8 @@ def main(words: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     parser = _parser()
     options = parser.parse_args(words)
-    if options.seconds <= 0:
-        parser.error(f"--seconds {options.seconds:g}: give a time above 0")
+    if not 0 < options.seconds <= LONGEST_S:
+        parser.error(f"--seconds {options.seconds:g}: give a time above 0, and of at most {LONGEST_S:g}")
     try:
         if not options.session:
             return _list()
