@@ -1,7 +1,7 @@
 """Reads from an nsys export (SQLite) what threads of the host did: calls, context switches, samples and names."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,11 +86,11 @@ def read_host_events(path: str | Path, whole_run: bool = False) -> HostEvents:
         return replace(read_threads(database, tables), steps=steps)
 
 
-def read_threads(database: sqlite3.Connection, tables: set[str]) -> HostEvents:
-    """Return what threads did, without steps; for a connection that is open."""
+def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collection[str] = ()) -> HostEvents:
+    """Return what threads did, without steps; for a connection that is open. unread: tables that nobody needs."""
     lacking = {table: why for table in LACKING if (why := _lacking(database, tables, table))}
     names = {int(number): str(value) for number, value in database.execute("SELECT id, value FROM StringIds")}
-    usable = tables - set(lacking)
+    usable = tables - set(lacking) - set(unread)
     calls = _numbers(database, usable, SYSTEM_CALLS, ["globalTid", "start", "end", "nameId", "callchainId"])
     calls = calls[(calls["end"] > calls["start"]) & (calls["globalTid"] & THREAD != 0)]
     cuda = _numbers(database, usable, CALL_TABLE, ["globalTid", "start", "end", "nameId"])
@@ -111,7 +111,10 @@ def read_threads(database: sqlite3.Connection, tables: set[str]) -> HostEvents:
 
 
 def launching_calls(calls: pd.DataFrame, process: int, span: tuple[int, int]) -> pd.DataFrame:
-    """Return the CUDA calls of a process that launch work within a span of ns, by their ends; calls: HostEvents.cuda_calls."""
+    """Return the CUDA calls of a process that launch work within a span of ns, in the order of their ends.
+
+    calls: HostEvents.cuda_calls.
+    """
     own = (calls["thread"] & PROCESS == process) & (calls["end"] > span[0]) & (calls["start"] < span[1])
     mine = calls[own]
     return mine[mine["name"].str.startswith(LAUNCHING)].sort_values("end", kind="stable")

@@ -8,37 +8,48 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tools.nsys import thread_states
-from profzoo.tools.nsys.host_events import SWITCHES, SYSTEM_CALLS, THREAD, HostEvents, launching_calls, read_threads
+from profzoo.tools.nsys.host_events import (
+    SAMPLES,
+    SWITCHES,
+    SYSTEM_CALLS,
+    THREAD,
+    HostEvents,
+    launching_calls,
+    read_threads,
+)
 from profzoo.tools.nsys.thread_states import LOST, OFF, RUNNING
 from profzoo.tools.nsys.trace import PROCESS
 
 COLUMNS = ["track", "label", "start_ns", "end_ns", "value", "unit"]
-# Threads besides the launching ones whose states are shown: those that ran most, and at least for this share of the step.
+# Threads besides the launching ones whose states are shown: those that ran most, at least for this share of the step.
 MOST, LEAST_SHARE = 4, 0.01
 LABELS: Mapping[str, str] = {RUNNING: "running", OFF: "off the CPU", LOST: "unknown"}
 
 
 class Step(Protocol):
-    """A step as the trace has it: `globalPid` of its process, and its begin and end in ns."""
+    """A step as the trace has it."""
 
     @property
-    def process(self) -> int: ...
+    def process(self) -> int:
+        """Return the number of the step's process in the export (`globalPid`)."""
 
     @property
-    def begin(self) -> int: ...
+    def begin(self) -> int:
+        """Return when the step begins, in ns on the clock of the export."""
 
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """Return when the step ends, in ns on the clock of the export."""
 
 
 def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
-    """Return a track per thread with the spans in which it was on a CPU or off it, or a line that says why there is none.
+    """Return a track per thread with the spans in which it was on a CPU or off it, or a line that says why not.
 
     Threads are those that launch work within the step, the main thread, and others of the process that ran most.
 
     Returns: COLUMNS; times in ns from the step's begin. `label` is a value of LABELS, `value` NaN and `unit` empty.
     """
-    events = read_threads(database, tables)
+    events = read_threads(database, tables, unread=(SYSTEM_CALLS, SAMPLES))
     if SWITCHES in events.lacking:
         return events.lacking[SWITCHES]
     states = thread_states.find_states(events.switches)
@@ -56,11 +67,11 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: S
 
 
 def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
-    """Return a track per launching thread with its calls of the operating system, or a line that says why there is none.
+    """Return a track per launching thread with its calls of the operating system, or a line that says why not.
 
     Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call.
     """
-    events = read_threads(database, tables)
+    events = read_threads(database, tables, unread=(SWITCHES, SAMPLES))
     if SYSTEM_CALLS in events.lacking:
         return events.lacking[SYSTEM_CALLS]
     mine = thread_states.cut(events.os_calls, step.begin, step.end)
