@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ LAUNCH = "cudaLaunchKernel_v7000"
 TRACE = Trace(
     ranges=[("step", 1000, 2000, MAIN)],
     os_calls=[("read", 900, 1100, MAIN), ("poll", 1200, 1300, MAIN), ("sem_wait", 1000, 2000, HOLDER),
-              ("mmap64", 1500, 1510, AUTOGRAD), ("read", 2100, 2200, MAIN)],
+              ("mmap64", 1500, 1510, AUTOGRAD), ("pthread_cond_signal", 1550, 1550, AUTOGRAD), ("read", 2100, 2200, MAIN)],
     calls=[(LAUNCH, 1400, 1410, 1, MAIN), (LAUNCH, 1600, 1610, 2, AUTOGRAD), (LAUNCH, 1620, 1630, 3, AUTOGRAD)],
     switches=[(1050, MAIN, 0, True, 0), (1800, MAIN, 0, False, SLEEPS), (2050, MAIN, 0, True, 0),
               (1500, AUTOGRAD, 1, True, 0), (1700, AUTOGRAD, 1, False, SLEEPS),
@@ -53,26 +54,42 @@ def spans(table: pd.DataFrame | str) -> list[tuple]:
 def test_threads_that_launch_run_or_are_off_the_cpu(export: tuple[sqlite3.Connection, set[str]]) -> None:
     """A worker is of another process, and a thread that ran for less than 1 % of the step is not worth a row."""
     assert spans(host_tracks.supply_thread_states(*export, Step())) == [
-        ("thread pt_autograd_0 (8)", "off the CPU", 0, 500),
-        ("thread pt_autograd_0 (8)", "running", 500, 700),
-        ("thread pt_autograd_0 (8)", "off the CPU", 700, 1000),
-        ("thread python3 (7)", "off the CPU", 0, 50),
-        ("thread python3 (7)", "running", 50, 800),
-        ("thread python3 (7)", "off the CPU", 800, 1000),
+        ("pt_autograd_0", "off the CPU", 0, 500),
+        ("pt_autograd_0", "running", 500, 700),
+        ("pt_autograd_0", "off the CPU", 700, 1000),
+        ("main thread", "off the CPU", 0, 50),
+        ("main thread", "running", 50, 800),
+        ("main thread", "off the CPU", 800, 1000),
     ]
 
 
 def test_calls_of_the_threads_that_launch(export: tuple[sqlite3.Connection, set[str]]) -> None:
     assert spans(host_tracks.supply_os_calls(*export, Step())) == [
-        ("calls of pt_autograd_0 (8)", "mmap64", 500, 510),
-        ("calls of python3 (7)", "read", 0, 100),
-        ("calls of python3 (7)", "poll", 200, 300),
+        ("calls: pt_autograd_0", "mmap64", 500, 510),
+        ("calls: main thread", "read", 0, 100),
+        ("calls: main thread", "poll", 200, 300),
     ]
+
+
+def test_threads_of_one_name_have_numbers(tmp_path: Path) -> None:
+    several = replace(TRACE, names={MAIN: "python3", AUTOGRAD: "python3", HOLDER: "python3"})
+    for database, tables in opened(several.write(tmp_path / "t.sqlite")):
+        named = spans(host_tracks.supply_os_calls(database, tables, Step()))
+        assert [row[0] for row in named] == ["calls: python3 8", *["calls: main thread"] * 2]
+    for database, tables in opened(replace(TRACE, names={}).write(tmp_path / "u.sqlite")):
+        assert spans(host_tracks.supply_os_calls(database, tables, Step()))[0][0] == "calls: 8"
+
+
+def test_calls_too_short_to_be_seen_are_left_out(tmp_path: Path) -> None:
+    longer = replace(TRACE, os_calls=[("read", 1000, 1499, MAIN), ("poll", 1600, 2600, MAIN)])
+    for database, tables in opened(longer.write(tmp_path / "t.sqlite")):
+        found = spans(host_tracks.supply_os_calls(database, tables, Step(end=1_001_000)))
+        assert found == [("calls: main thread", "poll", 600, 1600)]
 
 
 def test_where_nothing_is_launched_the_main_thread_is_shown(export: tuple[sqlite3.Connection, set[str]]) -> None:
     early = Step(begin=1000, end=1350)
-    assert {row[0] for row in spans(host_tracks.supply_os_calls(*export, early))} == {"calls of python3 (7)"}
+    assert {row[0] for row in spans(host_tracks.supply_os_calls(*export, early))} == {"calls: main thread"}
 
 
 @pytest.mark.parametrize(

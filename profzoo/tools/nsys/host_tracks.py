@@ -23,6 +23,8 @@ from profzoo.tools.nsys.trace import PROCESS
 COLUMNS = ["track", "label", "start_ns", "end_ns", "value", "unit"]
 # Threads besides the launching ones whose states are shown: those that ran most, at least for this share of the step.
 MOST, LEAST_SHARE = 4, 0.01
+# Shorter calls would not be seen, and do not wait: part of the step.
+SHORTEST = 0.0005
 LABELS: Mapping[str, str] = {RUNNING: "running", OFF: "off the CPU", LOST: "unknown"}
 
 
@@ -62,37 +64,46 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: S
     frames = []
     for thread in [*first, *others[:MOST]]:
         own = mine[mine["thread"] == thread]
-        frames.append(_spans(f"thread {_called(events, int(str(thread)))}", own, own["doing"].map(LABELS), step))
+        frames.append(_spans(_title(events, int(str(thread)), step), own, own["doing"].map(LABELS), step))
     return pd.concat(frames, ignore_index=True) if frames else _spans("", mine[:0], mine["doing"][:0], step)
 
 
 def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
     """Return a track per launching thread with its calls of the operating system, or a line that says why not.
 
-    Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call.
+    Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call. Calls shorter than SHORTEST are not
+    among them.
     """
     events = read_threads(database, tables, unread=(SWITCHES, SAMPLES))
     if SYSTEM_CALLS in events.lacking:
         return events.lacking[SYSTEM_CALLS]
     mine = thread_states.cut(events.os_calls, step.begin, step.end)
+    mine = mine[mine["ns"] >= SHORTEST * (step.end - step.begin)]
     frames = []
     for thread in _launching(events, step):
         own = mine[mine["thread"] == thread]
-        frames.append(_spans(f"calls of {_called(events, thread)}", own, own["name"], step))
+        frames.append(_spans(f"calls: {_title(events, thread, step)}", own, own["name"], step))
     return pd.concat(frames, ignore_index=True)
 
 
 def _launching(events: HostEvents, step: Step) -> list[int]:
     """Return the main thread and the threads that launch work within the step; the one with most launches first."""
     calls = launching_calls(events.cuda_calls, step.process, (step.begin, step.end))
-    # On Linux the main thread has the number of its process.
-    return list(
-        dict.fromkeys([*calls["thread"].value_counts().index.tolist(), step.process | step.process >> 24 & THREAD])
-    )
+    return list(dict.fromkeys([*calls["thread"].value_counts().index.tolist(), _main(step)]))
 
 
-def _called(events: HostEvents, thread: int) -> str:
-    return f"{events.names.get(thread, '')} ({thread & THREAD})".lstrip()
+def _main(step: Step) -> int:
+    """Return the main thread, which on Linux has the number of its process."""
+    return step.process | step.process >> 24 & THREAD
+
+
+def _title(events: HostEvents, thread: int, step: Step) -> str:
+    """Return a short title of a thread: its name, with its number where other threads of the process have the same."""
+    if thread == _main(step):
+        return "main thread"
+    name = events.names.get(thread, "")
+    alike = [one for one, known in events.names.items() if known == name and one & PROCESS == step.process]
+    return name if name and len(alike) == 1 else f"{name} {thread & THREAD}".lstrip()
 
 
 def _spans(track: str, events: pd.DataFrame, labels: pd.Series, step: Step) -> pd.DataFrame:
