@@ -1,7 +1,8 @@
 """A program whose steps wait for known times: it sleeps, waits for a lock, reads a pipe, polls, and computes.
 
 It writes what its own clocks measured to a file, per step in ns: the wall time of each wait, the CPU time of the thread
-that runs the steps, and the numbers of the threads that it waits for. `--device cuda` launches a kernel after each wait.
+that runs the steps, and the numbers of its threads. With `--device cuda` it launches a kernel after each wait, and
+autograd's thread sleeps in a backward pass before it launches.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import nvtx
 
-SLEEP_S, LOCK_S, READ_S, POLL_MS, SPIN_NS = 0.05, 0.03, 0.02, 10, 20_000_000
+SLEEP_S, LOCK_S, READ_S, POLL_MS, SPIN_NS, BACKWARD_S = 0.05, 0.03, 0.02, 10, 20_000_000, 0.04
 
 
 class Helper(threading.Thread):
@@ -35,10 +36,15 @@ class Helper(threading.Thread):
 
 
 class Steps:
-    """The steps, and what they measured."""
+    """The steps, and what they measured.
 
-    def __init__(self, launch: Callable[[], object]) -> None:
+    device: `cpu`, or the device that kernels and backward passes run on.
+    """
+
+    def __init__(self, device: str) -> None:
         self.measured: dict[str, list[int]] = defaultdict(list)
+        self.autograd = 0
+        launch, self.backward = on_gpu(device, self.sleep_in_backward) if device != "cpu" else ((lambda: None), None)
         self.lock, self.held, self.launch = threading.Lock(), threading.Event(), launch
         self.reading, self.writing = os.pipe()
         self.holder, self.writer = Helper(self.hold), Helper(self.write)
@@ -55,6 +61,11 @@ class Steps:
     def write(self) -> None:
         time.sleep(READ_S)
         os.write(self.writing, b"x")
+
+    def sleep_in_backward(self) -> None:
+        begin, self.autograd = time.perf_counter_ns(), threading.get_native_id()
+        time.sleep(BACKWARD_S)
+        self.measured["backward"].append(time.perf_counter_ns() - begin)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -82,17 +93,33 @@ class Steps:
             end = time.perf_counter_ns() + SPIN_NS
             while time.perf_counter_ns() < end:
                 pass
+        if self.backward:
+            self.backward()
         self.measured["cpu"].append(time.thread_time_ns() - begin)
 
 
-def find_launch(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """What launches a kernel, and what waits for all of them."""
-    if device == "cpu":
-        return (lambda: None), (lambda: None)
+def on_gpu(device: str, sleep: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], object]]:
+    """What launches a kernel, and what runs a backward pass in which autograd's thread sleeps, then launches."""
     import torch
 
+    class SlowBackward(torch.autograd.Function):
+        @staticmethod
+        def forward(context: object, given: torch.Tensor) -> torch.Tensor:
+            return given * 2
+
+        @staticmethod
+        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
+            sleep()
+            return gradient * 2
+
     numbers = torch.ones(1024, device=device)
-    return (lambda: numbers.add_(1)), torch.cuda.synchronize
+    weights = torch.ones(1024, device=device, requires_grad=True)
+
+    def backward() -> None:
+        weights.grad = None
+        SlowBackward.apply(weights).sum().backward()
+
+    return (lambda: numbers.add_(1)), backward
 
 
 def main() -> None:
@@ -102,10 +129,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0, help="go on for so long instead")
     parser.add_argument("--measured", type=Path)
     given = parser.parse_args()
-    launch, synchronize = find_launch(given.device)
-    steps = Steps(launch)
+    steps = Steps(given.device)
+    # Threads, CUDA and its kernels are started before anything counts.
     steps.run()
-    synchronize()
+    time.sleep(SLEEP_S)
     steps.measured.clear()
     until = time.monotonic() + given.seconds
     with nvtx.annotate("profzoo_window", domain="profzoo"):
@@ -114,9 +141,11 @@ def main() -> None:
             with nvtx.annotate("profzoo_step", domain="profzoo"):
                 steps.run()
             done += 1
-    synchronize()
+    # All kernels have run by now.
+    time.sleep(SLEEP_S)
     if given.measured:
         threads = {"holder": steps.holder.native_id, "writer": steps.writer.native_id, "main": os.getpid()}
+        threads |= {"autograd": steps.autograd} if given.device != "cpu" else {}
         given.measured.write_text(json.dumps(steps.measured | {"threads": threads}))
 
 
