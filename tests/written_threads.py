@@ -31,6 +31,11 @@ TABLES = {
         "unresolved INTEGER, specialEntry INTEGER, originalIP INTEGER, unwindMethod INTEGER, stackDepth INTEGER NOT NULL, "
         "PRIMARY KEY (id, stackDepth)",
     ),
+    "OSRT_FILE_ACCESS_EVENTS": "fileAccessId INTEGER NOT NULL, threadId INTEGER NOT NULL, startedAt INTEGER NOT NULL, "
+    "endedAt INTEGER NOT NULL, eventType INTEGER NOT NULL, apiCallId INTEGER NOT NULL, bytesProcessed INTEGER NOT NULL, "
+    "context TEXT NOT NULL",
+    "OSRT_FILE_ACCESS_DESCRIPTORS": "fileAccessId INTEGER NOT NULL, processId INTEGER NOT NULL, openedAt INTEGER NOT NULL, "
+    "closedAt INTEGER NOT NULL, filePath TEXT NOT NULL",
     "ThreadNames": "nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER",
 }
 Frame = tuple[str, str]
@@ -42,7 +47,8 @@ class Trace:
 
     ranges: name, start, end and thread. calls: of CUDA: name, start, end, correlation and thread. kernels: start, end,
     correlation. os_calls: name, start, end, thread, and stack (functions and modules, the innermost first). switches:
-    start, thread, cpu, whether it comes to the CPU, and its state. samples: start, thread, and stack. names: of threads.
+    start, thread, cpu, whether it comes to the CPU, and its state. samples: start, thread, and stack. files: path, start,
+    end and thread of accesses. names: of threads.
     """
 
     ranges: Sequence[tuple[str, int, int, int]] = ()
@@ -51,6 +57,7 @@ class Trace:
     os_calls: Sequence[tuple] = ()
     switches: Sequence[tuple[int, int, int, bool, int]] = ()
     samples: Sequence[tuple[int, int, Sequence[Frame]]] = ()
+    files: Sequence[tuple[str, int, int, int]] = ()
     names: dict[int, str] = field(default_factory=dict)
 
     def write(self, path: Path, without: Sequence[str] = ()) -> Path:
@@ -80,6 +87,9 @@ class Trace:
         for place, (start, thread, stack) in enumerate(self.samples, 1):
             rows["COMPOSITE_EVENTS"].append((place, start, 0, RUNS, thread, 1))
             rows["SAMPLING_CALLCHAINS"] += _stack(place, stack, number)
+        for place, (name, start, end, thread) in enumerate(self.files, 1):
+            rows["OSRT_FILE_ACCESS_EVENTS"].append((place, thread & 0xFFFFFF, start, end, 3, number("read"), 1, ""))
+            rows["OSRT_FILE_ACCESS_DESCRIPTORS"].append((place, 7, 0, end, name))
         rows["ThreadNames"] = [(number(name), 20, thread) for thread, name in self.names.items()]
         rows["StringIds"] = [(one, text) for text, one in strings.items()]
         with closing(sqlite3.connect(path)) as database:

@@ -18,18 +18,21 @@ import torch
 from profzoo import session_run
 from profzoo.config import configuration
 from profzoo.foreign_reports import nsys_import
+from profzoo.machine import external_programs
 from profzoo.tools.nsys import command, host_tables, host_tracks, sessions
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys.host_events import SWITCHES, HostEvents
 from profzoo.tools.nsys.trace import open_export, read_window_steps
+from tests.scripts import known_waits
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
 ]
-PROGRAM = Path(__file__).parents[1] / "scripts" / "known_waits.py"
+PROGRAM = known_waits.__file__
 DEVICE, ON_GPU = "cuda", True
 STEPS = 6
+FILES = "--osrt-file-access"
 # The first step is left out of what is told per step.
 COUNTED = slice(1, None)
 # Python's part of a wait, which the program's clock measures and nsys does not.
@@ -41,8 +44,10 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the program, by the options that the workflow gives nsys; measured.json lies beside it."""
     folder = tmp_path_factory.mktemp("host")
     given = {"sample": "process-tree", "cpuctxsw": "process-tree", "backtrace": "fp", "capture": "run"}
+    if FILES in external_programs.ask_program(["nsys", "profile", "--help"]).stdout:
+        given["extra"] = [f"{FILES}=true"]
     words = command.options(configuration.normalise_config({"nsys": given})["nsys"])
-    program = [sys.executable, str(PROGRAM), "--device", DEVICE, "--steps", str(STEPS)]
+    program = [sys.executable, PROGRAM, "--device", DEVICE, "--steps", str(STEPS)]
     whole = [*command.wrap_command(words, {"report": folder / "t.nsys-rep"}, 1), *program]
     run = subprocess.run(
         [*command.adapt_command(whole, ON_GPU), "--measured", str(folder / "measured.json")],
@@ -73,7 +78,10 @@ def mean(measured: dict, wait: str) -> float:
     return sum(own) / len(own)
 
 
-def test_idle_time_by_call_is_what_the_program_waited(tables: dict[str, pd.DataFrame], measured: dict) -> None:
+def test_idle_time_by_call_is_what_the_program_waited(
+    made: tuple[dict[str, pd.DataFrame], HostEvents], measured: dict
+) -> None:
+    tables, events = made
     idle = tables["idle"]
     print(idle.to_string())
     main = idle[idle["thread"] == measured["threads"]["main"]]
@@ -90,6 +98,9 @@ def test_idle_time_by_call_is_what_the_program_waited(tables: dict[str, pd.DataF
         assert ns == pytest.approx(mean(measured, wait), rel=0.02, abs=PYTHON_NS), wait
     lock = main[main["kind"] == "lock"].sort_values("idle_ns").iloc[-1]
     reader = main[main["os_call"] == "read"].sort_values("idle_ns").iloc[-1]
+    print(f"accesses by file: {events.files['file'].value_counts().head(10).to_dict()}")
+    # Whether nsys tells pipes with names is its own affair.
+    assert reader["file"] == (known_waits.PIPE if known_waits.PIPE in set(events.files["file"]) else "")
     assert lock["woken_by"] == measured["threads"]["holder"] and reader["woken_by"] == measured["threads"]["writer"]
 
 
@@ -171,7 +182,7 @@ def test_tracks_show_the_sleep(export: Path, measured: dict) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The session of the program, which runs until the tests are done."""
     name = f"server{os.getpid()}"
-    words = ["nsys", "launch", f"--session-new={name}", "--trace=cuda,nvtx,osrt", sys.executable, str(PROGRAM)]
+    words = ["nsys", "launch", f"--session-new={name}", "--trace=cuda,nvtx,osrt", sys.executable, PROGRAM]
     with (tmp_path_factory.mktemp("server") / "log").open("w") as log:
         launched = subprocess.Popen(
             [*words, "--device", DEVICE, "--seconds", "240"], stdin=subprocess.DEVNULL, stdout=log, stderr=log

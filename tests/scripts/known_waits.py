@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import select
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -19,6 +20,7 @@ from pathlib import Path
 import nvtx
 
 SLEEP_S, LOCK_S, READ_S, POLL_MS, SPIN_NS, BACKWARD_S = 0.05, 0.03, 0.02, 10, 20_000_000, 0.04
+PIPE = "requests"
 
 
 class Helper(threading.Thread):
@@ -46,12 +48,15 @@ class Steps:
         self.autograd = 0
         launch, self.backward = on_gpu(device, self.sleep_in_backward) if device != "cpu" else ((lambda: None), None)
         self.lock, self.held, self.launch = threading.Lock(), threading.Event(), launch
-        self.reading, self.writing = os.pipe()
+        # A pipe with a name, which nsys may tell; opened for both, as opening it for one would wait for the other.
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/{PIPE}")
+            self.pipe = os.open(f"{folder}/{PIPE}", os.O_RDWR)
         self.holder, self.writer = Helper(self.hold), Helper(self.write)
         self.holder.start()
         self.writer.start()
         self.poll = select.poll()
-        self.poll.register(self.reading, select.POLLIN)
+        self.poll.register(self.pipe, select.POLLIN)
 
     def hold(self) -> None:
         with self.lock:
@@ -60,7 +65,7 @@ class Steps:
 
     def write(self) -> None:
         time.sleep(READ_S)
-        os.write(self.writing, b"x")
+        os.write(self.pipe, b"x")
 
     def sleep_in_backward(self) -> None:
         begin, self.autograd = time.perf_counter_ns(), threading.get_native_id()
@@ -86,7 +91,7 @@ class Steps:
                 pass
         self.writer.told.set()
         with self.timed("read"):
-            os.read(self.reading, 1)
+            os.read(self.pipe, 1)
         with self.timed("poll"):
             self.poll.poll(POLL_MS)
         with self.timed("spin"):

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tools.nsys import host_tables, os_call_kinds
+from profzoo.io import csv_tables
+from profzoo.io.scripts import write_csv
+from profzoo.tools.nsys import host_schema, host_tables, os_call_kinds
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys.host_events import LACKING
 from profzoo.tools.nsys.steps import CAUSES
@@ -167,6 +169,24 @@ def _uncovered(begin: int, end: int, spans: list[tuple[int, int]]) -> int:
             free += max(start - reached, 0)
             reached = max(reached, stop)
     return free + max(end - reached, 0)
+
+
+def test_a_file_is_named_where_it_took_most_of_the_time(tmp_path: Path) -> None:
+    trace = Trace(
+        ranges=[("step", 0, 1000, MAIN)],
+        os_calls=[("read", 100, 400, MAIN), ("read", 500, 600, MAIN), ("write", 700, 800, MAIN), ("poll", 850, 900, MAIN)],
+        # Of another thread, of this one, and of the calls that are too short.
+        files=[("/a/other.bin", 90, 410, HOLDER), ("/a/images.tar", 105, 390, MAIN), ("/a/log", 505, 590, MAIN),
+               ("/a/log", 860, 880, MAIN)],
+    )  # fmt: skip
+    path = trace.write(tmp_path / "t.sqlite")
+    table = idle_of(path)
+    assert table.set_index("os_call")["file"].to_dict() == {"": "", "read": "images.tar", "write": "", "poll": ""}
+    csv = str(tmp_path / "idle.csv")
+    write_csv(table, csv)
+    assert csv_tables.read(csv, host_schema.IDLE)["file"].tolist() == table["file"].tolist()
+    without = idle_of(trace.write(tmp_path / "u.sqlite", ["OSRT_FILE_ACCESS_DESCRIPTORS"]))
+    assert set(without["file"]) == {""}
 
 
 @pytest.mark.parametrize("lacking", ["OSRT_API", "OSRT_API.nameId"])

@@ -92,6 +92,9 @@ READ: Mapping[str, Mapping[str, Column]] = {
     # Calls of the operating system's libraries, such as those by which threads wait.
     "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40), "callchainId": LOOSE},
     "OSRT_CALLCHAINS": dict.fromkeys(["id", "symbol", "module", "stackDepth"], LOOSE),
+    # Accesses to files, and which file each was.
+    "OSRT_FILE_ACCESS_EVENTS": dict.fromkeys(["fileAccessId", "threadId", "startedAt", "endedAt"], LOOSE),
+    "OSRT_FILE_ACCESS_DESCRIPTORS": {"fileAccessId": LOOSE},
     # Context switches of threads, samples of what threads run, and names of threads.
     "SCHED_EVENTS": dict.fromkeys(["start", "cpu", "isSchedIn", "globalTid", "threadState"], LOOSE),
     "COMPOSITE_EVENTS": dict.fromkeys(["id", "start", "globalTid"], LOOSE) | {"cpuCycles": ONCE},

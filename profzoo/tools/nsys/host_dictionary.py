@@ -111,6 +111,11 @@ IDLE: Mapping[str, Column] = {
         "that is unknown.",
         tool="nsys",
     ),
+    "file": Column(
+        "File that most of this time was spent on, without its folder; empty unless nsys records it "
+        "(`nsys.extra: [--osrt-file-access=true]`, in newer releases).",
+        tool="nsys",
+    ),
     "caller": Column(
         "Function that made the longest of these calls, outside of the C library; empty without call stacks "
         "(`nsys.backtrace`).",

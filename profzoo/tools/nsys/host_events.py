@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,8 @@ from profzoo.tools.nsys.trace import (
 
 SYSTEM_CALLS, SWITCHES, SAMPLES = "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS"
 CALL_CHAINS, SAMPLE_CHAINS, THREAD_NAMES = "OSRT_CALLCHAINS", "SAMPLING_CALLCHAINS", "ThreadNames"
+# By `--osrt-file-access=true` of newer releases.
+FILE_ACCESSES, FILES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS"
 # Columns without which a table says nothing.
 NEEDED: Mapping[str, Sequence[str]] = {
     SYSTEM_CALLS: ("start", "end", "globalTid", "nameId"),
@@ -52,6 +54,8 @@ class HostEvents:
         switches: `thread`, `start`, `cpu`, `enters` (1 where the thread comes to the CPU, 0 where it leaves), and
             `state` in which it leaves (export_columns.UNKNOWN where the export does not say).
         samples: `thread`, `start` and `sample`, the number of the sample.
+        files: `number`, `start`, `end` and `file`, a row per access to a file: the thread's number in the operating
+            system, and the file's name without its folder. Only newer releases of nsys record them, where asked for.
         cuda: whether the trace has calls of CUDA; none where none was made, and where they were not traced.
         names: names of threads.
         lacking: tables of the export that were not recorded or cannot be used, each with what is unknown without it.
@@ -62,6 +66,7 @@ class HostEvents:
     cuda_calls: pd.DataFrame
     switches: pd.DataFrame
     samples: pd.DataFrame
+    files: pd.DataFrame
     cuda: bool
     names: Mapping[int, str]
     lacking: Mapping[str, str]
@@ -104,6 +109,7 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
         switches=_ordered(switches).assign(enters=lambda held: (held["enters"] != 0).astype("int64")),
         # Other stacks are of context switches, not of what ran.
         samples=_ordered(samples[samples["cpuCycles"] != 0])[["thread", "start", "sample"]],
+        files=_files(database, tables - set(unread)),
         cuda=CALL_TABLE in tables,
         names={int(thread): names.get(int(name), "") for thread, name in threads.itertuples(index=False)},
         lacking=lacking,
@@ -135,6 +141,20 @@ def _numbers(database: sqlite3.Connection, tables: set[str], table: str, columns
     taken = sql_for_numbers(database, table, columns)
     rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
     return pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=list(columns))
+
+
+def _files(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """Return accesses to files by thread and start, as HostEvents has them."""
+    columns = {"threadId": "number", "startedAt": "start", "endedAt": "end", "fileAccessId": "file"}
+    found = _numbers(database, tables, FILE_ACCESSES, list(columns)).rename(columns=columns)
+    names: dict[int, str] = {}
+    if FILES in tables and {"fileAccessId", "filePath"} <= existing_columns(database, FILES):
+        # Names of files may hold any bytes.
+        rows = database.execute(f"SELECT fileAccessId, CAST(filePath AS BLOB) FROM {FILES}")
+        names = {number: PurePath((path or b"").decode(errors="replace")).name for number, path in rows}
+    texts = {number: names.get(number, "") for number in found["file"].unique().tolist()}
+    named = found.assign(file=found["file"].map(texts).astype("str"), number=found["number"] & THREAD)
+    return named.sort_values(["number", "start"], kind="stable", ignore_index=True)
 
 
 def _named(calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:

@@ -6,7 +6,19 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.tools.nsys import host_dictionary, idle_calls, sample_table, thread_table
 
-TEXTS = ("name", "left_in", "function", "module", "cuda_call", "os_call", "cause", "kind", "caller", "caller_module")
+TEXTS = (
+    "name",
+    "left_in",
+    "function",
+    "module",
+    "cuda_call",
+    "os_call",
+    "cause",
+    "kind",
+    "file",
+    "caller",
+    "caller_module",
+)
 MAYBE = column_types.or_missing(column_types.AMOUNT)
 # Relative error of sums that rounding may cause.
 ROUNDING = 1e-6

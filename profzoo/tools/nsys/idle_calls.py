@@ -12,14 +12,14 @@ from profzoo.tools.nsys import intervals, thread_states
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys.export_columns import UNKNOWN
 from profzoo.tools.nsys.host_events import SWITCHES, SYSTEM_CALLS, THREAD, HostEvents, launching_calls
-from profzoo.tools.nsys.os_call_kinds import WAKING, kind_of_call
+from profzoo.tools.nsys.os_call_kinds import FILE, WAKING, kind_of_call
 from profzoo.tools.nsys.process_events import ProcessEvents
 from profzoo.tools.nsys.steps import CAUSES, FEEDING
 from profzoo.tools.nsys.trace import PROCESS
 
 SYNCHRONISATION = "synchronisation"
-COLUMNS = ["process", "cause", "thread", "name", "os_call", "kind", "idle_ns", "off_ns", "calls", "woken_by", "caller",
-           "caller_module"]  # fmt: skip
+COLUMNS = ["process", "cause", "thread", "name", "os_call", "kind", "idle_ns", "off_ns", "calls", "woken_by", "file",
+           "caller", "caller_module"]  # fmt: skip
 # Columns that later functions add.
 ADDED = ("process", "name", "caller", "caller_module")
 # Modules that make calls on behalf of others: the C library, and nsys itself.
@@ -156,6 +156,7 @@ def _rows_of_thread(
             "off_ns": own["off_ns"].sum() / idle.steps if off is not None else np.nan,
             "calls": own["start"].nunique() / idle.steps,
             "woken_by": _waking_thread(events, thread, own, WAKING[kind]) if kind in WAKING else np.nan,
+            "file": _file_name(events, thread, own) if kind == FILE else "",
             "chain": own.loc[own["idle_ns"].idxmax(), "chain"],
         }
 
@@ -180,6 +181,23 @@ def _waking_thread(events: HostEvents, thread: int, calls: pd.DataFrame, ends_wa
     by_thread = pd.Series(ns[recent]).groupby(last["thread"].to_numpy()[recent]).sum()
     # Less than half of the time is no answer.
     return float(by_thread.idxmax() & THREAD) if by_thread.max() > calls["idle_ns"].sum() / 2 else np.nan
+
+
+def _file_name(events: HostEvents, thread: int, calls: pd.DataFrame) -> str:
+    """Return the file of most of the time of some calls of one thread; empty if the trace does not tell one.
+
+    calls: with `start`, `end` and `idle_ns`.
+    """
+    own = events.files[events.files["number"] == thread & THREAD]
+    # The first access that begins within the call.
+    at = np.searchsorted(own["start"].to_numpy(), calls["start"].to_numpy(), side="left")
+    found = at < len(own)
+    within = own.iloc[at[found]]
+    inside = within["start"].to_numpy() <= calls["end"].to_numpy()[found]
+    ns = pd.Series(calls["idle_ns"].to_numpy()[found][inside])
+    by_file = ns.groupby(within["file"].to_numpy()[inside]).sum()
+    # Less than half of the time is no answer.
+    return str(by_file.idxmax()) if len(by_file) and by_file.max() > calls["idle_ns"].sum() / 2 else ""
 
 
 def name_callers(table: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:

@@ -21,7 +21,7 @@ KINDS: Mapping[str, re.Pattern[str]] = {
         r"|unlink|mkdir|rmdir|(fd)?opendir|closedir|link|flockfile|v?f?printf|fscanf).*",
     }.items()
 }
-OTHER = "other"
+FILE, OTHER = "file", "other"
 # Calls by which another thread ends a wait, by the kind of the wait. nsys does not trace how Python's own locks are let
 # go; just before that, a thread takes the interpreter's lock, which signals a condition.
 _SIGNALS = re.compile(
