@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from profzoo import doctor, new_folder, script_run, versions
+from profzoo import doctor, new_folder, script_run, session_run, versions
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
     "run": (script_run.main, "-- python train.py", "run a script of your own, and say what a step of it is"),
+    "session": (session_run.main, "NAME", "record a window of a program that runs under `nsys launch`"),
 }
 
 

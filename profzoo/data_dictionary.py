@@ -29,6 +29,7 @@ from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, tracks
+from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import step_schema as nsys_launched
 from profzoo.tools.nsys import steps as nsys_steps
@@ -115,6 +116,20 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.nsys-memory.csv": File(
         "GPU memory over time, by nsys.", "an allocation or free", gpu_memory.TABLE
+    ),
+    "{model}/{phase}.nsys-threads.csv": File(
+        "What threads of the host did, by nsys.", "a thread and step", nsys_host.THREADS
+    ),
+    "{model}/{phase}.nsys-off-cpu.csv": File(
+        "The calls in which threads left the CPU, by nsys.", "a thread, step and call", nsys_host.OFF_CPU
+    ),
+    "{model}/{phase}.nsys-samples.csv": File(
+        "CPU samples of the steps, by nsys.", "a thread and function", nsys_host.SAMPLES
+    ),
+    "{model}/{phase}.nsys-idle.csv": File(
+        "Idle time of the GPU by cause and call of the operating system, by nsys.",
+        "a cause, launching thread and call",
+        nsys_host.IDLE,
     ),
     "{model}/{phase}.nsys/{report}.csv": File(
         "A report of `nsys stats`, as it is.",

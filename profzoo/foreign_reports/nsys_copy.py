@@ -136,3 +136,10 @@ def has_kernels(database: sqlite3.Connection) -> bool:
     if not existing_columns(database, KERNEL_TABLE):
         return False
     return database.execute(f"SELECT 1 FROM {KERNEL_TABLE} LIMIT 1").fetchone() is not None
+
+
+def calls_cuda(database: sqlite3.Connection) -> bool:
+    """Whether an export holds any call of CUDA, so that its program ran on a GPU."""
+    if not existing_columns(database, CALL_TABLE):
+        return False
+    return database.execute(f"SELECT 1 FROM {CALL_TABLE} LIMIT 1").fetchone() is not None

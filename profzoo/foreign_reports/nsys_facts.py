@@ -19,7 +19,8 @@ def read_facts(database: sqlite3.Connection) -> dict[str, Any]:
     system = {str(name).replace(" ", "").lower(): value for name, value in
               _rows(database, "TARGET_INFO_SYSTEM_ENV", "name", "value")}  # fmt: skip
     driver = next((value for name in DRIVERS if (value := system.get(name.replace(" ", "").lower()))), None)
-    return found | ({"driver": str(driver)} if driver else {})
+    # Without a GPU the driver is 0.
+    return found | ({"driver": str(driver)} if driver and str(driver) != "0" else {})
 
 
 def _device(database: sqlite3.Connection) -> str:

@@ -31,13 +31,16 @@ REPORTS = (".nsys-rep", ".qdrep")
 
 @dataclass(frozen=True)
 class ProcessSteps:
-    """The steps of one process of a trace: wall and GPU time of each in ns, and its share of the trace's GPU time."""
+    """The steps of one process of a trace: wall and GPU time of each in ns, and its share of the trace's GPU time.
+
+    On a CPU there is no GPU time; gpu_ns is None then.
+    """
 
     process: int
     steps: trace_steps.Steps
     parts: pd.DataFrame
     wall_ns: np.ndarray
-    gpu_ns: np.ndarray
+    gpu_ns: np.ndarray | None
     busy_ns: int
 
 
@@ -54,15 +57,16 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         source, form = _export(path, Path(folder))
         with nsys_copy.open_copy(str(source), outputs["sqlite"]) as database:
-            if not nsys_copy.has_kernels(database):
+            on_gpu = nsys_copy.has_kernels(database)
+            if not on_gpu and nsys_copy.calls_cuda(database):
                 raise DataError(f"{path} holds no kernel: trace with --trace=cuda,nvtx, and export all tables")
             facts = nsys_facts.read_facts(database)
             ranges, activity = _ranges(database), _activity(database)
-            found = _processes(path, ranges, activity, step)
+            found = _processes(path, ranges, activity, step) if on_gpu else _on_cpu(path, ranges, step)
             for one in found:
                 if not one.steps.own:
                     nsys_copy.add_ranges(database, one.process, _own_ranges(one))
-    first = max(found, key=lambda one: one.busy_ns)
+    first = max(found, key=lambda one: (one.busy_ns, len(one.wall_ns)))
     told = _sidecar(path, model, form, first, facts, outputs["sqlite"])
     told["imported"]["coverage"] = _coverage(found, activity)
     write_json(told, outputs["sidecar"])
@@ -176,6 +180,25 @@ def _processes(path: str, ranges: pd.DataFrame, activity: pd.DataFrame, asked: s
     return found
 
 
+def _on_cpu(path: str, ranges: pd.DataFrame, asked: str | None) -> list[ProcessSteps]:
+    """Return the steps of each process that marks some, in a trace in which nothing ran on a GPU."""
+    found = []
+    for process, mine in ranges.groupby("process"):
+        span = int(mine["start"].min()), int((mine["start"] + mine["ns"]).max()) + 1
+        none = pd.DataFrame(columns=["name", "category", "made"])
+        try:
+            steps = trace_steps.find_steps(mine, none, span, mine["start"].to_numpy(dtype=np.int64), asked)
+        except LookupError:
+            continue
+        if not steps.whole:
+            wall_ns = steps.spans[:, 1] - steps.spans[:, 0]
+            found.append(ProcessSteps(int(str(process)), steps, find_parts(mine, mine, steps.spans), wall_ns, None, 0))
+    if not found:
+        steps_of = f"no ranges called {asked!r}" if asked else "no ranges that mark steps"
+        raise DataError(f"{path} holds no kernel, and {steps_of}: trace the program with --trace=cuda,nvtx")
+    return found
+
+
 def _sidecar(
     path: str, model: str, form: str, first: ProcessSteps, facts: Mapping[str, Any], written: str
 ) -> dict[str, Any]:
@@ -187,10 +210,12 @@ def _sidecar(
     chosen = np.array([start in starts for start in first.steps.spans[:, 0].tolist()], dtype=bool)
     # Of steps that are all cut off, nothing is better than what there is of them.
     chosen = chosen if chosen.any() else ~chosen
-    steps = sidecars.step_facts(first.steps.found_by, first.wall_ns[chosen], first.gpu_ns[chosen])
+    gpu_ns = None if first.gpu_ns is None else first.gpu_ns[chosen]
+    steps = sidecars.step_facts(first.steps.found_by, first.wall_ns[chosen], gpu_ns)
     steps |= {"whole": whole, "ranges_from": sorted(set(first.parts["found_by"]))}
-    told = sidecars.report_facts(TOOL, model, (facts["device"], "cuda"), steps, [sidecars.file_facts(path, form)])
-    return {**told, **facts, "capture": "window" if whole else "run"}
+    device = ("cpu", "cpu") if gpu_ns is None else (facts["device"], "cuda")
+    told = sidecars.report_facts(TOOL, model, device, steps, [sidecars.file_facts(path, form)])
+    return {**told, **facts, "device": device[0], "capture": "window" if whole else "run"}
 
 
 def _coverage(found: list[ProcessSteps], activity: pd.DataFrame) -> list[str]:

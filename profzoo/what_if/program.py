@@ -142,35 +142,14 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         **kinds,
         overlaps=overlaps,
         gap=np.where(overlaps, starts - before, starts - free),
-        input=covered_ns(inputs, free, starts),
-        library=covered_ns(events.library, free, starts),
+        input=intervals.covered_ns(inputs, free, starts),
+        library=intervals.covered_ns(events.library, free, starts),
         locked=_locked_ns(host, events.locks, free),
         own=ends - starts,
         part=nsys_launches.find_ranges(launched, events.parts),
         step=np.cumsum(host["kind"] == BEGIN) - 1,
         launches=np.bincount(gpu["host"], minlength=len(host)) > 0,
     )
-
-
-def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return how many ns of each interval the spans cover.
-
-    Args:
-        spans: start and end in ns, shape (spans, 2); they may overlap and have any order.
-        starts, ends: start and end of each interval in ns, shape (intervals,).
-
-    Returns: ns, shape (intervals,); 0 for an interval that ends before it starts.
-
-    >>> covered_ns(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
-    array([2, 5])
-    """
-    merged = intervals.union(spans)
-    if not len(merged):
-        return np.zeros(len(starts), dtype=np.int64)
-    edges = merged.ravel()
-    sums = np.concatenate(([0], np.cumsum(np.where(np.arange(len(edges) - 1) % 2 == 0, np.diff(edges), 0))))
-    upto = [np.interp(times, edges, sums) for times in (starts, ends)]
-    return np.maximum(upto[1] - upto[0], 0).round().astype(np.int64)
 
 
 def _locked_ns(host: pd.DataFrame, locks: pd.DataFrame, free: np.ndarray) -> np.ndarray:
@@ -183,7 +162,7 @@ def _locked_ns(host: pd.DataFrame, locks: pd.DataFrame, free: np.ndarray) -> np.
     for thread, own in locks.groupby("thread"):
         mine = (threads == thread).to_numpy()
         waits = own[["start", "end"]].to_numpy(dtype=np.int64)
-        found[mine] = covered_ns(waits, free[mine], starts[mine])
+        found[mine] = intervals.covered_ns(waits, free[mine], starts[mine])
     return found
 
 

@@ -39,7 +39,7 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "extension_checks", "run"),
-    ("project_files", "redaction", "script_run", "workflow"),
+    ("project_files", "redaction", "script_run", "session_run", "workflow"),
     ("new_folder", "shutdown"),
     ("convert_tables", "doctor", "results", "serve", "share", "terminal", "verify"),
     ("__main__",),

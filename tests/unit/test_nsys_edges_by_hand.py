@@ -111,13 +111,13 @@ def test_idleness_is_queued_where_something_was_launched_before_it_began() -> No
     gaps = spans((0, 20), (30, 50), (60, 80), (90, 100))
     activity = launched((5, 6, 20, 30), (30, 31, 50, 60), (55, 56, 80, 90))[["start_call", "start"]]
     # As the gap from 30 to 50 begins, its launch is being made: nothing was queued before.
-    assert nsys_steps._unqueued(gaps, activity).tolist() == [[0, 20], [30, 50], [90, 100]]
+    assert nsys_steps.unqueued_spans(gaps, activity).tolist() == [[0, 20], [30, 50], [90, 100]]
     # What was launched at 10 and comes last was queued all the time from then on.
     late = pd.concat([activity, pd.DataFrame({"start_call": [10.0], "start": [100]})])
-    assert nsys_steps._unqueued(gaps, late).tolist() == [[0, 20]]
+    assert nsys_steps.unqueued_spans(gaps, late).tolist() == [[0, 20]]
     # Without a call it was launched when it began.
     alone = pd.DataFrame({"start_call": [np.nan], "start": [20]})
-    assert nsys_steps._unqueued(spans((0, 20)), alone).tolist() == [[0, 20]]
+    assert nsys_steps.unqueued_spans(spans((0, 20)), alone).tolist() == [[0, 20]]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_in_which_calls_the_cpu_waits(call: tuple[int, int, int], ends: int, res
     calls = pd.DataFrame({"start": [begin], "end": [end], "correlation": [1], "launches": [kind in (LAUNCH, COPY)],
                           "copies": [kind == COPY], "waits": [kind == SYNCHRONIZE]})  # fmt: skip
     activity = pd.DataFrame({"start": [10, 15], "end": [300_000, ends], "correlation": [2, 1]})
-    assert nsys_steps._waited(calls, activity, spans((0, 400_000))) == (results, at_all)
+    assert nsys_steps.waited_ns(calls, activity, spans((0, 400_000))) == (results, at_all)
 
 
 def test_what_the_gpu_did_is_a_kernel_one_that_communicates_or_crosses(tmp_path: Path) -> None:

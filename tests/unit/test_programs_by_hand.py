@@ -12,6 +12,7 @@ import pytest
 
 from profzoo.range_names import PARTS
 from profzoo.tools.ncu.raw_page import CONFIGURATION
+from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.what_if import host_time, kernel_matching, storage, tables, trace_events
 from profzoo.what_if import program as programs
@@ -179,8 +180,8 @@ def test_spans_cover_what_of_an_interval_they_share() -> None:
     spans = np.array([[40, 50], [10, 20], [15, 30]])
     asked = [(0, 5), (0, 12), (12, 45), (30, 40), (35, 100), (60, 70), (45, 15)]
     starts, ends = np.array(asked).T
-    assert programs.covered_ns(spans, starts, ends).tolist() == [0, 2, 18 + 5, 0, 10, 0, 0]
-    assert programs.covered_ns(np.zeros((0, 2), dtype=np.int64), starts, ends).tolist() == [0] * 7
+    assert intervals.covered_ns(spans, starts, ends).tolist() == [0, 2, 18 + 5, 0, 10, 0, 0]
+    assert intervals.covered_ns(np.zeros((0, 2), dtype=np.int64), starts, ends).tolist() == [0] * 7
 
 
 def test_kernels_are_chosen_by_configuration_and_part() -> None:

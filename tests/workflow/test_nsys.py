@@ -17,7 +17,7 @@ import pytest
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, stats, tracks
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, host_schema, stats, tracks
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
 from tests import slow
@@ -116,7 +116,12 @@ def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
 
 
 def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Project) -> None:
-    nsys_built.snakemake(f"{CELL}.replay.csv", f"{CELL}.host.csv")
+    nsys_built.snakemake(f"{CELL}.replay.csv", f"{CELL}.host.csv", f"{CELL}.nsys-idle.csv")
+    (steps,) = csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys-steps.csv")))
+    idle = reading.read(nsys_built.root / f"{CELL}.nsys-idle.csv", host_schema.IDLE)
+    for cause in ("input", "host"):
+        assert idle.loc[idle["cause"] == cause, "idle_ns"].sum() == pytest.approx(float(steps[f"idle_{cause}_ns"]))
+    assert undescribed(nsys_built.root / "results") == []
     for name, table in (("replay", replay.GAINS), ("host", replay.TAX)):
         assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
     assert storage.read(nsys_built.root / f"{CELL}.program.npz") == {}

@@ -110,6 +110,27 @@ rule replay_steps:
         "../scripts/replay_steps.py"
 
 
+rule tabulate_threads:
+    """Tabulate what a cell's threads did, and in which calls of the operating system they were while the GPU idled."""
+    input:
+        code("workflow/scripts/tabulate_threads.py"),
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
+    output:
+        threads="<results>/{model}/{phase}.nsys-threads.csv",
+        off_cpu="<results>/{model}/{phase}.nsys-off-cpu.csv",
+        samples="<results>/{model}/{phase}.nsys-samples.csv",
+        idle="<results>/{model}/{phase}.nsys-idle.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys-threads.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_threads.py"
+
+
 rule find_chains:
     """Find operators of a cell whose results are written and read again: bytes, launches and time now, and if fused."""
     input:

@@ -15,6 +15,8 @@ from profzoo.tools.nsys.configuration_packing import PACKED
 TIMES, STRINGS, ANY = 2**62, 2**31 - 1, 2**63 - 1
 # What stands for no correlation ID: no call launched an activity, and no activity is of a call.
 NO_CALL, NO_ACTIVITY = -1, -2
+# What stands for an unknown state of a thread, core or place.
+UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ OWNER = Column(ANY, -ANY, null=True)
 NAME, NUMBER = Column(STRINGS), Column(ANY)
 # What a release may leave out, and an event may have none of.
 PERHAPS = Column(ANY, -ANY, null=True, missing=True)
+# Of tables that only a part of the results is made of: what reads the column says what is unknown without it.
+LOOSE = Column(ANY, -ANY, null=True, missing=True, instead=UNKNOWN)
+# Cycles of a sample; older exports hold nothing but samples.
+ONCE = Column(ANY, -ANY, null=True, missing=True, instead=1)
 # What kind of memory a copy reads: PAGEABLE, or another of ENUM_CUDA_MEM_KIND, whose number 7 means unknown.
 PAGEABLE = 0
 MEMORY = Column(STRINGS, null=True, missing=True, instead=7)
@@ -84,7 +90,6 @@ READ: Mapping[str, Mapping[str, Column]] = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": PERHAPS},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
     # Calls of the operating system's libraries, such as those by which threads wait.
-    "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40)},
     # Allocations and frees of GPU memory, and of pinned memory of the host.
     "CUDA_GPU_MEMORY_USAGE_EVENTS": {
         **dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes"), PERHAPS),
@@ -92,6 +97,16 @@ READ: Mapping[str, Mapping[str, Column]] = {
         # Neither an allocation nor a free.
         "memoryOperationType": Column(STRINGS, null=True, missing=True, instead=2),
     },
+    "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40), "callchainId": LOOSE},
+    "OSRT_CALLCHAINS": dict.fromkeys(["id", "symbol", "module", "stackDepth"], LOOSE),
+    # Accesses to files, and which file each was.
+    "OSRT_FILE_ACCESS_EVENTS": dict.fromkeys(["fileAccessId", "threadId", "startedAt", "endedAt"], LOOSE),
+    "OSRT_FILE_ACCESS_DESCRIPTORS": {"fileAccessId": LOOSE},
+    # Context switches of threads, samples of what threads run, and names of threads.
+    "SCHED_EVENTS": dict.fromkeys(["start", "cpu", "isSchedIn", "globalTid", "threadState"], LOOSE),
+    "COMPOSITE_EVENTS": dict.fromkeys(["id", "start", "globalTid"], LOOSE) | {"cpuCycles": ONCE},
+    "SAMPLING_CALLCHAINS": dict.fromkeys(["id", "symbol", "module", "unresolved", "stackDepth"], LOOSE),
+    "ThreadNames": dict.fromkeys(["nameId", "globalTid"], LOOSE),
     "CUDNN_EVENTS": LIBRARY,
     "CUBLAS_EVENTS": LIBRARY,
 }

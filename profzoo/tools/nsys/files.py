@@ -8,10 +8,12 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """Return the table of launches, tables of simulated steps and of what is sampled, and reports of `nsys stats`."""
+    """Return tables of launches, simulated steps, threads and samples, and the configured reports of `nsys stats`."""
     sampled = {"gpu_metrics": ("nsys-metrics", "nsys-metrics-steps"), "cuda_memory_usage": ("nsys-memory",)}
     over_time = [name for setting, names in sampled.items() if own.get(setting) for name in names]
-    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host", *over_time)]
+    if own["sample"] != "none" or own["cpuctxsw"] != "none":
+        over_time.append("nsys-threads")
+    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host", "nsys-idle", *over_time)]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
@@ -47,5 +49,6 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
+    tables += [f"nsys-{name}" for name in ("threads", "off-cpu", "samples", "idle")]
     over_time = ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks"]
     return [*tables, *over_time, "program", "npz", "nsys-rep", "sqlite"]

@@ -20,6 +20,27 @@ def total(spans: np.ndarray) -> int:
     return int((spans[:, 1] - spans[:, 0]).sum())
 
 
+def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return how many ns of each interval the spans cover.
+
+    Args:
+        spans: start and end in ns, shape (spans, 2); they may overlap and have any order.
+        starts, ends: start and end of each interval in ns, shape (intervals,).
+
+    Returns: ns, shape (intervals,); 0 for an interval that ends before it starts.
+
+    >>> covered_ns(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
+    array([2, 5])
+    """
+    merged = union(spans)
+    if not len(merged):
+        return np.zeros(len(starts), dtype=np.int64)
+    edges = merged.ravel()
+    sums = np.concatenate(([0], np.cumsum(np.where(np.arange(len(edges) - 1) % 2 == 0, np.diff(edges), 0))))
+    upto = [np.interp(times, edges, sums) for times in (starts, ends)]
+    return np.maximum(upto[1] - upto[0], 0).round().astype(np.int64)
+
+
 def subtract(spans: np.ndarray, away: np.ndarray) -> np.ndarray:
     """Return the time that the first set covers and the second does not."""
     if not len(spans) or not len(away):

@@ -25,8 +25,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import PARTS, STEP
-from profzoo.tools.nsys import dictionary, intervals, timeline
-from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
+from profzoo.tools.nsys import dictionary, intervals, process_events
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 # Causes that depend on how fast the CPU launches; they vanish if the CPU is far enough ahead.
@@ -75,19 +74,8 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with open_export(path) as (database, tables):
-        steps = read_window_steps(database, tables, whole_run)
-        ranges = pd.concat([steps, read_ranges(database, tables, PARTS)], ignore_index=True)
-        ranges = ranges[ranges["process"].isin(steps["process"])]
-        activity = timeline.activity(database, tables)
-        calls = timeline.calls(database, tables)
-    rows = []
-    for process, own in ranges.groupby("process"):
-        made = calls[calls["process"] == process]
-        mine = activity[activity["process"] == process].merge(
-            timeline.outermost(made), on="correlation", how="left", suffixes=("", "_call")
-        )
-        rows.append(_row(process, own, mine, made))
+    found = process_events.read_processes(path, whole_run)
+    rows = [_row(one.process, one.ranges, one.activity, one.calls) for one in found]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -138,7 +126,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     counted = counted_steps(ranges[ranges["name"] == STEP].sort_values("start"), activity)
     ranges = ranges[ranges["start"] >= counted.on_cpu[0, 0]]
     kernels = counted.activity[counted.activity["kernel"]]
-    for_results, at_all = _waited(calls, activity, counted.on_cpu)
+    for_results, at_all = waited_ns(calls, activity, counted.on_cpu)
     idle = _idle(counted, ranges, calls, for_results)
     totals = {
         "wall_ns": intervals.total(counted.span),
@@ -188,14 +176,14 @@ def _working(counted: Counted) -> dict[str, int]:
 def _idle(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: float) -> dict[str, float]:
     """Return the GPU's idle time in ns by cause; waited: ns that the CPU waited for the GPU's results."""
     idle = intervals.subtract(counted.span, counted.when(counted.activity))
-    unqueued = _unqueued(idle, counted.activity)
+    unqueued = unqueued_spans(idle, counted.activity)
     return _causes(idle, _covers(counted, ranges, calls, unqueued), unqueued, waited)
 
 
 def spans(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame) -> list[np.ndarray]:
     """Return idle intervals in ns, shape (n, 2), one array per cause in CAUSES; nothing is moved between causes."""
     idle = intervals.subtract(counted.span, counted.when(counted.activity))
-    covers = _covers(counted, ranges, calls, _unqueued(idle, counted.activity))
+    covers = _covers(counted, ranges, calls, unqueued_spans(idle, counted.activity))
     found = []
     for cause in CAUSES:
         found.append(intervals.intersect(idle, covers[cause]))
@@ -250,7 +238,7 @@ def _causes(
     return causes
 
 
-def _unqueued(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
+def unqueued_spans(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
     """Return the idle intervals at whose beginning no launched work was pending."""
     ordered = activity.sort_values("start")
     launched = ordered["start_call"].fillna(ordered["start"]).to_numpy(dtype=np.float64)
@@ -260,7 +248,7 @@ def _unqueued(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
     return idle[earliest[following] >= idle[:, 0]]
 
 
-def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> tuple[int, int]:
+def waited_ns(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> tuple[int, int]:
     """Return the ns in which the CPU waited in calls for a busy GPU: for results alone, and for results or room."""
     # A copy from or to pageable memory may return only after it and all work queued before it are done.
     done = calls["correlation"].map(activity.groupby("correlation")["end"].max())

@@ -1,0 +1,114 @@
+"""Supplies tracks for the picture of a step: when threads of the host were on a CPU, and what launching ones called."""
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.nsys import thread_states
+from profzoo.tools.nsys.host_events import (
+    SAMPLES,
+    SWITCHES,
+    SYSTEM_CALLS,
+    THREAD,
+    HostEvents,
+    launching_calls,
+    read_threads,
+)
+from profzoo.tools.nsys.thread_states import LOST, OFF, RUNNING
+from profzoo.tools.nsys.trace import PROCESS
+
+COLUMNS = ["track", "label", "start_ns", "end_ns", "value", "unit"]
+# Threads besides the launching ones whose states are shown: those that ran most, at least for this share of the step.
+MOST, LEAST_SHARE = 4, 0.01
+# Shorter calls would not be seen, and do not wait: part of the step.
+SHORTEST = 0.0005
+LABELS: Mapping[str, str] = {RUNNING: "running", OFF: "off the CPU", LOST: "unknown"}
+
+
+class Step(Protocol):
+    """A step as the trace has it."""
+
+    @property
+    def process(self) -> int:
+        """Return the number of the step's process in the export (`globalPid`)."""
+
+    @property
+    def begin(self) -> int:
+        """Return when the step begins, in ns on the clock of the export."""
+
+    @property
+    def end(self) -> int:
+        """Return when the step ends, in ns on the clock of the export."""
+
+
+def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
+    """Return a track per thread with the spans in which it was on a CPU or off it, or a line that says why not.
+
+    Threads are those that launch work within the step, the main thread, and others of the process that ran most.
+
+    Returns: COLUMNS; times in ns from the step's begin. `label` is a value of LABELS, `value` NaN and `unit` empty.
+    """
+    events = read_threads(database, tables, unread=(SYSTEM_CALLS, SAMPLES))
+    if SWITCHES in events.lacking:
+        return events.lacking[SWITCHES]
+    states = thread_states.find_states(events.switches)
+    mine = thread_states.cut(states[states["thread"] & PROCESS == step.process], step.begin, step.end)
+    ran = mine[mine["doing"] == RUNNING].groupby("thread")["ns"].sum().sort_values(ascending=False, kind="stable")
+    first = [thread for thread in _launching(events, step) if thread in set(mine["thread"])]
+    others = [
+        thread for thread, ns in ran.items() if thread not in first and ns >= LEAST_SHARE * (step.end - step.begin)
+    ]
+    frames = []
+    for thread in [*first, *others[:MOST]]:
+        own = mine[mine["thread"] == thread]
+        frames.append(_spans(_title(events, int(str(thread)), step), own, own["doing"].map(LABELS), step))
+    return pd.concat(frames, ignore_index=True) if frames else _spans("", mine[:0], mine["doing"][:0], step)
+
+
+def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
+    """Return a track per launching thread with its calls of the operating system, or a line that says why not.
+
+    Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call. Calls shorter than SHORTEST are not
+    among them.
+    """
+    events = read_threads(database, tables, unread=(SWITCHES, SAMPLES))
+    if SYSTEM_CALLS in events.lacking:
+        return events.lacking[SYSTEM_CALLS]
+    mine = thread_states.cut(events.os_calls, step.begin, step.end)
+    mine = mine[mine["ns"] >= SHORTEST * (step.end - step.begin)]
+    frames = []
+    for thread in _launching(events, step):
+        own = mine[mine["thread"] == thread]
+        frames.append(_spans(f"calls: {_title(events, thread, step)}", own, own["name"], step))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _launching(events: HostEvents, step: Step) -> list[int]:
+    """Return the main thread and the threads that launch work within the step; the one with most launches first."""
+    calls = launching_calls(events.cuda_calls, step.process, (step.begin, step.end))
+    return list(dict.fromkeys([*calls["thread"].value_counts().index.tolist(), _main(step)]))
+
+
+def _main(step: Step) -> int:
+    """Return the main thread, which on Linux has the number of its process."""
+    return step.process | step.process >> 24 & THREAD
+
+
+def _title(events: HostEvents, thread: int, step: Step) -> str:
+    """Return a short title of a thread: its name, with its number where other threads of the process have the same."""
+    if thread == _main(step):
+        return "main thread"
+    name = events.names.get(thread, "")
+    alike = [one for one, known in events.names.items() if known == name and one & PROCESS == step.process]
+    return name if name and len(alike) == 1 else f"{name} {thread & THREAD}".lstrip()
+
+
+def _spans(track: str, events: pd.DataFrame, labels: pd.Series, step: Step) -> pd.DataFrame:
+    starts = np.maximum(events["start"].to_numpy(dtype=np.int64), step.begin) - step.begin
+    ends = np.minimum(events["end"].to_numpy(dtype=np.int64), step.end) - step.begin
+    columns = {"label": labels.to_numpy(), "start_ns": starts, "end_ns": ends, "value": np.nan}
+    texts = dict.fromkeys(("track", "label", "unit"), "str")
+    return pd.DataFrame(columns).assign(track=track, unit="").astype(texts)[COLUMNS]

@@ -1,0 +1,84 @@
+"""Sessions of nsys: what its list says, and what is said where there is no nsys or no such session."""
+
+from pathlib import Path
+
+import pytest
+
+from profzoo import session_run
+from profzoo.tools.nsys import sessions
+
+# As nsys 2023.4 and 2025.3 print it.
+LISTED = """\
+              ID         TIME                       STATE LAUNCH NAME
+        21030864        22:50                        Idle      0 profile-30857
+        21230059        00:05                    Launched      1 server1
+        21230060     01:00:05                  Collection      1 my server 2
+"""
+
+
+def given(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str) -> None:
+    """Put a program called nsys on PATH that prints a list and refuses all else."""
+    (folder / "list").write_text(printed)
+    program = folder / "nsys"
+    program.write_text(f'#!/bin/sh\n[ "$1" = sessions ] || {{ echo "refused: $*" >&2; exit 1; }}\ncat {folder}/list\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_the_list_is_read() -> None:
+    assert sessions.parse_sessions(LISTED) == [
+        sessions.Session("profile-30857", "Idle", 0),
+        sessions.Session("server1", "Launched", 1),
+        sessions.Session("my server 2", "Collection", 1),
+    ]
+    assert sessions.parse_sessions("") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sevrer1"], "nsys has no session 'sevrer1': did you mean 'server1'?"),
+        (["zzz"], "nsys has no session 'zzz': valid are: my server 2, server1"),
+        (["profile-30857"], "session 'profile-30857' runs no program any more; the sessions with a program are: server1, "
+         "my server 2"),
+        (["my server 2"], "session 'my server 2' is being recorded already: stop that first (--stop)"),
+        (["server1", "--stop"], "session 'server1' is not being recorded: begin with --start"),
+        (["server1"], "`nsys start` failed: refused: start --session=server1 --sample=none --cpuctxsw=none "
+         "--force-overwrite=true --output={folder}/server1.nsys-rep"),
+        (["server1", "--output", "no/such.nsys-rep"], "the folder no of the report does not exist"),
+        (["server1", "--name", "../x"], "--name '../x' is no valid name of a model ("),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_recorded_is_said_in_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, tmp_path, LISTED)
+    monkeypatch.chdir(tmp_path)
+    assert session_run.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"profzoo: {said.format(folder=tmp_path)}")
+
+
+def test_without_a_session_it_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, tmp_path, LISTED.splitlines(keepends=True)[0])
+    assert session_run.main([]) == 0
+    assert "no session runs a program: start the program with `nsys launch" in capsys.readouterr().out
+    assert session_run.main(["server1"]) == 2
+    assert "nsys launch --session-new=NAME" in capsys.readouterr().err
+
+
+def test_without_nsys_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert session_run.main(["server1"]) == 2
+    assert "nsys is not on PATH: install NVIDIA Nsight Systems" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan"])
+def test_a_window_takes_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        session_run.main(["server1", "--seconds", seconds])
+    assert "give a time above 0" in capsys.readouterr().err
