@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """Return the table of launches, the tables of simulated steps, and the configured reports of `nsys stats`."""
-    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
+    """Return the tables of launches, streams, copies and simulated steps, and the reports of `nsys stats`."""
+    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "nsys-streams", "nsys-copies", "replay", "host")]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
@@ -44,5 +44,5 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
-    tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
-    return [*tables, "program", "npz", "nsys-rep", "sqlite"]
+    tables = ["nsys", "nsys-steps", "nsys-ranks", "nsys-streams", "nsys-copies", "ranks", "kernels", "replay", "host"]
+    return [*tables, "timeline", "program", "npz", "nsys-rep", "sqlite"]
