@@ -76,6 +76,14 @@ class Pages:
         path = self.selection.path("<results>/tables/trials.csv")
         return [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] if path.exists() else []
 
+    def perfetto_traces(self) -> list[str]:
+        """Traces that `snakemake perfetto` makes."""
+        return self.tables.traced_files("perfetto_trace")
+
+    def written_traces(self) -> list[str]:
+        """Those of them that exist: new ones write the page again, but a page never makes them."""
+        return [path for path in self.perfetto_traces() if self.selection.path(path).exists()]
+
     def describe_perfetto(self) -> dict[str, str]:
         """Facts about Perfetto for the page: its address, and the command that opens traces in it."""
         config = self.selection.config

@@ -73,6 +73,7 @@ rule write_report:
         trials=PAGES.trials_and_digest(),
         lacking=[*configuration.unusable_cells(config), *LACKING],
         perfetto=PAGES.describe_perfetto(),
+        traces=PAGES.written_traces(),
     script:
         "../scripts/write_report.py"
 

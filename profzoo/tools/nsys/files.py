@@ -29,6 +29,7 @@ def provided_files(own: "NsysSettings") -> Mapping[str, str]:
         "launch_times": "{phase}.nsys.csv",
         "trace_database": "{phase}.nsys.sqlite",
         "trace_database_sidecar": "{phase}.nsys-rep.json",
+        "perfetto_trace": "{phase}.nsys.trace.json.gz",
         "timeline": "{phase}.timeline.json",
         "program": "{phase}.program.npz",
         "replay": "{phase}.replay.csv",
@@ -45,4 +46,4 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "nsys-streams", "nsys-copies", "ranks", "kernels", "replay", "host"]
-    return [*tables, "timeline", "program", "npz", "nsys-rep", "sqlite"]
+    return [*tables, "timeline", "program", "npz", "nsys-rep", "sqlite", "trace", "gz"]
