@@ -49,6 +49,7 @@ rule write_report:
         ranges="<results>/tables/ranges.csv",
         repetition="<results>/tables/repetition.csv",
         steps="<results>/tables/steps.csv",
+        latency="<results>/tables/latency.csv",
         ranks=TABLES.rank_tables(),
         sidecars=TABLES.timing_sidecars(),
         figures=PAGES.figure_files(),
