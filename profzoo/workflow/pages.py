@@ -70,6 +70,10 @@ class Pages:
         """Table of plans for the page, if it can be made."""
         return {"plans": "<results>/tables/plans.csv"} if self.selection.can_make_tables("plans") else {}
 
+    def latency_table(self) -> dict[str, str]:
+        """Table of percentiles of step times for the page, if it can be made."""
+        return {"latency": "<results>/tables/latency.csv"} if self.selection.can_make_tables("latency") else {}
+
     def trials_and_digest(self) -> list[str]:
         """Table of trials, if it exists, with its digest: changed trials write the page again, but a page never runs
         trials."""
