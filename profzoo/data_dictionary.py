@@ -33,6 +33,7 @@ from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import step_schema as nsys_launched
 from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import streams as nsys_streams
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
@@ -106,6 +107,12 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.nsys.csv": File("GPU time by nsys.", "a launch configuration and range", nsys_tables.TABLE),
     "{model}/{phase}.nsys-steps.csv": File("Where a step's time goes, by nsys.", "a process", nsys_steps.TABLE),
+    "{model}/{phase}.nsys-streams.csv": File(
+        "What each stream of a GPU did per step, by nsys.", "a process, GPU and stream", nsys_streams.TABLE
+    ),
+    "{model}/{phase}.nsys-copies.csv": File(
+        "What copies moved per step, by nsys.", "a stream, direction and kinds of memory", nsys_streams.COPIES
+    ),
     "{model}/{phase}.nsys-launches.csv": File("Launches of a step by nsys, in order.", "a launch", nsys_launched.TABLE),
     "{model}/{phase}.nsys-tracks.csv": File("What happened during the typical step, by nsys.", "a span", tracks.TABLE),
     "{model}/{phase}.nsys-metrics.csv": File(

@@ -57,6 +57,15 @@ def size(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def estimate(count: float) -> str:
+    """Format an estimated number with two significant digits.
+
+    >>> estimate(777), estimate(36), estimate(123_456)
+    ('780', '36', '120,000')
+    """
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 def ratio(value: float, low: float, high: float) -> tuple[str, str]:
     """Format a ratio, and its interval in brackets.
 

@@ -1,6 +1,6 @@
 """The report's section on a cell: its bottlenecks, step by parts, processes, kernels and files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,11 @@ from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import IMPORTED
 from profzoo.report import cell_data, step_bars
+from profzoo.report.latency_text import describe_latency
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
 from profzoo.tables import schemas
 from profzoo.tables.tool_preference import prefer_tool
+from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.verdicts.other_settings import SETTING_LEVEL
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # Kernels shown per cell.
 TOP = 10
+# Ends the names of traces that Perfetto opens.
+TRACE = ".trace.json.gz"
 # Tables from which a cell's roofline, tables and tree are drawn.
 DRAWN_TABLES = ("kernels", "roofline", "layers", "ranges")
 
@@ -59,11 +63,12 @@ def describe_cell(
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
         "waits": _format_waits(schemas.rows_of_cell(tables["waits"], *cell)) if "waits" in tables else [],
         "differ": [*schemas.rows_of_cell(tables["repetition"], *cell)["says"]] if "repetition" in tables else [],
+        "latency": describe_latency(schemas.rows_of_cell(tables["latency"], *cell)) if "latency" in tables else "",
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
         "block": cell_data.cell_block(drawn, _drop_settings(timelines.get(cell), cell), is_cpu_device(row["device"])),
         "files": files,
-        "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
+        "traces": _list_traces(files),
     }
 
 
@@ -174,6 +179,17 @@ def _largest_kernels(activity: pd.DataFrame) -> TemplateVariables:
             for row in chosen.to_dict("records")
         ],
     }
+
+
+def _list_traces(files: Sequence[str]) -> list[TemplateVariables]:
+    """Return the traces among a cell's files that Perfetto opens, and what made each.
+
+    >>> _list_traces(["a/train.nsys.trace.json.gz", "a/train.torch.csv", "a/train.trace.json.gz"])
+    [{'file': 'a/train.trace.json.gz', 'by': 'torch.profiler'}, {'file': 'a/train.nsys.trace.json.gz', 'by': 'nsys'}]
+    """
+    of_nsys = f".{NSYS}{TRACE}"
+    found = [(name.endswith(of_nsys), name) for name in files if name.endswith(TRACE)]
+    return [{"file": name, "by": NSYS if other else "torch.profiler"} for other, name in sorted(found)]
 
 
 def _list_files(row: pd.Series, results: Path) -> list[str]:

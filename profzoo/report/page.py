@@ -48,7 +48,7 @@ TABLES = ("cells", "agreement", "activity", "steps")
 # Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
 COMPARISON_TABLES = ("compare", "compare_parts")
 OF_VERDICTS = ("verdicts", "plans", "waits", "repetition")
-OPTIONAL_TABLES = (*COMPARISON_TABLES, *OF_VERDICTS, "kernels", "ranges", "roofline", "layers", "peaks")
+OPTIONAL_TABLES = (*COMPARISON_TABLES, *OF_VERDICTS, "latency", "kernels", "ranges", "roofline", "layers", "peaks")
 # The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
 # its figures, and traces beside it. It may load nothing from any other site.
 POLICY = (

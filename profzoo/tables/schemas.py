@@ -12,7 +12,16 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, repetition, roofline, user_ranges
+from profzoo.tables import (
+    dictionary,
+    kernel_table,
+    latency,
+    layers,
+    owner_coverage,
+    repetition,
+    roofline,
+    user_ranges,
+)
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
@@ -104,6 +113,7 @@ TABLES: Mapping[str, Table] = {
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
         about={**dictionary.CELLS, **_added()},
     ),
+    "latency": latency.TABLE,
     "activity": Table(
         columns=_texts("tool", "kind", "range", "name") | _numbers(["launches_per_step", "ns_per_step", "share"]),
         key=[*CELL, "tool", "kind", "range", "name"],

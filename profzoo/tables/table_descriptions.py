@@ -8,6 +8,7 @@ from collections.abc import Mapping
 # By the table's name: what it holds, and what a row is.
 DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "cells": ("The unprofiled step of every cell, with what it ran and what tools add.", "a cell"),
+    "latency": ("Percentiles of the time of a step, with intervals.", "a cell and percentile"),
     "activity": ("Time by kernel (on a CPU: operator) as each tool saw it.", "a cell, tool, range and kernel"),
     "kernels": ("Time by nsys and counters by ncu.", "a cell, launch configuration and range"),
     "ranges": (

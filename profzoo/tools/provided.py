@@ -13,6 +13,7 @@ PROVIDED: Mapping[str, str] = {
     "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
     "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.trace)",
     "trace_database_sidecar": "the sidecar of that trace",
+    "perfetto_trace": "the whole trace in the Trace Event Format, for Perfetto (profzoo.tools.nsys.perfetto)",
     "timeline": "one typical step of the trace as JSON (profzoo.tools.nsys.timeline)",
     "program": "the traced steps, for what-if simulations (profzoo.what_if.storage)",
     "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",

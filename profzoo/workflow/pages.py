@@ -83,11 +83,23 @@ class Pages:
         """Table of plans for the page, if it can be made."""
         return {"plans": "<results>/tables/plans.csv"} if self.selection.can_make_tables("plans") else {}
 
+    def latency_table(self) -> dict[str, str]:
+        """Table of percentiles of step times for the page, if it can be made."""
+        return {"latency": "<results>/tables/latency.csv"} if self.selection.can_make_tables("latency") else {}
+
     def trials_and_digest(self) -> list[str]:
         """Table of trials, if it exists, with its digest: changed trials write the page again, but a page never runs
         trials."""
         path = self.selection.path("<results>/tables/trials.csv")
         return [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] if path.exists() else []
+
+    def perfetto_traces(self) -> list[str]:
+        """Traces that `snakemake perfetto` makes."""
+        return self.tables.traced_files("perfetto_trace")
+
+    def written_traces(self) -> list[str]:
+        """Those of them that exist: new ones write the page again, but a page never makes them."""
+        return [path for path in self.perfetto_traces() if self.selection.path(path).exists()]
 
     def describe_perfetto(self) -> dict[str, str]:
         """Facts about Perfetto for the page: its address, and the command that opens traces in it."""

@@ -27,11 +27,14 @@ KINDS = {
     "CUPTI_ACTIVITY_KIND_KERNEL": {**ACTIVITY, **{name: (0, 2**bits - 1, True) for name, bits in SIZES.items()},
                                    "mangledName": (0, STRING, True), "demangledName": (0, STRING, False),
                                    "shortName": (0, STRING, False), "streamId": (0, NUMBER, False),
-                                   "graphNodeId": OWNER},
+                                   "deviceId": (0, NUMBER, True), "graphNodeId": OWNER},
     "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": (0, NUMBER, False), "copyKind": (0, NUMBER, False),
-                                   "srcKind": (0, STRING, True)},
-    "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": (0, NUMBER, False)},
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": (-TIME, TIME, True), "graphId": (0, NUMBER, False)},
+                                   "srcKind": (0, STRING, True), "dstKind": (0, STRING, True),
+                                   "bytes": (0, NUMBER, True), "deviceId": (0, NUMBER, True)},
+    "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": (0, NUMBER, False), "bytes": (0, NUMBER, True),
+                                   "deviceId": (0, NUMBER, True)},
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": (-TIME, TIME, True), "graphId": (0, NUMBER, False),
+                                        "streamId": (0, NUMBER, True), "deviceId": (0, NUMBER, True)},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": OWNER},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
     "OSRT_API": {**SPAN, "globalTid": OWNER, "nameId": (0, ID, False)},
@@ -41,10 +44,12 @@ KINDS = {
 COLUMNS = [(table, name) for table, own in KINDS.items() for name in own]
 # What an export may be without, and what is read then: in a table of its own that is not there, or of no such column.
 ABSENT = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": {"mangledName", "graphNodeId"},
+    "CUPTI_ACTIVITY_KIND_KERNEL": {"mangledName", "deviceId", "graphNodeId"},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {*EVENT, "syncType"},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": set(EVENT),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind"},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind", "dstKind", "bytes", "deviceId"},
+    "CUPTI_ACTIVITY_KIND_MEMSET": {"bytes", "deviceId"},
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {"streamId", "deviceId"},
     "OSRT_API": {"globalTid"},
     "CUDNN_EVENTS": {"globalTid"},
     "CUBLAS_EVENTS": {"globalTid"},
@@ -116,8 +121,9 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
     launched = "CUPTI_ACTIVITY_KIND_RUNTIME" not in table and table.startswith("CUPTI") and "EVENT" not in table
     instead = {"correlationId": "-1" if launched and "SYNC" not in table else "0"}
     instead |= {"correlationId": "-2"} if "RUNTIME" in table else {}
-    # An unknown kind of memory.
-    instead["srcKind"] = "7"
+    # An unknown kind of memory, number of bytes, GPU or stream.
+    instead |= {"srcKind": "7", "dstKind": "7", "bytes": "-1", "deviceId": "-1"}
+    instead |= {"streamId": "-1"} if "GRAPH_TRACE" in table else {}
     with closing(sqlite3.connect(":memory:")) as database:
         absent = ABSENT.get(table, set())
         for there in (set(KINDS[table]), set(KINDS[table]) - absent or {"x"}):

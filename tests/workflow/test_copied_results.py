@@ -12,7 +12,8 @@ from tests.workflow.project import COLLECTING, Project, copy, rules
 
 AS_IT_IS = ["--config", "collect=false"]
 # Not layers: these came along with their records.
-ANALYSIS = {"tabulate_layers", "tabulate", "tabulate_verdicts", "tabulate_plans", "tabulate_columns", "write_report"}
+ANALYSIS = {"tabulate_layers", "tabulate_latency", "tabulate", "tabulate_verdicts", "tabulate_plans", "tabulate_columns",
+            "write_report"}  # fmt: skip
 ADDED_UP = ("layers", "operators", "layer-kernels", "owners", "ranges", "repetition", "step-launches", "fusion",
             "fusion-kernels")  # fmt: skip
 

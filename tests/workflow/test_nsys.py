@@ -1,6 +1,7 @@
 """The whole path of a real Nsight Systems, which needs no GPU: trace, SQLite, CSV, reports."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, host_schema, stats, tracks
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, host_schema, stats, streams, tracks
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
 from tests import slow
@@ -140,6 +141,24 @@ def test_what_was_not_collected_over_time_has_no_row_and_a_line(nsys_built: Proj
     for own, collects in (("gpu_metrics: false", False), ("gpu_metrics: true", True)):
         planned = nsys_built.dry("all", "--config", "tool=nsys", f"nsys={{window: {STEPS}, {own}}}")
         assert ("export_nsys_over_time" in rules(planned)) == collects
+
+
+def test_a_cpu_has_no_streams_and_perfetto_gets_ranges_and_system_calls(nsys_built: Project) -> None:
+    trace = f"{CELL}.nsys.trace.json.gz"
+    nsys_built.snakemake(f"{CELL}.nsys-streams.csv", trace)
+    for name, table in (("nsys-streams", streams.TABLE), ("nsys-copies", streams.COPIES)):
+        assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
+    events = json.loads(gzip.decompress((nsys_built.root / trace).read_bytes()))["traceEvents"]
+    names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    shown = [(names[event["pid"], event["tid"]], event["name"]) for event in events if event["ph"] == "X"]
+    steps = [track for track, name in shown if name == make_nvtx_name(STEP)]
+    assert len(steps) == STEPS and all(track.endswith(": ranges") for track in steps)
+    # As many calls as nsys itself has counted, besides its mark of the beginning.
+    counted = csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys/osrt_sum.csv")))
+    system = [name for track, name in shown if track.split(" (2)")[0].endswith(": system calls")]
+    assert sum(not name.startswith("OS runtime libraries") for name in system) == sum(
+        int(row["Num Calls"]) for row in counted
+    )
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:

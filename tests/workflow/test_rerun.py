@@ -9,7 +9,7 @@ import pytest
 from tests import slow
 from tests.workflow.project import COLLECTING, Project, models, rules
 
-FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
+FIGURES = {"draw_step_time", "draw_latency", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
 LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers", "find_chains", "tabulate_fusion"}
@@ -29,7 +29,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
     jobs = built.dry("all")
     assert models(jobs) == {"unet"}
-    assert rules(jobs) == {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT}
+    assert rules(jobs) == {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT}
 
 
 def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
@@ -81,7 +81,7 @@ def test_warmup_and_window_swapped(built: Project) -> None:
                 "profzoo/schema.yaml",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
-                {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT},
+                {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT},
                 id="seed",
             ),
             pytest.param(
@@ -116,11 +116,11 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
             ("profzoo/tables/tabulate.py", AFTER_EXPORT),
             (
                 "profzoo/tables/cell_tables.py",
-                {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
+                {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
             ),
             (
                 "profzoo/tools/torch/tables.py",
-                {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
+                {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
             ),
         ],
         2,
@@ -237,13 +237,13 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
         [
             (
                 "profzoo/formatting.py",
-                {"tabulate_verdicts", "tabulate_plans", "draw_ranges", "draw_layers", "write_report"},
+                {"tabulate_verdicts", "tabulate_plans", "draw_latency", "draw_ranges", "draw_layers", "write_report"},
             ),
             (
                 "profzoo/tables/kernel_table.py",
-                {"tabulate_layers", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
+                {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
             ),
-            ("profzoo/io/scripts.py", {"export_torch", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
+            ("profzoo/io/scripts.py", {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
         ]
     ),
 )

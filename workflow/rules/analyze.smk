@@ -195,6 +195,24 @@ rule tabulate:
         "../scripts/tabulate.py"
 
 
+rule tabulate_latency:
+    """Estimate percentiles of the time of a step of every selected cell, each with its interval."""
+    input:
+        code("workflow/scripts/tabulate_latency.py"),
+        time=TABLES.inputs()[tools.BASELINE],
+        sidecars=TABLES.inputs()[f"{tools.BASELINE}_sidecar"],
+    output:
+        csv=table("latency"),
+    log:
+        "<logs>/tables/latency.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_latency.py"
+
+
 rule tabulate_layers:
     """Join the layers of every selected cell into one table, and the share of time with an owner into another."""
     input:

@@ -181,6 +181,48 @@ rule export_nsys:
         "../scripts/export_nsys.py"
 
 
+rule export_streams:
+    """Export what each stream of the GPU did per step, beside what else, and what copies moved."""
+    input:
+        code("workflow/scripts/export_streams.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        streams="<results>/{model}/{phase}.nsys-streams.csv",
+        copies="<results>/{model}/{phase}.nsys-copies.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys-streams.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_streams.py"
+
+
+rule export_perfetto:
+    """Write an nsys trace in the format that Perfetto opens: threads, calls, ranges, streams, counters and arrows."""
+    input:
+        code("workflow/scripts/export_perfetto.py"),
+        sqlite=RUN.pattern("trace_database"),
+    output:
+        trace="<results>/{model}/{phase}.nsys.trace.json.gz",
+    log:
+        "<logs>/{model}/{phase}.nsys.trace.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_perfetto.py"
+
+
+rule perfetto:
+    """Write the traces of nsys for Perfetto, which the next report links."""
+    input:
+        PAGES.perfetto_traces(),
+
+
 # This is a checkpoint, because only the trace shows whether ncu has to count the launches itself.
 checkpoint export_launches:
     """Export the launches of a step in the order of the nsys trace, as the census for planning ncu."""

@@ -43,6 +43,7 @@ rule write_report:
         **PAGES.counter_inputs(),
         **PAGES.verdict_table(),
         **PAGES.plan_table(),
+        **PAGES.latency_table(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",
@@ -73,6 +74,7 @@ rule write_report:
         trials=PAGES.trials_and_digest(),
         lacking=[*configuration.unusable_cells(config), *LACKING],
         perfetto=PAGES.describe_perfetto(),
+        traces=PAGES.written_traces(),
     script:
         "../scripts/write_report.py"
 

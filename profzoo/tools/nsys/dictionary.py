@@ -139,3 +139,53 @@ GPU_MEMORY: Mapping[str, Column] = {
     "peak_bytes": Column("Largest `in_use_bytes` up to here.", "byte", "nsys"),
     "allocated_before": Column("Whether the memory was allocated before the trace.", tool="nsys"),
 }
+_PLACE: Mapping[str, Column] = {
+    "process": Column("Process ID in the trace.", tool="nsys"),
+    "gpu": Column(
+        "Number of the GPU in the process, counted from 0; empty if the trace does not tell it.", tool="nsys"
+    ),
+    "stream": Column("Number of the CUDA stream in the trace; `all` in the row of all streams together.", tool="nsys"),
+    "steps": Column(
+        "Steps of the trace that the row is of; the first one is left out where there are more.", COUNT, "nsys"
+    ),
+}
+STREAMS: Mapping[str, Column] = {
+    **_PLACE,
+    "kernels": Column("Kernels per step; a CUDA graph that was traced whole counts as one.", COUNT, "nsys"),
+    "copies": Column("Copies per step.", COUNT, "nsys"),
+    "memsets": Column("Memsets per step.", COUNT, "nsys"),
+    "busy_ns": _gpu("Time per step in which the stream did anything."),
+    "kernel_ns": _gpu("Time per step in which a kernel of the stream ran."),
+    "copy_ns": _gpu("Time per step in which the stream copied and ran no kernel."),
+    "memset_ns": _gpu("Time per step in which the stream did nothing but set memory."),
+    "alone_ns": _gpu("Part of `busy_ns` in which one stream of the GPU is busy."),
+    "copy_beside_kernel_ns": _gpu(
+        "Part of `busy_ns` in which a stream of the GPU copies or sets memory and another one runs a kernel."
+    ),
+    "kernel_beside_kernel_ns": _gpu("Part of `busy_ns` in which several streams of the GPU run kernels, none copies."),
+    "copy_beside_copy_ns": _gpu(
+        "Part of `busy_ns` in which several streams of the GPU copy or set memory, and none runs a kernel."
+    ),
+    "part_ns": _gpu(
+        "Share of the stream in the busy time of the GPU: a moment in which several streams are busy is split equally "
+        "among them, so that the streams add up to `busy_ns` of `all`."
+    ),
+}
+COPIES: Mapping[str, Column] = {
+    **_PLACE,
+    "kind": Column(
+        "Direction of the copies, such as `host to device`, `device to device` or `peer to peer` (between GPUs).",
+        tool="nsys",
+    ),
+    "source": Column("Memory that is read: `pageable`, `pinned`, `device`, `managed` or another kind.", tool="nsys"),
+    "target": Column("Memory that is written, in the same words.", tool="nsys"),
+    "copies": Column("Copies per step.", COUNT, "nsys"),
+    "bytes": Column("Bytes copied per step; empty if the trace does not tell them.", "byte", "nsys"),
+    "total_ns": _gpu("Time per step that these copies take, one after another."),
+    "beside_kernel_ns": _gpu("Part of `total_ns` in which a kernel of another stream ran on the same GPU."),
+    "bytes_per_s": Column("Bandwidth of these copies: their bytes by their time.", "byte/s", "nsys", GPU),
+    "largest_bytes": Column("Bytes of the largest of these copies.", "byte", "nsys"),
+    "largest_bytes_per_s": Column(
+        "Bandwidth of the largest of these copies, which start-up time lowers least.", "byte/s", "nsys", GPU
+    ),
+}

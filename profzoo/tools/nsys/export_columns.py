@@ -46,6 +46,9 @@ ONCE = Column(ANY, -ANY, null=True, missing=True, instead=1)
 # What kind of memory a copy reads: PAGEABLE, or another of ENUM_CUDA_MEM_KIND, whose number 7 means unknown.
 PAGEABLE = 0
 MEMORY = Column(STRINGS, null=True, missing=True, instead=7)
+# Sizes in bytes and numbers of GPUs, and what stands for an unknown one.
+UNKNOWN = -1
+KNOWN = Column(ANY, null=True, missing=True, instead=UNKNOWN)
 LAUNCHED = Column(2**40, -(2**40), null=True, instead=NO_CALL)
 SIZES = {column: Column(2**bits - 1, null=True) for group in PACKED for _, column, bits in group}
 # A range of cuDNN or cuBLAS.
@@ -81,12 +84,27 @@ READ: Mapping[str, Mapping[str, Column]] = {
         "demangledName": NAME,
         "shortName": NAME,
         "streamId": NUMBER,
+        "deviceId": KNOWN,
         "graphNodeId": PERHAPS,
     },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": NUMBER, "copyKind": NUMBER, "srcKind": MEMORY},
-    "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": NUMBER},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {
+        **ACTIVITY,
+        "streamId": NUMBER,
+        "copyKind": NUMBER,
+        "srcKind": MEMORY,
+        "dstKind": MEMORY,
+        "bytes": KNOWN,
+        "deviceId": KNOWN,
+    },
+    "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": NUMBER, "bytes": KNOWN, "deviceId": KNOWN},
     # A graph that CUPTI could not time has no end.
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": Column(TIMES, -TIMES, null=True), "graphId": NUMBER},
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {
+        **ACTIVITY,
+        "end": Column(TIMES, -TIMES, null=True),
+        "graphId": NUMBER,
+        "streamId": KNOWN,
+        "deviceId": KNOWN,
+    },
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": PERHAPS},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
     # Calls of the operating system's libraries, such as those by which threads wait.

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "NsysSettings") -> Sequence[str]:
-    """Return tables of launches, simulated steps, threads and samples, and the configured reports of `nsys stats`."""
+    """Return tables of launches, streams, copies, simulated steps, threads and samples, and reports of `nsys stats`."""
     sampled = {"gpu_metrics": ("nsys-metrics", "nsys-metrics-steps"), "cuda_memory_usage": ("nsys-memory",)}
     over_time = [name for setting, names in sampled.items() if own.get(setting) for name in names]
     if own["sample"] != "none" or own["cpuctxsw"] != "none":
         over_time.append("nsys-threads")
-    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host", "nsys-idle", *over_time)]
+    always = ("nsys", "nsys-streams", "nsys-copies", "replay", "host", "nsys-idle")
+    tables = [f"{{phase}}.{name}.csv" for name in (*always, *over_time)]
     return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
@@ -33,6 +34,7 @@ def provided_files(own: "NsysSettings") -> Mapping[str, str]:
         "launch_times": "{phase}.nsys.csv",
         "trace_database": "{phase}.nsys.sqlite",
         "trace_database_sidecar": "{phase}.nsys-rep.json",
+        "perfetto_trace": "{phase}.nsys.trace.json.gz",
         "timeline": "{phase}.timeline.json",
         "program": "{phase}.program.npz",
         "replay": "{phase}.replay.csv",
@@ -48,7 +50,7 @@ def required_files(own: "NsysSettings") -> Sequence[str]:
 
 def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
-    tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
+    tables = ["nsys", "nsys-steps", "nsys-ranks", "nsys-streams", "nsys-copies", "ranks", "kernels", "replay", "host"]
     tables += [f"nsys-{name}" for name in ("threads", "off-cpu", "samples", "idle")]
-    over_time = ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks"]
-    return [*tables, *over_time, "program", "npz", "nsys-rep", "sqlite"]
+    tables += ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks", "timeline"]
+    return [*tables, "program", "npz", "nsys-rep", "sqlite", "trace", "gz"]

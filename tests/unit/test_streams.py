@@ -1,0 +1,208 @@
+"""The tables of streams and copies: a program with known overlaps, a sweep ns by ns, and a recording of an H200."""
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.io import csv_tables
+from profzoo.tools import stream_overlap
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import streams
+from profzoo.tools.stream_overlap import CASES, KINDS
+from tests.traced_programs import DEVICE, PAGEABLE, PINNED, TO_DEVICE, TO_HOST, Traced
+
+US, MS = 1000, 1_000_000
+
+
+def known_program() -> Traced:
+    """Three steps of 10 ms alike. In each, stream 7 runs a kernel from 1 to 5 ms and one from 6 to 8 ms, and copies
+    from 8 to 8.5 ms; stream 20 copies from 3 to 7 ms; stream 21 runs a kernel from 2 to 2.5 ms, and sets memory from 9
+    to 9.25 ms."""  # fmt: skip
+    program = Traced()
+    for begin in (0, 10 * MS, 20 * MS):
+        program.step(begin, begin + 10 * MS)
+        program.kernel(begin + 1 * MS, begin + 5 * MS, 7)
+        program.kernel(begin + 2 * MS, begin + 2500 * US, 21)
+        program.copy(begin + 3 * MS, begin + 7 * MS, 20, 80_000_000, TO_DEVICE, PINNED, DEVICE)
+        program.kernel(begin + 6 * MS, begin + 8 * MS, 7)
+        program.copy(begin + 8 * MS, begin + 8500 * US, 7, 1_000_000, TO_HOST, DEVICE, PAGEABLE)
+        program.memset(begin + 9 * MS, begin + 9250 * US, 21, 4096)
+    return program
+
+
+@pytest.fixture
+def tables(tmp_path: Path, recording: Callable[[str], Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tables of streams and copies of the known program."""
+    return streams.tabulate_streams(known_program().write(tmp_path / "t.sqlite", recording("nsys/train.sqlite")))
+
+
+def test_a_program_with_known_overlaps(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    table = tables[0].set_index("stream")
+    assert table["steps"].eq(2).all() and table["process"].eq(1234).all() and table["gpu"].eq(0).all()
+    expected = {
+        # kernels, copies, memsets; busy, kernel, copy, memset; alone, copy beside kernel, kernel beside kernel.
+        "7": (2, 1, 0, 6.5, 6, 0.5, 0, 1 + 0.5 + 1 + 0.5, 2 + 1, 0.5),
+        "20": (0, 1, 0, 4, 0, 4, 0, 1, 3, 0),
+        "21": (1, 0, 1, 0.75, 0.5, 0, 0.25, 0.25, 0, 0.5),
+        "all": (3, 2, 1, 7.75, 6, 1.5, 0.25, 3 + 1 + 0.25, 3, 0.5),
+    }
+    columns = ["kernels", "copies", "memsets", *(f"{name}_ns" for name in ("busy", *KINDS, *CASES[:3]))]
+    for stream, (kernels, copies, memsets, *ms) in expected.items():
+        assert table.loc[stream, columns].to_list() == [kernels, copies, memsets, *(one * MS for one in ms)], stream
+    assert table["copy_beside_copy_ns"].eq(0).all()
+    # Alone, and half of what two streams are busy in.
+    assert table["part_ns"].to_dict() == {"7": 4.75 * MS, "20": 2.5 * MS, "21": 0.5 * MS, "all": 7.75 * MS}
+
+
+def test_what_copies_of_a_known_program_moved(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    into, out = tables[1].sort_values("stream").to_dict("records")
+    assert [into[name] for name in ("kind", "source", "target")] == ["host to device", "pinned", "device"]
+    assert [out[name] for name in ("kind", "source", "target")] == ["device to host", "device", "pageable"]
+    assert (into["copies"], into["bytes"], into["total_ns"], into["beside_kernel_ns"]) == (1, 80e6, 4 * MS, 3 * MS)
+    # 80 MB in 4 ms, and 1 MB in half a ms.
+    assert into["bytes_per_s"] == into["largest_bytes_per_s"] == pytest.approx(20e9)
+    assert out["bytes_per_s"] == pytest.approx(2e9) and out["beside_kernel_ns"] == 0
+
+
+def swept(rows: list[tuple[int, int, int, str]], begin: int, end: int) -> dict[str, dict[str, float]]:
+    """What the table has to say, by a look at every single ns; rows: start, end, stream, kind."""
+    names = [*map(str, sorted({stream for _, _, stream, _ in rows})), "all"]
+    found = {name: dict.fromkeys(stream_overlap.TIMES, 0.0) for name in names}
+    for moment in range(begin, end):
+        running: dict[int, set[str]] = {}
+        for start, stop, stream, kind in rows:
+            if start <= moment < stop:
+                running.setdefault(stream, set()).add(kind)
+        if not running:
+            continue
+        does = {stream: next(kind for kind in KINDS if kind in kinds) for stream, kinds in running.items()}
+        computing = sum(kind == "kernel" for kind in does.values())
+        moving = len(does) - computing
+        case = ("alone" if len(does) == 1 else "copy_beside_kernel" if computing and moving
+                else "kernel_beside_kernel" if computing else "copy_beside_copy")  # fmt: skip
+        for stream, kind in does.items():
+            for name in ("busy", kind, case):
+                found[str(stream)][f"{name}_ns"] += 1
+            found[str(stream)]["part_ns"] += 1 / len(does)
+        kinds = {kind for own in running.values() for kind in own}
+        for name in ("busy_ns", "part_ns", f"{case}_ns", f"{next(kind for kind in KINDS if kind in kinds)}_ns"):
+            found["all"][name] += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_program_is_split_as_a_look_at_every_ns_says(seed: int) -> None:
+    dice = random.Random(seed)
+    rows = []
+    for _ in range(dice.randint(1, 25)):
+        start = dice.randint(0, 120)
+        rows.append((start, start + dice.randint(0, 30), dice.choice([7, 13, 14]), dice.choice(KINDS)))
+    spans = pd.DataFrame(rows, columns=["start", "end", "stream", "kind"])
+    table = stream_overlap.tabulate_streams(spans, np.array([[20, 110]])).set_index("stream")
+    expected = pd.DataFrame.from_dict(swept(rows, 20, 110), orient="index")
+    assert table.index.to_list() == expected.index.to_list()
+    assert np.allclose(table[expected.columns].to_numpy(dtype=float), expected.to_numpy(), atol=1e-9)
+    assert table["kernels"].sum() == 2 * sum(row[3] == "kernel" for row in rows)
+    copies = spans[spans["kind"] == "copy"]
+    beside = [
+        sum(
+            any(start <= moment < stop and kind == "kernel" and stream != own for start, stop, stream, kind in rows)
+            for moment in range(begin, end)
+        )
+        for begin, end, own, _ in copies.itertuples(index=False)
+    ]
+    assert stream_overlap.time_beside_kernels(copies, spans).tolist() == beside
+
+
+def test_a_recording_adds_up_to_where_time_goes(recording: Callable[[str], Path]) -> None:
+    path = recording("nsys/train.sqlite")
+    (table, copies), (whole,) = streams.tabulate_streams(path), nsys_steps.where_time_goes(path).to_dict("records")
+    row = table.set_index("stream").loc["all"]
+    assert row["busy_ns"] == pytest.approx(whole["busy_ns"]) and row["kernel_ns"] == pytest.approx(whole["kernel_ns"])
+    assert row["copy_ns"] + row["memset_ns"] == pytest.approx(whole["copy_ns"])
+    assert row["kernels"] == whole["launches"] == 475 and row["copies"] == copies["copies"].sum() == 35
+    # By hand: SELECT sum(bytes), sum(end - start) of all ten steps.
+    with closing(sqlite3.connect(path)) as database:
+        query = "SELECT sum(bytes) * 1e9 / sum(end - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY"
+        (rate,) = database.execute(query).fetchone()
+    assert copies["bytes_per_s"].item() == pytest.approx(rate, rel=0.02)
+    assert copies[["kind", "source", "target"]].to_numpy().tolist() == [["device to device", "device", "device"]]
+
+
+def test_times_that_do_not_add_up_are_found(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    good = tables[0]
+    assert streams.find_gaps(good) is None
+    for column, said in (("copy_ns", "kernel_ns, copy_ns, memset_ns are not busy_ns"), ("alone_ns", "alone_ns, "),
+                         ("part_ns", "the parts of its streams")):  # fmt: skip
+        assert said in str(streams.find_gaps(good.assign(**{column: good[column] + 2000.0 * (good["stream"] == "7")})))
+
+
+def written(folder: Path, export: Path) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """The tables as the rule writes them, read back by their declarations, and what was said."""
+    told: list[str] = []
+    (folder / "s.json").write_text(json.dumps({"capture": "window"}))
+    made = folder / "streams.csv", folder / "copies.csv"
+    streams.main(str(export), str(folder / "s.json"), *map(str, made), lambda line: told.append(str(line)))
+    return csv_tables.read(made[0], streams.TABLE), csv_tables.read(made[1], streams.COPIES), told
+
+
+def test_the_files_keep_what_the_tables_say(tmp_path: Path, recording: Callable[[str], Path]) -> None:
+    export = known_program().write(tmp_path / "t.sqlite", recording("nsys/train.sqlite"))
+    table, copies, told = written(tmp_path, export)
+    expected = streams.tabulate_streams(export)
+    assert not told
+    pd.testing.assert_frame_equal(table, expected[0], check_dtype=False)
+    pd.testing.assert_frame_equal(copies, expected[1], check_dtype=False)
+
+
+def test_an_export_without_bytes_and_gpus_says_so_and_shows_no_zeros(
+    tmp_path: Path, recording: Callable[[str], Path]
+) -> None:
+    export = known_program().write(tmp_path / "t.sqlite", recording("nsys/train.sqlite"))
+    with closing(sqlite3.connect(export)) as database:
+        for kind, columns in (("MEMCPY", ("bytes", "dstKind", "deviceId")), ("KERNEL", ("deviceId",)),
+                              ("MEMSET", ("bytes", "deviceId"))):  # fmt: skip
+            for column in columns:
+                database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} DROP COLUMN {column}")
+        database.commit()
+    table, copies, told = written(tmp_path, export)
+    assert "does not tell how many bytes copies moved" in told[0]
+    assert copies[["bytes", "bytes_per_s", "largest_bytes", "gpu"]].isna().all(axis=None)
+    assert set(copies["target"]) == {"unknown"} and table["gpu"].isna().all() and len(table) == 4
+
+
+def test_a_trace_without_steps_or_gpu_work_has_no_rows(tmp_path: Path, recording: Callable[[str], Path]) -> None:
+    layout = recording("nsys/train.sqlite")
+    idle = Traced()
+    idle.step(0, MS)
+    table, copies, told = written(tmp_path, idle.write(tmp_path / "idle.sqlite", layout))
+    assert table.empty and copies.empty and not told
+    none = Traced()
+    none.kernel(5000, 6000)
+    table, _, told = written(tmp_path, none.write(tmp_path / "none.sqlite", layout))
+    assert table.empty and "holds no step of the window" in told[0]
+
+
+def test_a_graph_that_was_traced_whole_runs_on_its_stream(tmp_path: Path, recording: Callable[[str], Path]) -> None:
+    program = Traced()
+    program.step(0, 1000)
+    program.call("cudaGraphLaunch_v10000", 10, 20, 1)
+    program.kernel(300, 400, 9, launched=30)
+    export = program.write(tmp_path / "t.sqlite", recording("nsys/train.sqlite"))
+    with closing(sqlite3.connect(export)) as database:
+        columns = "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, graphId"
+        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns})")
+        process = 281_474_976_710_656 + (1234 << 24)
+        row = (100, 350, 0, 1, None, 8, 77, process, 3)
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        database.commit()
+    table = streams.tabulate_streams(export)[0].set_index("stream")
+    assert table.loc[["8", "9", "all"], "busy_ns"].to_list() == [250, 100, 300]
+    assert table.loc["all", "kernel_beside_kernel_ns"] == 50 and table.loc["8", "kernels"] == 1
