@@ -128,6 +128,11 @@ CSV_FILES: Mapping[str, File] = {
         "a metric or piece of advice",
         Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
     ),
+    "{model}/{phase}.ncu-details.{set}.csv": File(
+        "The details page of one section set, as it is.",
+        "a metric or piece of advice",
+        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+    ),
     "{model}/{phase}.kernels.csv": File(
         "Time by nsys and counters by ncu.", "a launch configuration and range", kernel_table.TABLE
     ),

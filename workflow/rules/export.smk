@@ -161,6 +161,17 @@ rule print_ncu_details:
         f"{KEEP}"
 
 
+use rule print_ncu_details as print_ncu_details_of_set with:
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-rep",
+    output:
+        ensure("<results>/{model}/{phase}.ncu-details.{set}.csv", non_empty=True),
+    log:
+        "<logs>/{model}/{phase}.ncu-details.{set}.log",
+    group:
+        "ncu_{set}"
+
+
 rule export_nsys:
     """Export an nsys trace: one row per launch configuration and range, and the parts of the window's time."""
     input:
