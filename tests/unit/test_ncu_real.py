@@ -9,7 +9,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo.tools.ncu import details_page, instances_export, source_export
+from profzoo.figures import kernel_timeline
+from profzoo.io import csv_tables, scripts
+from profzoo.tools.ncu import (
+    details_page,
+    instances_columns,
+    instances_export,
+    raw_page,
+    source_columns,
+    source_export,
+)
 from profzoo.tools.ncu.report_pages import print_page
 from profzoo.tools.ncu.source_columns import adds_up, name_column
 from profzoo.tools.ncu.source_page import read_lines
@@ -98,6 +107,36 @@ def test_opcodes_and_samples_over_time_add_up_to_the_launch(report: str) -> None
     took = number(whole["gpu__time_duration.sum"])
     begun = table[table["metric"].str.contains("ctas_launched") & table["value"].gt(0)]["time_ns"]
     assert -0.02 * took < begun.min() < begun.max() < 1.1 * took
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """The table of a section set of a report, with its sidecar, as the workflow exports it."""
+    words = ["--page", "raw", "--print-units", "base", "--print-kernel-base"]
+    pages = [tmp_path / f"raw.{base}.csv" for base in ("mangled", "demangled")]
+    for page in pages:
+        page.write_text(print_page(named("sobelDouble"), [*words, page.name.split(".")[1]]))
+    (first, units), (second, _) = map(raw_page.read_raw, pages)
+    table, _ = raw_page.tidy_launches(first, units, second, None)
+    scripts.write_csv(table.assign(launches=1), tmp_path / "launches.csv")
+    scripts.write_json({"gpu": "NVIDIA RTX A4500", "started": "2023-10-24T10:00:00"}, tmp_path / "launches.csv.json")
+    return tmp_path / "launches.csv"
+
+
+def test_tables_and_figure_are_written_as_declared(exported: Path) -> None:
+    report, folder = named("sobelDouble"), exported.parent
+    lines, values = folder / "source.csv", folder / "instances.csv"
+    source_export.main(report, str(exported), 10, str(lines), pytest.fail)
+    instances_export.main(report, str(exported), 10, str(values))
+    table = csv_tables.read(lines, source_columns.TABLE)
+    assert set(table["function"]) == {"Sobel"} and set(table["mangled"]) == {"_Z5SobelIdEvP6uchar4S1_ii"}
+    assert list(table)[:10] == list(source_columns.LEADING)[:10] and table["share"].max() < 1
+    told = csv_tables.read(values, instances_columns.TABLE)
+    assert {"time", "opcode", "occupancy"} <= set(told["kind"])
+    made = [str(folder / f"timeline.{end}") for end in ("svg", "png")]
+    kernel_timeline.main(str(values), str(exported), f"{exported}.json", made)
+    drawn = Path(made[0]).read_text()
+    assert "1. Sobel, 628.0 µs" in drawn and "NVIDIA RTX A4500; measured 2023-10-24" in drawn
 
 
 def test_the_details_page_has_rules_with_speedups(tmp_path: Path) -> None:
