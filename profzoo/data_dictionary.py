@@ -27,7 +27,7 @@ from profzoo.tables import (
 )
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
-from profzoo.tools.ncu import export_schema
+from profzoo.tools.ncu import export_schema, instances_columns, source_columns
 from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, tracks
 from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
@@ -160,6 +160,21 @@ CSV_FILES: Mapping[str, File] = {
         "ncu's details page, as it is: metrics and advice.",
         "a metric or piece of advice",
         Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+    ),
+    "{model}/{phase}.ncu-details.{set}.csv": File(
+        "The details page of one section set, as it is.",
+        "a metric or piece of advice",
+        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+    ),
+    "{model}/{phase}.ncu-source.{set}.csv": File(
+        "Stalls and counters of the most expensive kernels, where the set has machine code.",
+        "a source line or instruction",
+        source_columns.TABLE,
+    ),
+    "{model}/{phase}.ncu-instances.{set}.csv": File(
+        "Metrics of the most expensive kernels that have several values per launch.",
+        "a value",
+        instances_columns.TABLE,
     ),
     "{model}/{phase}.kernels.csv": File(
         "Time by nsys and counters by ncu.", "a launch configuration and range", kernel_table.TABLE

@@ -73,6 +73,8 @@ class Config(TypedDict):
     channels_last: bool
     # Checkpoint activations in training.
     checkpoint: bool
+    # GPU chip whose metrics `snakemake metrics` lists, such as `gh100`, as `ncu --list-chips` names it.
+    chip: str | None
     # Whether to measure and export results that are missing or out of date.
     collect: bool
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
@@ -119,6 +121,8 @@ class Config(TypedDict):
     # Locks on GPUs, with which the jobs of all users of a machine take turns, so that no GPU ever runs two jobs at
     # once.
     locks: LocksSettings
+    # Words that names or descriptions of metrics must have in the list of `snakemake metrics`.
+    match: str | int | None
     # Models, groups of models, or `all`, as a list or a comma-separated string.
     models: list[str]
     # Nsight Compute.

@@ -12,6 +12,7 @@ class SectionSet(TypedDict, total=False):
     metrics: list[str]
     ranges: list[str]
     replay: Literal["auto", "kernel", "application", "range", "app-range"]
+    sass: bool
     sections: list[str] | str
     set: str
 
@@ -64,6 +65,9 @@ class NcuSettings(TypedDict):
     census: Literal["auto", "ncu", "nsys"]
     # Lock the GPU's clocks to base while profiling (`base`) or leave them (`none`, which virtual machines need).
     clock_control: Literal["none", "base"]
+    # Number of kernels, those with the most GPU time, in `{phase}.ncu-source.{set}.csv` and
+    # `{phase}.ncu-instances.{set}.csv`.
+    detailed_kernels: int
     # GPUs to profile by CUDA index; an empty list profiles all that the process uses.
     devices: list[int]
     # Environment modules that hold Nsight Compute on this site; loaded with `--sdm env-modules`, and only then.
@@ -78,7 +82,8 @@ class NcuSettings(TypedDict):
     launches: str | int
     # How metrics that need several passes are collected.
     replay: Literal["auto", "kernel", "application", "range", "app-range"]
-    # Keep the kernels' machine code in the report, for the source page of Nsight Compute's window.
+    # Keep the kernels' machine code and source in the report, for `{phase}.ncu-source.{set}.csv` and the source
+    # page of Nsight Compute's window.
     sass: bool
     # Default section set, which is in `{phase}.ncu.csv` and `{phase}.ncu-details.csv`.
     set: str

@@ -30,6 +30,7 @@ NO_RESULTS = (
     "clean",
     "doctor",
     "help",
+    "metrics",
     "serve",
     "share",
     "status",

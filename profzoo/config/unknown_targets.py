@@ -15,7 +15,7 @@ FILE_OPTIONS = {"--report", "-d", "--directory", "--configfile", "--configfiles"
 # Folders under results/ that belong to no single model.
 SHARED = {"tables", "figures", "peaks", "logs", "benchmarks"}
 # Parts of file names after the phase, besides the parts that tools declare.
-FILE_ENDINGS = ("csv", "json")
+FILE_ENDINGS = ("csv", "json", "svg", "png")
 WEIGHTS = "weights.pt"
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 TYPED = (
-    "all", "report", "figures", "perfetto", "compare", "trials", "doctor", "status", "serve", "share", "verify",
-    "clean", "help",
+    "all", "report", "figures", "perfetto", "compare", "trials", "doctor", "metrics", "status", "serve", "share",
+    "verify", "clean", "help",
 )  # fmt: skip
 FIRST = "Rules for users; `snakemake help` explains their options:"
 THEN = "Rules behind these, which make single files; `snakemake FILE` makes one:"

@@ -239,7 +239,7 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
 # The class whose values say which tool a column's numbers are from.
 OF_COLUMNS = "Column"
 # Rules of a tool whose own names do not have its name in them.
-OWN_RULES = {"print_probe": "ncu"}
+OWN_RULES = {"print_probe": "ncu", "metrics": "ncu"}
 RULE = re.compile(r"(?:rule|checkpoint) (?P<name>\w+)\b|use rule \w+ as (?P<used>\w+)\b")
 
 

@@ -21,11 +21,11 @@ CHANGES = {
     "devices": ([0, 2], "--devices 0,2"),
     "cache_control": ("none", "--cache-control none"),
     "clock_control": ("base", "--clock-control base"),
-    "sass": (True, "--import-sass yes"),
+    "sass": (True, "--import-sass yes --import-source yes"),
     "extra": (["--verbose"], "--verbose"),
 }
 # Budget and error are those of tests/unit/test_run_planning.py, the census that of test_step_sequence.py.
-NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census"}
+NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census", "detailed_kernels"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 
 
@@ -175,7 +175,7 @@ HARMLESS = {
     "port", "max-connections", "config-file", "mps-num-clients", "mps-timeout", "check-exit-code", "forward-signals",
     "injection-path-32", "injection-path-64", "preload-library", "call-stack", "call-stack-type", "support-32bit",
     "null-stdin", "app-replay-buffer", "graph-profiling", "range-replay-options", "section-folder",
-    "section-folder-recursive", "apply-rules", "rule", "import-source", "source-folders", "quiet", "verbose",
+    "section-folder-recursive", "apply-rules", "rule", "source-folders", "quiet", "verbose",
     "pipeline-boost-state", "rename-kernels", "rename-kernels-export", "rename-kernels-path", "disable-extra-suffixes",
     "pm-sampling-interval", "pm-sampling-buffer-size", "pm-sampling-max-passes", "warp-sampling-interval",
     "warp-sampling-max-passes", "warp-sampling-buffer-size", "print-source", "resolve-source-file", "print-details",

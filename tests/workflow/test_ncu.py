@@ -76,6 +76,17 @@ def test_details_page_is_verbatim(ncu_built: Project) -> None:
     assert {"Section Name", "Metric Name", "Rule Description"} <= set(rows[0])
 
 
+def test_the_details_page_of_any_set_is_made_by_name(ncu_built: Project) -> None:
+    ncu_built.snakemake("results/lstm/train.ncu-details.roofline.csv")
+    rows = table(ncu_built, "train.ncu-details.roofline.csv")
+    assert any(row["Estimated Speedup"] for row in rows) and len({row["ID"] for row in rows}) > 1
+
+
+def test_a_source_page_that_ncu_cannot_print_is_named_in_one_line(ncu_built: Project) -> None:
+    run = ncu_built.snakemake("results/lstm/train.ncu-source.roofline.csv", ok=False)
+    assert "train.roofline.ncu-rep cannot be printed by this ncu: " in said(run)[0]
+
+
 def test_sidecar_says_how_it_came_about(ncu_built: Project) -> None:
     facts = sidecar(ncu_built, "train.roofline.ncu-rep.json")
     assert (facts["gpu"], facts["driver"]) == ("NVIDIA H200", "580.159.04")

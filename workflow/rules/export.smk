@@ -161,6 +161,65 @@ rule print_ncu_details:
         f"{KEEP}"
 
 
+use rule print_ncu_details as print_ncu_details_of_set with:
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-rep",
+    output:
+        ensure("<results>/{model}/{phase}.ncu-details.{set}.csv", non_empty=True),
+    log:
+        "<logs>/{model}/{phase}.ncu-details.{set}.log",
+    group:
+        "ncu_{set}"
+
+
+rule export_ncu_source:
+    """Export stalls and counters by source line and machine instruction, of the most expensive kernels."""
+    input:
+        code("workflow/scripts/export_ncu_source.py"),
+        report="<results>/{model}/{phase}.{set}.ncu-rep",
+        launches="<results>/{model}/{phase}.ncu.{set}.csv",
+    output:
+        csv="<results>/{model}/{phase}.ncu-source.{set}.csv",
+    log:
+        "<logs>/{model}/{phase}.ncu-source.{set}.log",
+    wildcard_constraints:
+        **constraints.MEASURED,
+    group:
+        "ncu_{set}"
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
+    params:
+        kernels=config["ncu"]["detailed_kernels"],
+    script:
+        "../scripts/export_ncu_source.py"
+
+
+rule export_ncu_instances:
+    """Export metrics with several values per launch, such as samples over time and opcodes."""
+    input:
+        code("workflow/scripts/export_ncu_instances.py"),
+        report="<results>/{model}/{phase}.{set}.ncu-rep",
+        launches="<results>/{model}/{phase}.ncu.{set}.csv",
+    output:
+        csv="<results>/{model}/{phase}.ncu-instances.{set}.csv",
+    log:
+        "<logs>/{model}/{phase}.ncu-instances.{set}.log",
+    wildcard_constraints:
+        **constraints.MEASURED,
+    group:
+        "ncu_{set}"
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
+    params:
+        kernels=config["ncu"]["detailed_kernels"],
+    script:
+        "../scripts/export_ncu_instances.py"
+
+
 rule export_nsys:
     """Export an nsys trace: one row per launch configuration and range, and the parts of the window's time."""
     input:

@@ -27,6 +27,26 @@ rule draw_figure:
         "../scripts/draw_figure.py"
 
 
+rule draw_kernel_timeline:
+    """Draw what units of the GPU do over time inside the most expensive kernels, by ncu's PM sampling."""
+    input:
+        code("workflow/scripts/draw_kernel_timeline.py"),
+        instances="<results>/{model}/{phase}.ncu-instances.{set}.csv",
+        launches="<results>/{model}/{phase}.ncu.{set}.csv",
+        sidecar="<results>/{model}/{phase}.ncu.{set}.csv.json",
+    output:
+        "<results>/{model}/{phase}.ncu-timeline.{set}.svg",
+        "<results>/{model}/{phase}.ncu-timeline.{set}.png",
+    log:
+        "<logs>/{model}/{phase}.ncu-timeline.{set}.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/draw_kernel_timeline.py"
+
+
 rule figures:
     """Draw every figure that the chosen tools have data for."""
     input:

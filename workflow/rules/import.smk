@@ -137,6 +137,15 @@ rule import_ncu_details:
         f"{KEEP}"
 
 
+use rule import_ncu_details as import_ncu_details_of_set with:
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-details.csv",
+    output:
+        "<results>/{model}/{phase}.ncu-details.{set}.csv",
+    log:
+        "<logs>/{model}/{phase}.ncu-details.{set}.import.log",
+
+
 rule import_time:
     """Make the table of steps of an imported cell from its reports."""
     input:

@@ -60,6 +60,7 @@ onstart:
         "doctor",
         "examine_machine",
         "help",
+        "metrics",
         "status",
         *ENDLESS,
     }:
@@ -170,6 +171,24 @@ rule status:
         printed=str(results_status.PRINTED),
     shell:
         "cat {params.printed:q} 2> {log:q}"
+
+
+rule metrics:
+    """List ncu's metrics by name, unit and description, and mark those that section sets collect."""
+    log:
+        ".snakemake/log/metrics.log",
+    retries: 0
+    # The result must appear in the user's terminal.
+    localrule: True
+    envmodules:
+        *modules("ncu"),
+    params:
+        match=str(config["match"] or ""),
+        chip=config["chip"] or "",
+        sets=json.dumps(config["ncu"]["sets"], sort_keys=True),
+    shell:
+        "python -m profzoo.tools.ncu.metric_list --match={params.match:q} --chip={params.chip:q} --sets {params.sets:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule serve:

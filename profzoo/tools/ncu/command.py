@@ -153,7 +153,7 @@ def options(ncu: "NcuSettings", name: str) -> list[str]:
     words += ["--nvtx", "--nvtx-push-pop-scope", "process"]
     words += ["--cache-control", chosen.get("cache_control", ncu["cache_control"])]
     words += ["--clock-control", ncu["clock_control"]]
-    words += ["--import-sass", "yes" if ncu["sass"] else "no"]
+    words += ["--import-sass", *(["yes", "--import-source", "yes"] if chosen.get("sass", ncu["sass"]) else ["no"])]
     if ncu["target_processes_filter"]:
         words += ["--target-processes-filter", ncu["target_processes_filter"]]
     if ncu["devices"]:

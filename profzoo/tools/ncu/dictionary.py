@@ -84,6 +84,11 @@ _UNITS = {
     "*__cycles_*": "cycles",
     "*inst*.sum": "instructions",
 }
+_LINKS = {
+    "nvlink__*": "NVLink between GPUs",
+    "c2clink__*": "Link between the GPU and the processor (C2C)",
+    "numa__*": "Place of the GPUs among the NUMA nodes of the machine",
+}
 _METRIC = "Metric of Nsight Compute: `ncu --query-metrics` says what it counts."
 
 
@@ -105,6 +110,10 @@ METRICS: Mapping[str, Column] = {
         GPU,
     ),
     **{pattern: Column(_METRIC, unit, "ncu", GPU if unit == "ns" else "") for pattern, unit in _UNITS.items()},
+    **{
+        pattern: Column(f"{what}, as ncu describes it; GPUs without it have no such column.", "see sidecar", "ncu")
+        for pattern, what in _LINKS.items()
+    },
     "*__*": Column(f"{_METRIC} Its unit is in the sidecar (`units`).", "see sidecar", "ncu"),
 }
 LAUNCHES: Mapping[str, Column] = {

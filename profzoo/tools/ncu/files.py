@@ -49,4 +49,5 @@ def name_parts(own: "NcuSettings") -> Sequence[str]:
     """Names between dots, those of section sets among them."""
     reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
     # What nsys traced of launches is exported for ncu alone.
-    return [*own["sets"], "ncu", "ncu-details", "nsys-launches", "coverage", "plan", "job", *reports]
+    pages = ["ncu-details", "ncu-source", "ncu-instances", "ncu-timeline"]
+    return [*own["sets"], "ncu", *pages, "nsys-launches", "coverage", "plan", "job", *reports]

@@ -11,6 +11,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import text_files
 from profzoo.range_names import DOMAIN, LAUNCHING, PREFIX, STEP, WINDOW
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import links
 from profzoo.tools.ncu.number_parsing import (
     LISTS,
     ValueFormatError,
@@ -39,7 +40,7 @@ ODD = "ncu would print it so again: report it, with the version of ncu"
 PAGE = {"ID": r"[0-9]+", "Kernel Name": r"(?s:.*)", "CC": r".*"}
 LAUNCHES = PAGE | {"Stream": r"[0-9]+"} | dict.fromkeys(["Grid Size", "Block Size"], r"\([0-9]+, [0-9]+, [0-9]+\)")
 # Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
-CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
+CONSTANT = re.compile(r"^(device__attribute_|profiler__|session__)")
 
 
 def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -70,6 +71,9 @@ def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict
                     f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"
                 )
         except ValueFormatError as error:
+            if links.is_link(name):
+                # They describe the machine, and no number of a table is derived from them.
+                continue
             joined = "," if str(error).startswith("in ") else ""
             raise DataError(f"{path}: column {name}{joined} {error}") from None
         if unit:
@@ -112,8 +116,10 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
 
 
 def _metrics(raw: pd.DataFrame) -> list[str]:
-    """Return the columns of a raw page that hold collected metrics."""
-    return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
+    """Return the columns of a raw page that hold collected metrics, or describe links that the GPU has."""
+    absent = links.list_absent(raw)
+    after = raw.columns[raw.columns.get_loc("CC") + 1 :]
+    return [name for name in after if not CONSTANT.match(name) and not (absent and name.startswith(absent))]
 
 
 def tidy_launches(

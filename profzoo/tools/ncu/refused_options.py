@@ -29,6 +29,7 @@ OWN_OPTIONS = {
     "--cache-control": "ncu.cache_control",
     "--clock-control": "ncu.clock_control",
     "--import-sass": "ncu.sass",
+    "--import-source": "ncu.sass",
     "--profile-from-start": "warmup and window",
     "--nvtx": "nothing, it is always on",
     "--nvtx-push-pop-scope": "nothing, it is always process",

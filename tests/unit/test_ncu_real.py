@@ -1,0 +1,147 @@
+"""What profzoo reads of pages that a real ncu prints of NVIDIA's own reports: tests/tools/install-ncu.sh sets both up."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from profzoo.figures import kernel_timeline
+from profzoo.io import csv_tables, scripts
+from profzoo.tools.ncu import (
+    details_page,
+    instances_columns,
+    instances_export,
+    raw_page,
+    source_columns,
+    source_export,
+)
+from profzoo.tools.ncu.report_pages import print_page
+from profzoo.tools.ncu.source_columns import adds_up, name_column
+from profzoo.tools.ncu.source_page import read_lines
+
+FOLDER = os.environ.get("PROFZOO_NCU", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="PROFZOO_NCU names no folder of ncu; tests/tools/install-ncu.sh")
+# Of programs of 2^20 elements in blocks of whole warps.
+WARPS = 2**20 // 32
+ONE = pd.DataFrame({"place": [1], "id": [0], "function": ["f"], "mangled": ["f"]})
+
+
+def reports() -> list[str]:
+    return sorted(map(str, Path(FOLDER, "examples").rglob("*.ncu-rep"))) if FOLDER else []
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PATH", f"{FOLDER}/bin{os.pathsep}{os.environ['PATH']}")
+    yield
+
+
+def raw(report: str) -> dict[str, str]:
+    """Return the metrics of the report's launch."""
+    heading, _, row = csv.reader(io.StringIO(print_page(report, ["--page", "raw", "--print-units", "base"])))
+    return dict(zip(heading, row, strict=True))
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def named(name: str) -> str:
+    (found,) = [path for path in reports() if Path(path).stem == name]
+    return found
+
+
+@pytest.mark.parametrize("report", reports(), ids=lambda path: Path(path).stem)
+def test_lines_and_instructions_add_up_to_what_ncu_itself_has(report: str) -> None:
+    table, lacking = source_export.tabulate_report(report, ONE)
+    assert lacking == []
+    lines, own = (table[table["level"].eq(level)] for level in ("line", "instruction"))
+    printed = read_lines(print_page(report, [*source_export.PAGE, "cuda,sass"], 0), report)
+    assert lines["line"].tolist() == [line.number for line in printed] and len(printed) >= 5
+    compared = 0
+    for line, (_, row) in zip(printed, lines.iterrows(), strict=True):
+        for label, text in line.values.items():
+            name = name_column(label)
+            if adds_up(name) and text.isdecimal():
+                assert row[name] == int(text), (line.number, label)
+                compared += 1
+    assert compared > 40 * len(printed)
+    whole = raw(report)
+    assert own["samples"].sum() == number(whole["smsp__pcsamp_sample_count"])
+    assert own["inst_executed"].sum() == number(whole["smsp__inst_executed.sum"])
+    # A warp of each sample is in one state.
+    states = [name for name in own if name.startswith("stall_") and not name.endswith("_not_issued")]
+    assert own[states].sum().sum() == own["samples"].sum() and len(states) >= 18
+
+
+def test_a_program_of_known_size_executes_what_it_must_at_its_lines() -> None:
+    table, _ = source_export.tabulate_report(named("addConstDouble3"), ONE)
+    own = table.query("level == 'instruction' and inst_executed > 0")
+    loads, stores = own[own["opcode"].eq("LDG")], own[own["opcode"].eq("STG")]
+    # Its three doubles are read at line 55 and written at line 59, each by every warp.
+    assert set(loads["line"]) == {55} and loads["inst_executed"].tolist() == [WARPS] * 3
+    assert set(stores["line"]) == {59} and stores["inst_executed"].tolist() == [WARPS] * 3
+    lines = table.query("level == 'line'").set_index("line")
+    assert lines.loc[55, "source"] == "double3 a = d_in[index];" and lines.loc[55, "file"].endswith(".cu")
+    # 24 bytes apart, the accesses of a warp touch three times as many sectors as they need.
+    assert lines.loc[55, "l2_sectors_global"] == 3 * lines.loc[55, "l2_sectors_global_ideal"] == 9 * WARPS * 8
+    assert lines[["local_loads", "local_stores"]].sum().sum() == 0
+
+
+@pytest.mark.parametrize("report", reports(), ids=lambda path: Path(path).stem)
+def test_opcodes_and_samples_over_time_add_up_to_the_launch(report: str) -> None:
+    table = instances_export.tabulate_report(report, ONE)
+    whole = raw(report)
+    mix = table.query("metric == 'sass__inst_executed_per_opcode'")
+    assert mix["value"].sum() == number(whole["smsp__inst_executed.sum"]) and mix["instance"].is_unique
+    # Blocks are counted as they start, and wavefronts of L1 as they pass.
+    sampled = table.query("kind == 'time'").groupby("metric")["value"].sum()
+    assert sampled["FE_B.TriageAC.gr__ctas_launched_queue_sync.sum"] == number(whole["launch__grid_size"])
+    wavefronts = "SM_A.TriageAC.l1tex__data_pipe_lsu_wavefronts.avg"
+    assert sampled[wavefronts] == pytest.approx(number(whole[wavefronts]), rel=0.001)
+    # Blocks start within the kernel.
+    took = number(whole["gpu__time_duration.sum"])
+    begun = table[table["metric"].str.contains("ctas_launched") & table["value"].gt(0)]["time_ns"]
+    assert -0.02 * took < begun.min() < begun.max() < 1.1 * took
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """The table of a section set of a report, with its sidecar, as the workflow exports it."""
+    words = ["--page", "raw", "--print-units", "base", "--print-kernel-base"]
+    pages = [tmp_path / f"raw.{base}.csv" for base in ("mangled", "demangled")]
+    for page in pages:
+        page.write_text(print_page(named("sobelDouble"), [*words, page.name.split(".")[1]]))
+    (first, units), (second, _) = map(raw_page.read_raw, pages)
+    table, _ = raw_page.tidy_launches(first, units, second, None)
+    scripts.write_csv(table.assign(launches=1), tmp_path / "launches.csv")
+    scripts.write_json({"gpu": "NVIDIA RTX A4500", "started": "2023-10-24T10:00:00"}, tmp_path / "launches.csv.json")
+    return tmp_path / "launches.csv"
+
+
+def test_tables_and_figure_are_written_as_declared(exported: Path) -> None:
+    report, folder = named("sobelDouble"), exported.parent
+    lines, values = folder / "source.csv", folder / "instances.csv"
+    source_export.main(report, str(exported), 10, str(lines), pytest.fail)
+    instances_export.main(report, str(exported), 10, str(values))
+    table = csv_tables.read(lines, source_columns.TABLE)
+    assert set(table["function"]) == {"Sobel"} and set(table["mangled"]) == {"_Z5SobelIdEvP6uchar4S1_ii"}
+    assert list(table)[:10] == list(source_columns.LEADING)[:10] and table["share"].max() < 1
+    told = csv_tables.read(values, instances_columns.TABLE)
+    assert {"time", "opcode", "occupancy"} <= set(told["kind"])
+    made = [str(folder / f"timeline.{end}") for end in ("svg", "png")]
+    kernel_timeline.main(str(values), str(exported), f"{exported}.json", made)
+    drawn = Path(made[0]).read_text()
+    assert "1. Sobel, 628.0 µs" in drawn and "NVIDIA RTX A4500; measured 2023-10-24" in drawn
+
+
+def test_the_details_page_has_rules_with_speedups(tmp_path: Path) -> None:
+    page = tmp_path / "details.csv"
+    page.write_text(print_page(named("addConstDouble3"), ["--page", "details"]))
+    advice = details_page.read_details(page).query("`Rule Type` == 'OPT'")
+    assert len(advice) >= 3 and advice[details_page.SPEEDUP].max() > 10
+    assert advice["Rule Description"].str.contains("uncoalesced global accesses").any()
