@@ -12,7 +12,16 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
-from profzoo.tables import dictionary, kernel_table, layers, owner_coverage, repetition, roofline, user_ranges
+from profzoo.tables import (
+    cell_counters,
+    dictionary,
+    kernel_table,
+    layers,
+    owner_coverage,
+    repetition,
+    roofline,
+    user_ranges,
+)
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.what_if import tables as replay
@@ -163,6 +172,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
         about=dictionary.ROOFLINE,
     ),
+    **{name: _across(table, table.key) for name, table in cell_counters.TABLES.items()},
     "peaks": roofline.PEAKS,
 }
 
