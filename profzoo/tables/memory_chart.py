@@ -37,7 +37,7 @@ def make_memory_chart(sums: pd.DataFrame) -> pd.DataFrame:
         rows = sums[sums[name].notna()]
         found = rows[LEADING].assign(link=name, source=link.source, target=link.target, bytes=rows[name])
         ends = {"bytes_low": f"{name}{LOW}", "bytes_high": f"{name}{HIGH}", "peak_pct": f"{name}{PEAK}",
-                "otherwise_bytes": f"{name}{OTHERWISE}", "hit_pct": HITS.get(_answering(name), "")}  # fmt: skip
+                "otherwise_bytes": f"{name}{OTHERWISE}", "hit_pct": HITS.get(answering_cache(name), "")}  # fmt: skip
         found = found.assign(**{column: rows.get(one, np.nan) for column, one in ends.items()})
         found["bytes_per_s"] = found["bytes"] / found["total_ns"].where(found["total_ns"] > 0) * 1e9
         frames.append(found)
@@ -49,7 +49,7 @@ def make_memory_chart(sums: pd.DataFrame) -> pd.DataFrame:
     return places.reindex(columns=COLUMNS).reset_index(drop=True)
 
 
-def _answering(name: str) -> str:
+def answering_cache(name: str) -> str:
     """Return the cache that answers what a link asks for; empty for links of shared memory, DRAM and the host."""
     link = LINKS[name]
     if L1 in (link.source, link.target) and L2 not in (link.source, link.target):

@@ -41,6 +41,7 @@ rule write_report:
         **COMPARISON.tables(),
         **PAGES.kernel_inputs(),
         **PAGES.counter_inputs(),
+        **PAGES.chart_tables(),
         **PAGES.verdict_table(),
         **PAGES.plan_table(),
         cells="<results>/tables/cells.csv",
