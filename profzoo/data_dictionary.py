@@ -19,11 +19,15 @@ from profzoo.tables import (
     kernel_table,
     layer_kernels,
     layers,
+    memory_chart,
     ncu_coverage,
+    occupancy,
     owner_coverage,
+    pipes,
     repetition,
     roofline,
     user_ranges,
+    warp_states,
 )
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import dictionary as ncu_columns
@@ -178,6 +182,18 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.kernels.csv": File(
         "Time by nsys and counters by ncu.", "a launch configuration and range", kernel_table.TABLE
+    ),
+    "{model}/{phase}.occupancy.csv": File(
+        "Occupancy by ncu, what limits it, and what would change it.", "a launch configuration", occupancy.TABLE
+    ),
+    "{model}/{phase}.memory-chart.csv": File(
+        "Bytes between the parts of the memory system, by ncu.", "a class of kernels and link", memory_chart.TABLE
+    ),
+    "{model}/{phase}.pipes.csv": File(
+        "How busy the pipes of the SMs are, by ncu.", "a class of kernels and pipe", pipes.TABLE
+    ),
+    "{model}/{phase}.warp-states.csv": File(
+        "What warps wait for, by ncu.", "a class of kernels and state", warp_states.TABLE
     ),
     "{model}/{phase}.torch.csv": File(
         "Operators, ranges, calls of CUDA and launches by torch.profiler.", "a name by kind", torch_tables.TABLE

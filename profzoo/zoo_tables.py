@@ -8,6 +8,7 @@ from profzoo.compare import comparison_table, contributions
 from profzoo.io import csv_tables as reading
 from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
+from profzoo.tools.ncu.chart_sets import CHARTS, SET_OF, SET_OF_ALL
 from profzoo.trials import trial_table as trials
 from profzoo.verdicts import fusion_table, wait_table
 from profzoo.verdicts import table_columns as verdicts
@@ -30,6 +31,10 @@ COMMANDS = {
     **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
     "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
+    **{
+        name: f"snakemake report --config tool=ncu,nsys ncu='{{set: {SET_OF.get(name, SET_OF_ALL)}}}'"
+        for name in CHARTS
+    },
     **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",
 }

@@ -11,6 +11,7 @@ from profzoo.collect.failure_summary import Failure
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
 ADDED |= {"program", "timeline", "fusion", "fusion-kernels", "repetition", "step-launches"}
 ADDED |= {"nsys-threads", "nsys-off-cpu", "nsys-samples", "nsys-idle"}
+ADDED |= {"occupancy", "memory-chart", "pipes", "warp-states"}
 # Such files by their whole name after the phase, as a section set may have the same name.
 USER_RANGES = "ranges.csv"
 # Folders of results besides the models' folders, each with a word for one of its files.

@@ -61,6 +61,28 @@ TRACK_COLOURS = {
 # Colours of labels in tracks; other labels have those of CYCLE.
 LABEL_COLOURS = {**CLASS_COLOURS, "running": "#4c72b0", "off the CPU": "#c9ced3", "unknown": CLASS_COLOURS["other"]}
 NEUTRAL = "#8a949e"
+# Colours of what limits occupancy, and of what warps wait for.
+LIMITER_COLOURS = {
+    "nothing": "#e3e6e8",
+    "registers": "#b0672a",
+    "shared memory": "#2f7f8f",
+    "warps": "#c9a0dc",
+    "blocks": "#7b3fa0",
+    "barriers": "#444c5c",
+    "several": "#6a8d3a",
+    "unknown": "#ece6df",
+}
+STATE_COLOURS = {
+    "issues": "#3d6480",
+    "another warp issues": "#9db8c7",
+    "memory": "#b0672a",
+    "shared memory": LIMITER_COLOURS["shared memory"],
+    "barrier": "#7b3fa0",
+    "arithmetic pipe": "#78bd45",
+    "fixed latency": "#d9d9d9",
+    "instructions": "#e0605e",
+    "other": "#eeeeee",
+}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Colours of a comparison: less time, more time, the same time, and undecided.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"

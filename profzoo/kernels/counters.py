@@ -9,7 +9,7 @@ are sums.
 uses Student's t with `freedom` degrees of freedom, so the standard error follows from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,16 +17,28 @@ import pandas as pd
 from profzoo.tools.ncu import derived_metrics
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.estimates import Estimates, interval_half_width
+from profzoo.tools.ncu.quantity import Kind, Quantity
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
-# Quantities that get an interval when they are estimated.
-ESTIMATED = [name for name in derived_metrics.ADDITIVE if derived_metrics.QUANTITIES[name].unit in ("byte", "flop")]
+Quantities = Mapping[str, Quantity]
+# Units of the additive quantities that get an interval when they are estimated.
+UNITS_OF_ESTIMATES = ("byte", "flop")
 LOW, HIGH, FREEDOM = "_low", "_high", "freedom"
+
+
+def _estimated_names(known: Quantities) -> list[str]:
+    return [name for name, one in known.items() if one.kind is Kind.SUM and one.unit in UNITS_OF_ESTIMATES]
+
+
+# Quantities of the kernel tables that get an interval when they are estimated.
+ESTIMATED = _estimated_names(derived_metrics.QUANTITIES)
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
 
 
-def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
+def mean_counters(
+    table: pd.DataFrame, window: Window | None, known: Quantities = derived_metrics.QUANTITIES
+) -> pd.DataFrame:
     """Return one row per configuration of a section set, indexed by KEYS: quantities of its mean launch, and INTERVALS.
 
     If the set profiled every launch, rows have no multiplicity; the mean is then the mean of the rows, without
@@ -35,8 +47,9 @@ def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     Args:
         table: rows of an ncu.{set}.csv.
         window: all launches of the window; None without a census.
+        known: the quantities to derive, by name.
     """
-    return _means(table, window, KEYS)
+    return _means(table, window, KEYS, known)
 
 
 def mean_counters_by_range(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
@@ -44,7 +57,9 @@ def mean_counters_by_range(table: pd.DataFrame, window: Window | None) -> pd.Dat
     return _means(table.assign(range=table["range"].fillna("")), window, [*KEYS, "range"])
 
 
-def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def mean_counters_by_group(
+    table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str], known: Quantities = derived_metrics.QUANTITIES
+) -> pd.DataFrame:
     """Return the means of mean_counters by columns of the census.
 
     A set without multiplicities gives means without intervals if it has every launch, and an empty frame otherwise.
@@ -54,33 +69,39 @@ def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequ
         table: rows of an ncu.{set}.csv.
         launches: all launches of the window (the census), in order.
         by: columns of `launches` to group by; they become the index.
+        known: the quantities to derive, by name.
     """
-    if _weighed(table):
-        found = _means(table, Window(launches), list(by))
+    if is_weighed(table):
+        found = _means(table, Window(launches), list(by), known)
     elif len(table) == len(launches):
         ordered = table.sort_values("id", kind="stable").set_axis(launches.index)
-        found = _counted(ordered, [launches[name] for name in by], launches[GPU_TIME])
+        found = _counted(ordered, [launches[name] for name in by], launches[GPU_TIME], known)
     else:
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=list(by)))
-    return found.drop(columns=derived_metrics.OF_LAUNCH, errors="ignore")
+    return found.drop(columns=[name for name in found if name in known and known[name].kind is Kind.OF_LAUNCH])
 
 
-def _weighed(table: pd.DataFrame) -> bool:
+def is_weighed(table: pd.DataFrame) -> bool:
+    """Return whether the launches of a section set stand for others, by their multiplicities."""
     return "multiplicity" in table and table["multiplicity"].notna().any()
 
 
-def _means(table: pd.DataFrame, window: Window | None, by: list[str]) -> pd.DataFrame:
+def _means(
+    table: pd.DataFrame, window: Window | None, by: list[str], known: Quantities = derived_metrics.QUANTITIES
+) -> pd.DataFrame:
     """Return quantities of each group's mean launch; estimated for the census if launches have multiplicities."""
-    if window is not None and _weighed(table):
-        return _estimated(table[table["launch"].notna()], window, by)
-    return _counted(table, [table[name] for name in by], None)
+    if window is not None and is_weighed(table):
+        return _estimated(table[table["launch"].notna()], window, by, known)
+    return _counted(table, [table[name] for name in by], None, known)
 
 
-def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | None) -> pd.DataFrame:
+def _counted(
+    table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | None, known: Quantities
+) -> pd.DataFrame:
     """Return quantities of each group's mean row; keys: columns to group by; otherwise: times in ns of the rows."""
-    values = derived_metrics.derive_quantities(table)
-    summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
-    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, otherwise))
+    values = derived_metrics.derive_quantities(table, known)
+    summed = values[[name for name in values if known[name].kind is Kind.SUM]]
+    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, otherwise), known)
     means = summed.groupby(keys, sort=False).mean()
     ratios = _ratios(*(part.groupby(keys, sort=False).sum() for part in (parts, weights)))
     found = pd.concat([means, ratios], axis=1)[list(values)]
@@ -100,23 +121,23 @@ def _ratios(parts: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
     return parts / weights.where(weights > 0)
 
 
-def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFrame:
+def _estimated(table: pd.DataFrame, window: Window, by: list[str], known: Quantities) -> pd.DataFrame:
     """Return quantities of each group's mean launch over the window, estimated from the profiled launches."""
-    values, places = derived_metrics.derive_quantities(table), table["launch"].to_numpy(dtype=int)
-    summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
+    values, places = derived_metrics.derive_quantities(table, known), table["launch"].to_numpy(dtype=int)
+    summed = values[[name for name in values if known[name].kind is Kind.SUM]]
     estimates = Estimates(window, places, summed)
     census = window.launches.assign(range=window.launches["range"].fillna(""))
     groups = census.groupby(by, sort=False, dropna=False).ngroup().to_numpy()
     totals = estimates.totals(groups)
     launches = totals["launches"].where(totals["launches"] > 0)
     found = pd.DataFrame({name: totals[name] / launches for name in summed}, index=totals.index)
-    held = [name for name in summed if name in ESTIMATED]
+    held = [name for name in _estimated_names(known) if name in summed]
     found[FREEDOM] = totals[[f"{name}_freedom" for name in held]].min(axis=1) if held else np.nan
     for name in held:
         wide = interval_half_width((totals[f"{name}_se"] / launches).to_numpy(), found[FREEDOM].to_numpy())
         found[f"{name}{LOW}"], found[f"{name}{HIGH}"] = (found[name] - wide).clip(lower=0), found[name] + wide
     of_census = pd.Series(window.launches[GPU_TIME].to_numpy()[places], table.index)
-    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, of_census))
+    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, of_census), known)
     found = found.join(_ratios(*(estimates.sums(part, groups) for part in (parts, weights))))
     # Groups are numbered in the order of their first launches.
     found.index = pd.MultiIndex.from_frame(census.drop_duplicates(by)[by])

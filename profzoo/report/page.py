@@ -35,6 +35,7 @@ from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.rank_imbalance import read as read_ranks
+from profzoo.tools.ncu.chart_sets import CHARTS
 from profzoo.verdicts import table_columns as verdicts
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ TABLES = ("cells", "agreement", "activity", "steps")
 # Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
 COMPARISON_TABLES = ("compare", "compare_parts")
 OF_VERDICTS = ("verdicts", "plans", "waits", "repetition")
-OPTIONAL_TABLES = (*COMPARISON_TABLES, *OF_VERDICTS, "latency", "kernels", "ranges", "roofline", "layers", "peaks")
+OPTIONAL_TABLES = (
+    *COMPARISON_TABLES, *OF_VERDICTS, *CHARTS, "latency", "kernels", "ranges", "roofline", "layers", "peaks",
+)  # fmt: skip
 # The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
 # its figures, and traces beside it. It may load nothing from any other site.
 POLICY = (

@@ -13,6 +13,7 @@ from profzoo.io.column_types import Kind
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
 from profzoo.tables import (
+    cell_counters,
     dictionary,
     kernel_table,
     latency,
@@ -173,6 +174,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
         about=dictionary.ROOFLINE,
     ),
+    **{name: _across(table, table.key) for name, table in cell_counters.TABLES.items()},
     "peaks": roofline.PEAKS,
 }
 

@@ -26,6 +26,13 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "fusion": ("What fewer kernels could compute: bytes, launches and time, now and fused.", "a cell and chain"),
     "host": ("What the host's time goes to.", "a cell and process"),
     "roofline": ("Counted work against measured peaks.", "a cell, class of kernels, range, or launch configuration"),
+    "occupancy": ("Occupancy by ncu, what limits it, and what would change it.", "a cell and launch configuration"),
+    "memory_chart": (
+        "Bytes between the parts of the memory system, hit rates, and share of the peak, by ncu.",
+        "a cell, class of kernels, and link",
+    ),
+    "pipes": ("How busy the pipes of the SMs are, by ncu.", "a cell, class of kernels, and pipe"),
+    "warp_states": ("What warps wait for between two instructions, by ncu.", "a cell, class of kernels, and state"),
     "compare": ("The sides of a comparison against each other.", "a cell and candidate"),
     "compare_parts": (
         "Where the difference lies.",

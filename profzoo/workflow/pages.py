@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from profzoo import figures, tools
+from profzoo.tools.ncu.chart_sets import CHARTS, OCCUPANCY
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.tables import Tables
@@ -73,6 +74,11 @@ class Pages:
         trees: dict[str, str | list[str]] = {"layers": layers[0]} if layers else {}
         known = self.tables.verdict_inputs()
         return trees | {name: path for name, path in known.items() if name in ("roofline", "peaks")}
+
+    def chart_tables(self) -> dict[str, str]:
+        """Tables of ncu's counters for the page, if ncu is chosen; those without metrics have no rows."""
+        known = self.selection.provides(OCCUPANCY) and self.selection.can_make_tables(*CHARTS)
+        return {name: f"<results>/tables/{name}.csv" for name in (CHARTS if known else ())}
 
     def verdict_table(self) -> dict[str, str]:
         """Tables of verdicts and of lines that wait for the page, if they can be made."""

@@ -9,6 +9,7 @@ from profzoo import tools
 from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import TOOL as NCU
+from profzoo.tools.ncu.chart_sets import CHARTS
 from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.workflow import imported, patterns
@@ -152,6 +153,10 @@ class Tables:
         """Tables of layers across the zoo, if a tool that attributes launches to layers is chosen."""
         known = self.selection.provides("layers") and self.selection.can_make_tables("layers")
         return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if known else []
+
+    def chart_inputs(self) -> dict[str, list[str]]:
+        """Each cell's tables of ncu's counters, by name; only those that the section set has metrics for."""
+        return {name: self.selection.provided_files(name) for name in CHARTS if self.selection.provides(name)}
 
     def replay_tables(self) -> list[str]:
         """Tables of replayed steps across the zoo, if a tool that traces them is chosen."""

@@ -40,6 +40,29 @@ rule join_kernels:
         "../scripts/join_kernels.py"
 
 
+rule sum_counters:
+    """Add up a cell's counters by class of kernels: occupancy and its limiter, memory chart, pipes, warp states."""
+    input:
+        code("workflow/scripts/sum_counters.py"),
+        sets=SETS.joined_sets,
+        census=SETS.joined_census,
+    output:
+        occupancy="<results>/{model}/{phase}.occupancy.csv",
+        memory_chart="<results>/{model}/{phase}.memory-chart.csv",
+        pipes="<results>/{model}/{phase}.pipes.csv",
+        warp_states="<results>/{model}/{phase}.warp-states.csv",
+    log:
+        "<logs>/{model}/{phase}.counters.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    params:
+        steps=SET_JOBS.window,
+    script:
+        "../scripts/sum_counters.py"
+
+
 rule add_up_layers:
     """Add up a cell's launches by layer, operator and kernel: owners by torch, times by nsys, counters by ncu."""
     input:
@@ -232,6 +255,26 @@ rule tabulate_layers:
         **light(),
     script:
         "../scripts/tabulate_layers.py"
+
+
+rule tabulate_counters:
+    """Join occupancy, memory charts, pipes and warp states of every selected cell, each into one table."""
+    input:
+        code("workflow/scripts/tabulate_counters.py"),
+        **TABLES.chart_inputs(),
+    output:
+        occupancy=table("occupancy"),
+        memory_chart=table("memory_chart"),
+        pipes=table("pipes"),
+        warp_states=table("warp_states"),
+    log:
+        "<logs>/tables/counters.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_counters.py"
 
 
 rule tabulate_ranks:

@@ -61,6 +61,7 @@ rule write_report:
         **COMPARISON.tables(),
         **PAGES.kernel_inputs(),
         **PAGES.counter_inputs(),
+        **PAGES.chart_tables(),
         **PAGES.verdict_table(),
         **PAGES.plan_table(),
         **PAGES.latency_table(),

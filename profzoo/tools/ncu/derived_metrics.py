@@ -1,5 +1,7 @@
 """Derives the quantities of tables from ncu's metrics, and splits ratios into sums, from which means follow."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from profzoo.errors import DataError
@@ -23,14 +25,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def derive_quantities(table: pd.DataFrame) -> pd.DataFrame:
+def derive_quantities(table: pd.DataFrame, known: Mapping[str, Quantity] = QUANTITIES) -> pd.DataFrame:
     """Return the quantities in a table of ncu's metrics, one column each; empty in rows that lack a metric.
+
+    known: the quantities to derive, by name; those of the kernel tables if nothing else is given.
 
     Raises:
         DataError: a metric has a value that is no number.
     """
     columns = {}
-    for name, quantity in QUANTITIES.items():
+    for name, quantity in known.items():
         chosen = next((one.factors for one in quantity.sums if set(one.factors) <= set(table.columns)), None)
         if chosen is not None:
             numbers = {metric: _numbers(table[metric]) for metric in chosen}
@@ -40,7 +44,9 @@ def derive_quantities(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=table.index)
 
 
-def split_into_sums(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_into_sums(
+    table: pd.DataFrame, values: pd.DataFrame, times: pd.Series, known: Mapping[str, Quantity] = QUANTITIES
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return value times weight, and weight, of each non-additive quantity; the mean is the ratio of their sums.
 
     Both are 0 in rows without a value.
@@ -49,8 +55,9 @@ def split_into_sums(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series)
         table: rows with ncu's metrics.
         values: result of derive_quantities for these rows.
         times: time of each row in ns.
+        known: declarations of the quantities, as for derive_quantities.
     """
-    others = {name: _weight(table, QUANTITIES[name], times) for name in values if name not in ADDITIVE}
+    others = {name: _weight(table, known[name], times) for name in values if known[name].kind is not Kind.SUM}
     weights = pd.DataFrame(others, index=table.index).astype("float64").where(values[list(others)].notna()).fillna(0.0)
     return (values[list(others)].fillna(0.0) * weights).astype("float64"), weights
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from profzoo import tools
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.census import NCU, OF_NSYS, TOLD
+from profzoo.tools.ncu.chart_sets import CHARTS, charts_of_set
 from profzoo.tools.ncu.command import CENSUS, launch_sets
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ def table_inputs(own: "NcuSettings") -> Mapping[str, str]:
 
 
 def provided_files(own: "NcuSettings") -> Mapping[str, str]:
-    """Return counters, advice and coverage of the default set's launches; empty if the set measures ranges."""
+    """Return counters, advice, coverage and charts of the default set's launches; empty if the set measures ranges."""
     if own["set"] not in launch_sets(own):
         return {}
     launches = "{phase}.ncu.csv"
     counted = {} if own["set"] == CENSUS else {"counters": launches}
     advice = {"advice": "{phase}.ncu-details.csv", "advised_launches": launches}
-    return counted | advice | {"coverage": f"{{phase}}.ncu.{own['set']}.coverage.csv"}
+    charts = {name: chart_file(name) for name in charts_of_set(own["sets"][own["set"]])}
+    return counted | charts | advice | {"coverage": f"{{phase}}.ncu.{own['set']}.coverage.csv"}
 
 
 def required_files(own: "NcuSettings") -> Sequence[str]:
@@ -50,4 +52,14 @@ def name_parts(own: "NcuSettings") -> Sequence[str]:
     reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
     # What nsys traced of launches is exported for ncu alone.
     pages = ["ncu-details", "ncu-source", "ncu-instances", "ncu-timeline"]
-    return [*own["sets"], "ncu", *pages, "nsys-launches", "coverage", "plan", "job", *reports]
+    charts = [chart_file(name).split(".")[1] for name in CHARTS]
+    return [*own["sets"], *charts, "ncu", *pages, "nsys-launches", "coverage", "plan", "job", *reports]
+
+
+def chart_file(name: str) -> str:
+    """Return the pattern of a cell's table of chart_sets.CHARTS.
+
+    >>> chart_file("warp_states")
+    '{phase}.warp-states.csv'
+    """
+    return f"{{phase}}.{name.replace('_', '-')}.csv"

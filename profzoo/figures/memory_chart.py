@@ -1,0 +1,100 @@
+"""Draw how many bytes each cell moves between the parts of the memory system, and how near the peak that is."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from profzoo import formatting
+from profzoo.figures import plots
+from profzoo.tools.ncu.chart_quantities import LINKS
+
+ORDER = 72
+TITLE = "memory chart"
+INPUTS = ("memory_chart",)
+NEEDS = ("memory_chart",)
+CAPTION = (
+    "Bytes per step between registers, L1, shared memory, L2, DRAM and the host, by ncu; the colour shows the share of "
+    "the link's peak bandwidth while kernels run. Hit rates of L1 and L2 are on the right. Links whose peak was not "
+    "collected are grey. Both directions of a link are together where only their sum was counted."
+)
+
+# The kinds of links that are columns, with the links that each adds up; the first of each that was counted counts.
+COLUMNS = {
+    "L1:\nloads": ("global_load", "local_load"),
+    "L1:\nstores": ("global_store", "local_store"),
+    "L1": ("l1",),
+    "shared\nmemory": ("shared_load", "shared_store"),
+    "L2:\nreads": ("l2_read",),
+    "L2:\nwrites": ("l2_write",),
+    "L2": ("l2",),
+    "DRAM:\nreads": ("dram_read",),
+    "DRAM:\nwrites": ("dram_write",),
+    "DRAM": ("dram",),
+    "host": ("host_read", "host_write"),
+}
+HITS = {"L1\nhits": ("global_load", "global_store", "l1"), "L2\nhits": ("l2_read", "l2_write", "l2")}
+NOT_COLLECTED = "The memory chart was not collected: ncu='{set: charts}' collects it"
+
+
+def draw(memory_chart: pd.DataFrame) -> Figure:
+    """Draw one row per cell; links that no cell has are left out.
+
+    memory_chart: the table `memory_chart`, one row per cell, class and link; columns used: model, phase, level, link,
+    bytes, peak_pct, hit_pct.
+    """
+    plots.set_style()
+    rows = memory_chart[memory_chart["level"] == "cell"]
+    if rows.empty:
+        return plots.draw_nothing(NOT_COLLECTED)
+    cells = rows.assign(cell=plots.label_cells(rows))
+    order = list(dict.fromkeys(cells["cell"]))
+    bytes_, peaks, hits = (
+        cells.pivot_table(index="cell", columns="link", values=name, aggfunc="first", dropna=False).reindex(order)
+        for name in ("bytes", "peak_pct", "hit_pct")
+    )
+    sums = _columns(bytes_, "sum")
+    of_peak = _columns(peaks.where(bytes_ > 0), "max").reindex(columns=sums.columns)
+    known = {name: hits[[one for one in links if one in hits]].bfill(axis=1) for name, links in HITS.items()}
+    rates = pd.DataFrame({name: one.iloc[:, 0] for name, one in known.items() if one.shape[1]}).dropna(
+        axis=1, how="all"
+    )
+    figure, axis = plt.subplots(figsize=(11, plots.figure_height(len(order)) + 0.2))
+    texts = sums.map(lambda count: "–" if pd.isna(count) else formatting.size(count).replace("bytes", "B"))
+    hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{rate:.0f} %")
+    _draw_heat(axis, of_peak, rates, texts.join(hit_texts))
+    axis.set_xlabel("Bytes per step; darker: nearer to the peak bandwidth")
+    return figure
+
+
+def _columns(values: pd.DataFrame, how: str) -> pd.DataFrame:
+    """Return the values by kind of link; sums of both directions are left out where the directions are known."""
+    found = {}
+    for name, links in COLUMNS.items():
+        mine = values[[link for link in links if link in values]]
+        if mine.notna().any(axis=None):
+            found[name] = mine.sum(axis=1, min_count=1) if how == "sum" else mine.max(axis=1)
+    directed = {name.partition(":")[0] for name in found if ":" in name}
+    totals = [name for name, links in COLUMNS.items() if LINKS[links[0]].total]
+    return pd.DataFrame({name: one for name, one in found.items() if name not in totals or name not in directed},
+                        index=values.index)  # fmt: skip
+
+
+def _draw_heat(axis: Axes, of_peak: pd.DataFrame, rates: pd.DataFrame, texts: pd.DataFrame) -> None:
+    """Draw shares of the peak and hit rates beside each other, from 0 to 100 %, each with its text."""
+    colours = of_peak.join(rates).astype("float64")
+    for mine, colour_map in ((of_peak, "Oranges"), (rates, "Blues")):
+        if mine.notna().any(axis=None):
+            shown = colours.where(colours.columns.isin(mine.columns)[None, :].repeat(len(colours), axis=0))
+            sns.heatmap(shown, ax=axis, cmap=colour_map, vmin=0, vmax=100, cbar=False, linewidths=0.5)
+    axis.set_facecolor("#eeeeee")
+    axis.grid(visible=False)
+    axis.set(xlim=(0, len(texts.columns)), ylim=(len(texts), 0), ylabel="")
+    axis.set_xticks(np.arange(len(texts.columns)) + 0.5, texts.columns, rotation=0)
+    axis.set_yticks(np.arange(len(texts)) + 0.5, texts.index, rotation=0)
+    for row, column in np.ndindex(texts.shape):
+        value = colours.iloc[row, column]
+        axis.text(column + 0.5, row + 0.5, texts.iloc[row, column], ha="center", va="center", fontsize=8,
+                  color="white" if pd.notna(value) and value > 65 else "black")  # fmt: skip

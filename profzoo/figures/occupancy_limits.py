@@ -1,0 +1,53 @@
+"""Draw what limits the occupancy of each cell's kernels: the share of its GPU time by limiter, as stacked bars."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+from profzoo.figures.palette import LIMITER_COLOURS
+
+ORDER = 82
+TITLE = "what limits occupancy"
+INPUTS = ("occupancy",)
+NEEDS = ("occupancy",)
+CAPTION = (
+    "GPU time by what limits the theoretical occupancy of the kernels: the registers of their threads, the shared "
+    "memory or the warps of their blocks, or the number of blocks. Nothing limits kernels that can fill an SM with "
+    "warps. The number on the right is the mean theoretical occupancy, weighted by time. tables/occupancy.csv says for "
+    "each launch configuration what fewer registers, less shared memory or another block size would give."
+)
+
+NOTHING, SEVERAL = "nothing", "several"
+NOT_COLLECTED = "ncu counted no launch: tool=ncu,nsys collects occupancy"
+
+
+def draw(occupancy: pd.DataFrame) -> Figure:
+    """Draw one bar per cell.
+
+    occupancy: the table `occupancy`, one row per cell and launch configuration; columns used: model, phase, total_ns,
+    limiter, theoretical_pct.
+    """
+    plots.set_style()
+    if occupancy.empty or not occupancy["total_ns"].sum() > 0:
+        return plots.draw_nothing(NOT_COLLECTED)
+    rows = occupancy.assign(cell=plots.label_cells(occupancy), part=occupancy["limiter"].map(name_part))
+    rows.loc[(rows["part"] == NOTHING) & (rows["theoretical_pct"] < 99.9), "part"] = "unknown"
+    order = list(dict.fromkeys(rows["cell"]))
+    times = rows.pivot_table(index="cell", columns="part", values="total_ns", aggfunc="sum", fill_value=0.0)
+    shares = times.div(times.sum(axis=1), axis=0).reindex(order) * 100
+    means = plots.weighted_means(rows, "theoretical_pct", "cell").reindex(order)
+    figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order)) + 0.3))
+    plots.draw_stacked_bars(axis, shares, LIMITER_COLOURS, [f"{mean:.0f} %" for mean in means])
+    axis.set_yticks(range(len(order)), order)
+    axis.set_xlabel("Part of the GPU time (%); right: mean theoretical occupancy")
+    return figure
+
+
+def name_part(limiter: str) -> str:
+    """Return the part of a bar to which a limiter belongs.
+
+    >>> name_part("registers"), name_part(""), name_part("registers + shared memory")
+    ('registers', 'nothing', 'several')
+    """
+    return SEVERAL if "+" in limiter else limiter or NOTHING

@@ -1,0 +1,57 @@
+"""Draw what warps wait for between two instructions, as stacked bars of cells and their largest kernel classes."""
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+from profzoo.figures.palette import STATE_COLOURS
+from profzoo.figures.pipes import label_groups
+
+ORDER = 76
+TITLE = "warp states"
+INPUTS = ("warp_states",)
+NEEDS = ("warp_states",)
+CAPTION = (
+    "What warps do between two instructions, by ncu: for each cell, and below it for the kernel classes with at least "
+    "a tenth of its GPU time. The parts of a bar add up to a warp's whole time; the number on the right is this time, "
+    "in cycles per instruction. Similar states are together; tables/warp_states.csv has each of them."
+)
+
+# The group of each state of ncu, in the colours' order; states that are not named here are `other`.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "issues": ("selected",),
+    "another warp issues": ("not_selected",),
+    "memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "membar", "drain"),
+    "shared memory": ("short_scoreboard", "mio_throttle"),
+    "barrier": ("barrier", "sleeping"),
+    "arithmetic pipe": ("math_pipe_throttle", "gmma", "dispatch_stall"),
+    "fixed latency": ("wait",),
+    "instructions": ("no_instruction", "branch_resolving", "imc_miss"),
+}
+OTHER = "other"
+GROUP_OF = {state: group for group, states in GROUPS.items() for state in states}
+NOT_COLLECTED = "Warp states were not collected: ncu='{set: stalls}', or charts, collects them"
+
+
+def draw(warp_states: pd.DataFrame) -> Figure:
+    """Draw one bar per cell and large class.
+
+    warp_states: the table `warp_states`, one row per cell, class and state; columns used: model, phase, level, class,
+    total_ns, state, cycles, share.
+    """
+    plots.set_style()
+    if warp_states.empty:
+        return plots.draw_nothing(NOT_COLLECTED)
+    rows = label_groups(warp_states)
+    rows = rows.assign(group=rows["state"].map(GROUP_OF).fillna(OTHER))
+    order = list(dict.fromkeys(rows["row"]))
+    shares = rows.pivot_table(index="row", columns="group", values="share", aggfunc="sum", fill_value=0.0)
+    cycles = rows.groupby("row")["cycles"].sum().reindex(order)
+    figure, axis = plt.subplots(figsize=(10, plots.figure_height(len(order)) + 0.5))
+    plots.draw_stacked_bars(axis, shares.reindex(order) * 100, STATE_COLOURS, [f"{count:.3g}" for count in cycles])
+    axis.set_yticks(range(len(order)), order)
+    axis.set_xlabel("Part of a warp's time (%); right: cycles per instruction")
+    return figure

@@ -1,0 +1,191 @@
+"""cell_counters: memory chart, pipes and warp states of a cell and its classes, with answers worked out by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from profzoo.errors import DataError
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.tables import cell_counters, warp_states
+from profzoo.tools.ncu import chart_sets
+from profzoo.tools.ncu.chart_quantities import LINKS, STATES
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
+
+GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
+COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)"
+DRAM, SECTORS = "dram__bytes_{}.sum", "dram__sectors_{}.sum"
+FROM_L2 = "l1tex__m_xbar2l1tex_read_bytes.sum"
+PEAK = ".pct_of_peak_sustained_elapsed"
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+LATENCY, ISSUED = "smsp__average_warp_latency_per_inst_issued.ratio", "smsp__inst_issued.sum"
+FMA = "sm__{}_fma{}.avg.pct_of_peak_sustained_active"
+
+
+def census() -> pd.DataFrame:
+    """A window of two steps: four products of 30 us, and two copies of 10 us."""
+    rows = {"mangled": ["g"] * 4 + ["c"] * 2, "kernel": [GEMM] * 4 + [COPY] * 2, "launches": [4] * 4 + [2] * 2}
+    same = {key: 1 for key in KEYS if key != "mangled"}
+    times = [30_000.0] * 4 + [10_000.0] * 2
+    return pd.DataFrame({**rows, "id": range(6), "range": "forward", "function": "f", GPU_TIME: times}).assign(**same)
+
+
+def counted(**metrics: tuple[float, float]) -> pd.DataFrame:
+    """Every launch, with what a product and a copy counted of each metric."""
+    return census().assign(**{name: [gemm] * 4 + [copy] * 2 for name, (gemm, copy) in metrics.items()})
+
+
+def sampled(**metrics: tuple[float, float]) -> pd.DataFrame:
+    """One launch of each kernel, which stands for the others."""
+    return counted(**metrics).iloc[[0, 4]].assign(launch=[0, 4], multiplicity=[4.0, 2.0]).reset_index(drop=True)
+
+
+def tables(table: pd.DataFrame, steps: float = 2) -> dict[str, pd.DataFrame]:
+    return cell_counters.make_tables([table], census(), steps)[0]
+
+
+def of(table: pd.DataFrame, **row: str) -> pd.Series:
+    """The one row with these values."""
+    (found,) = table[(table[list(row)] == list(row.values())).all(axis=1)].index
+    return table.loc[found]
+
+
+BOTH = pytest.mark.parametrize("profiled", [counted, sampled])
+
+
+@BOTH
+def test_bytes_of_links_are_sums_per_step_with_rates_and_shares_of_the_peak(
+    profiled: Callable[..., pd.DataFrame],
+) -> None:
+    found = tables(
+        profiled(
+            **{DRAM.format("read"): (1000, 400), DRAM.format("write"): (500, 400), FROM_L2: (3000, 800)},
+            **{DRAM.format("read") + PEAK: (10, 40), SECTORS.format("read"): (31, 13)},
+        )
+    )["memory_chart"]
+    cell = of(found, level="cell", link="dram_read")
+    # Four products and two copies in two steps: (4 * 1000 + 2 * 400) / 2.
+    assert cell["bytes"] == pytest.approx(2400)
+    assert cell["launches"] == 3 and cell["total_ns"] == pytest.approx(70_000)
+    assert cell["bytes_per_s"] == pytest.approx(2400 / 70e-6)
+    # By time: (4 * 30 * 10 + 2 * 10 * 40) / 140.
+    assert cell["peak_pct"] == pytest.approx(2000 / 140)
+    assert cell["otherwise_bytes"] == pytest.approx((4 * 31 + 2 * 13) / 2 * 32)
+    assert of(found, level="class", **{"class": "gemm"}, link="l2_read")["bytes"] == pytest.approx(6000)
+    assert of(found, level="cell", link="dram")["bytes"] == pytest.approx(2400 + (4 * 500 + 2 * 400) / 2)
+    assert "host_read" not in set(found["link"])
+    # An interval only where one launch stands for others.
+    assert pd.notna(cell["bytes_low"]) == (profiled is sampled)
+
+
+@BOTH
+def test_classes_add_up_to_the_cell(profiled: Callable[..., pd.DataFrame]) -> None:
+    links = {DRAM.format("read"): (1000, 400), DRAM.format("write"): (7, 3), FROM_L2: (3000, 800)}
+    found = tables(profiled(**links))["memory_chart"]
+    for link in ("dram_read", "dram_write", "dram", "l2_read"):
+        mine = found[found["link"] == link]
+        for name in ("bytes", "launches", "total_ns"):
+            whole, classes = mine["level"] == "cell", mine["level"] == "class"
+            assert mine.loc[whole, name].sum() == pytest.approx(mine.loc[classes, name].sum())
+
+
+def test_hit_rates_stand_at_the_links_into_their_cache() -> None:
+    found = tables(
+        counted(
+            **{"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": (10, 30), "l1tex__t_sector_hit_rate.pct": (60, 20)},
+            **{FROM_L2: (100, 300), "lts__t_sector_hit_rate.pct": (90, 50), "lts__t_sectors.sum": (3, 1)},
+        )
+    )["memory_chart"]
+    # By sectors: (4 * 10 * 60 + 2 * 30 * 20) / 100.
+    load = of(found, level="cell", link="global_load")
+    assert load["hit_pct"] == pytest.approx(36) and load["bytes"] == pytest.approx((4 * 10 + 2 * 30) / 2 * 32)
+    assert of(found, level="cell", link="l2_read")["hit_pct"] == pytest.approx((12 * 90 + 2 * 50) / 14)
+
+
+@BOTH
+def test_pipes_are_weighted_by_active_cycles_and_cycles_go_before_instructions(
+    profiled: Callable[..., pd.DataFrame],
+) -> None:
+    both = {FMA.format("pipe", "_cycles_active"): (50, 10), FMA.format("inst_executed_pipe", ""): (5, 1)}
+    lsu = {"sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active": (2, 80)}
+    found = tables(profiled(**both, **lsu, **{"sm__cycles_active.avg": (300, 100)}))["pipes"]
+    fma, lsu_row = (of(found, level="cell", pipe=pipe) for pipe in ("FMA", "LSU"))
+    assert fma["counted"] == "cycles" and fma["busy_pct"] == pytest.approx((1200 * 50 + 200 * 10) / 1400)
+    assert lsu_row["counted"] == "instructions"
+    assert found[found["level"] == "class"].groupby("class")["pipe"].first().to_dict() == {"gemm": "FMA", "copy": "LSU"}
+
+
+@BOTH
+def test_warp_states_add_up_to_all_cycles(profiled: Callable[..., pd.DataFrame]) -> None:
+    states = dict.fromkeys(STATES, (1.0, 2.0))
+    whole = {LATENCY: (float(len(STATES)), 2.0 * len(STATES)), ISSUED: (100, 300)}
+    found = tables(profiled(**{STALLED.format(name): value for name, value in states.items()}, **whole))["warp_states"]
+    cell = found[found["level"] == "cell"]
+    assert cell["share"].sum() == pytest.approx(1)
+    # By instructions: (400 * 1 + 600 * 2) / 1000.
+    assert of(cell, state="barrier")["cycles"] == pytest.approx(1.6)
+    assert cell["cycles"].sum() == pytest.approx(cell["warp_cycles"].iloc[0])
+    assert warp_states.UNKNOWN not in set(found["state"])
+
+
+def test_cycles_in_no_collected_state_are_unknown() -> None:
+    few = {STALLED.format("barrier"): (1, 1), STALLED.format("selected"): (1, 1), LATENCY: (8, 8)}
+    found = tables(counted(**few, **{ISSUED: (1, 1)}))["warp_states"]
+    unknown = of(found, level="cell", state=warp_states.UNKNOWN)
+    assert unknown["cycles"] == pytest.approx(6) and unknown["share"] == pytest.approx(0.75)
+
+
+def test_a_table_of_warp_states_without_one_of_them_is_refused(tmp_path: Path) -> None:
+    found = tables(counted(**{STALLED.format(name): (1, 1) for name in STATES}))["warp_states"]
+    write_csv(found, tmp_path / "whole.csv")
+    assert len(reading.read(tmp_path / "whole.csv", warp_states.TABLE)) == 3 * len(STATES)
+    write_csv(found.iloc[1:], tmp_path / "less.csv")
+    with pytest.raises(DataError, match="shares of cell"):
+        reading.read(tmp_path / "less.csv", warp_states.TABLE)
+
+
+def test_what_was_not_collected_has_no_rows() -> None:
+    found, notes = cell_counters.make_tables([counted()], census(), 2)
+    assert [len(found[name]) for name in ("memory_chart", "pipes", "warp_states", "occupancy")] == [0] * 4
+    assert notes == []
+
+
+def test_a_set_with_some_launches_and_no_multiplicities_gives_no_sums() -> None:
+    some = counted(**{DRAM.format("read"): (1, 1)}).iloc[:3]
+    found, notes = cell_counters.make_tables([some], None, 2)
+    assert found["memory_chart"].empty and notes == [cell_counters.NOT_ALL]
+
+
+def test_the_first_set_that_has_a_metric_counts() -> None:
+    first, second = (
+        counted(**{DRAM.format("read"): (1, 1)}),
+        counted(**{DRAM.format("read"): (9, 9), DRAM.format("write"): (2, 2)}),
+    )
+    found = cell_counters.make_tables([first, second], census(), 1)[0]["memory_chart"]
+    assert of(found, level="cell", link="dram_read")["bytes"] == 6
+    assert of(found, level="cell", link="dram_write")["bytes"] == 12
+
+
+@pytest.mark.parametrize(
+    ("chosen", "charts"),
+    [
+        ({"set": "full"}, ["occupancy", "memory_chart", "pipes", "warp_states"]),
+        ({"set": "basic"}, ["occupancy"]),
+        ({"sections": ["ComputeWorkloadAnalysis"]}, ["occupancy", "pipes"]),
+        ({"metrics": [STALLED.format("barrier")]}, ["occupancy", "warp_states"]),
+    ],
+)
+def test_which_charts_a_section_set_collects(chosen: dict, charts: list[str]) -> None:
+    assert chart_sets.charts_of_set(chosen) == charts
+
+
+def test_links_without_a_direction_are_those_of_which_both_directions_have_links() -> None:
+    for name, link in LINKS.items():
+        if link.total:
+            ends = {link.source, link.target}
+            assert {
+                one.source for one in LINKS.values() if {one.source, one.target} == ends and not one.total
+            } == ends, name

@@ -1,0 +1,126 @@
+"""counter_section, memory_drawing and the figures of counters: what a page shows of a cell's counters, and what not."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from profzoo.figures import memory_chart, occupancy_limits, pipes, plots, warp_states
+from profzoo.report import counter_section, memory_drawing
+from profzoo.tables import cell_counters
+from profzoo.tools.ncu.chart_quantities import LINKS, STATES
+from profzoo.tools.ncu.chart_sets import CHARTS
+from tests.unit.test_cell_counters import DRAM, FMA, FROM_L2, ISSUED, LATENCY, PEAK, STALLED, census, counted
+from tests.unit.test_occupancy import launches
+from tests.unit.test_page import rendered
+
+CELL = ("unet", "train")
+READ = DRAM.format("read")
+FIGURES = {
+    "memory_chart": memory_chart, "pipes": pipes, "warp_states": warp_states, "occupancy": occupancy_limits
+}  # fmt: skip
+
+
+def of_cell(found: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    return {name: table.assign(model=CELL[0], phase=CELL[1]) for name, table in found.items()}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    """All tables of a cell: reads of 40 % of the peak, FMA busy at 50 %, and every warp state as long as the others."""
+    metrics = {READ: (1e9, 2e9), FROM_L2: (3e9, 1e9), FMA.format("pipe", "_cycles_active"): (50, 50)}
+    metrics |= {f"{READ}{PEAK}": (40, 40), LATENCY: (float(len(STATES)), float(len(STATES))), ISSUED: (1, 1)}
+    metrics |= {"lts__t_sector_hit_rate.pct": (61, 61), **{STALLED.format(name): (1, 1) for name in STATES}}
+    found, _ = cell_counters.make_tables([counted(**metrics)], census(), 2)
+    classes = {"gemm": "gemm", "copy": "copy"}
+    found["occupancy"] = cell_counters.occupancy.make_occupancy([launches()], None, classes, 1)
+    return of_cell(found)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> None:
+    plt.close("all")
+
+
+def test_all_of_a_cells_counters_are_shown(tables: dict[str, pd.DataFrame]) -> None:
+    shown = counter_section.describe_counters(tables, CELL)
+    assert shown["missing"] == []
+    assert shown["pipes"] == {
+        "columns": ["class", "FMA"],
+        "rows": [[name, "50 %"] for name in ("all kernels", "gemm", "copy")],
+    }
+    assert shown["bytes"]["columns"] == ["class", "GPU time", "L2 reads", "DRAM reads"]
+    assert shown["bytes"]["rows"][0] == ["gemm", "60 µs", "6 GB", "2 GB"]
+    assert sum(part["percent"] for part in shown["states"][0]["strip"]) == pytest.approx(100)
+    (first, second) = shown["occupancy"]
+    assert (first["limiter"], first["changes"]) == ("registers", "128 registers: 25 %")
+    assert (second["limiter"], second["changes"]) == ("", "")
+
+
+def test_the_drawing_has_the_counted_links_with_their_shares(tables: dict[str, pd.DataFrame]) -> None:
+    chart = tables["memory_chart"]
+    drawing = memory_drawing.draw_memory(chart[chart["level"] == "cell"])
+    assert [box["title"] for box in drawing["boxes"]] == ["L1", "L2", "DRAM"]
+    assert [box["hits"] for box in drawing["boxes"]] == ["", "hits 61 %", ""]
+    from_l2, from_dram = drawing["lines"]
+    # Four products and two copies in two steps.
+    assert (from_l2["text"], from_l2["share"], from_l2["known"]) == ("reads 7 GB", "", False)
+    assert (from_dram["text"], from_dram["share"], from_dram["known"]) == ("reads 4 GB", "40 % of peak", True)
+    # Arrows point to where the bytes go: from DRAM, on the right, to L2.
+    assert from_dram["end"] < from_dram["x"]
+    assert "DRAM to L2, reads 4 GB, 40 % of peak" in drawing["told"]
+
+
+def test_every_link_has_a_line_and_every_line_lies_between_its_boxes() -> None:
+    for name, link in LINKS.items():
+        row = {"link": name, "bytes": 1e6, "peak_pct": 100.0, "hit_pct": float("nan")}
+        drawing = memory_drawing.draw_memory(pd.DataFrame([row]))
+        (line,) = drawing["lines"]
+        left, right = sorted(memory_drawing.PLACES[unit] for unit in (link.source, link.target))
+        assert left[0] + left[2] <= min(line["x"], line["end"]) < max(line["x"], line["end"]) <= right[0]
+        assert bool(line["head"]) != link.total
+
+
+def test_what_was_not_collected_is_said_in_one_line(tables: dict[str, pd.DataFrame]) -> None:
+    bare = {name: table if name == "occupancy" else table.iloc[:0] for name, table in tables.items()}
+    shown = counter_section.describe_counters(bare, CELL)
+    assert shown["missing"] == ["memory chart", "pipe utilisation", "warp states"]
+    assert shown["drawing"] is None and shown["bytes"] is None and shown["pipes"] is None and shown["states"] == []
+    assert counter_section.describe_counters({name: one.iloc[:0] for name, one in tables.items()}, CELL) is None
+    assert counter_section.describe_counters({}, CELL) is None
+
+
+def test_the_page_has_the_counters_of_its_cell(tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    html = rendered(tmp_path, ["gemm"], **tables)
+    assert html.count('<svg class="memory"') == 1 and "128 registers: 25 %" in html
+    assert "Not collected: memory" not in html
+    bare = {name: table if name == "occupancy" else table.iloc[:0] for name, table in tables.items()}
+    html = rendered(tmp_path, ["gemm"], **bare)
+    assert '<svg class="memory"' not in html
+    assert re.search(
+        r"Not collected: memory chart, pipe utilisation, warp states\. <code>snakemake report [^<]*charts", html
+    )
+    assert 'class="more counters"' not in rendered(tmp_path, ["gemm"])
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_figures_are_drawn_and_say_what_is_missing(
+    tables: dict[str, pd.DataFrame], name: str, tmp_path: Path, figures: Mapping[str, ModuleType] = FIGURES
+) -> None:
+    draw: Callable = figures[name].draw
+    drawn = draw(tables[name])
+    plots.save_figure(drawn, [str(tmp_path / "one.svg")], "")
+    assert drawn.axes[0].texts or drawn.axes[0].patches
+    (said,) = draw(tables[name].iloc[:0]).axes[0].texts
+    assert "ncu" in said.get_text() and "collects" in said.get_text()
+
+
+def test_the_bars_of_limiters_add_up(tables: dict[str, pd.DataFrame]) -> None:
+    figure = occupancy_limits.draw(tables["occupancy"])
+    widths = [bar.get_width() for bars in figure.axes[0].containers for bar in bars]
+    # 400 ns limited by registers, 50 ns by nothing.
+    assert sum(widths) == pytest.approx(100) and max(widths) == pytest.approx(400 / 4.5)

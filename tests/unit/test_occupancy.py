@@ -1,0 +1,121 @@
+"""occupancy: against ncu's own numbers for recorded launches, and by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from profzoo.tables import occupancy as occupancy_table
+from profzoo.tables.occupancy import METRICS
+from profzoo.tools.ncu import occupancy
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.occupancy import Resources
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
+
+RECORDED = Path(__file__).parents[1] / "data/ncu/occupancy.csv.gz"
+LIMITS = ("limit_registers", "limit_shared", "limit_warps", "limit_blocks")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> pd.DataFrame:
+    """Every launch of five recorded cells on an H100 and an H200, one row per distinct use of resources."""
+    return pd.read_csv(RECORDED)
+
+
+def resources(row: pd.Series) -> Resources:
+    return Resources(
+        threads=int(row["launch__block_size"]),
+        registers=int(row["launch__registers_per_thread"]),
+        shared_bytes=int(row["launch__shared_mem_per_block_allocated"]),
+        reserved_bytes=int(row["launch__shared_mem_per_block_driver"]),
+        capacity_bytes=int(row["launch__shared_mem_config_size"]),
+        most_warps=64,
+        most_blocks=int(row["launch__occupancy_limit_blocks"]),
+        most_by_barriers=int(row["launch__occupancy_limit_barriers"]),
+    )
+
+
+def test_limits_and_occupancy_are_those_of_ncu_for_every_launch(recorded: pd.DataFrame) -> None:
+    assert recorded["launches"].sum() == 2342
+    for _, row in recorded.iterrows():
+        given = resources(row)
+        limits = list(occupancy.limit_blocks(given).values())[:4]
+        assert limits == [row[METRICS[name]] for name in LIMITS], row.to_dict()
+        assert occupancy.resident_warps(given) == row["sm__maximum_warps_avg_per_active_cycle"]
+        assert occupancy.occupancy_pct(given) == pytest.approx(row["sm__maximum_warps_per_active_cycle_pct"], abs=0.006)
+
+
+def test_what_other_resources_would_give_adds_up_to_the_curves_of_ncu(recorded: pd.DataFrame) -> None:
+    """ncu has the warps for each number of registers, and of threads; the raw page holds the sum of each curve."""
+    for _, row in recorded.iterrows():
+        given = resources(row)
+        registers = (replace(given, registers=count) for count in range(257))
+        threads = (replace(given, threads=count) for count in range(0, 1025, 16))
+        assert sum(map(occupancy.resident_warps, registers)) == row["launch__occupancy_per_register_count"]
+        assert sum(map(occupancy.resident_warps, threads)) == row["launch__occupancy_per_block_size"]
+
+
+def test_the_next_step_is_the_first_that_fits_more(recorded: pd.DataFrame) -> None:
+    for _, row in recorded.iterrows():
+        given = resources(row)
+        now = occupancy.resident_warps(given)
+        fewer = occupancy.next_registers(given)
+        steps = range(given.registers - 1, 0, -1)
+        fitting = [count for count in steps if occupancy.resident_warps(replace(given, registers=count)) > now]
+        assert fewer == (fitting[0] if fitting else None)
+        less = occupancy.next_shared_bytes(given)
+        sizes = range((given.shared_bytes - 1) // 128 * 128, 1023, -128)
+        smaller = [size for size in sizes if occupancy.resident_warps(replace(given, shared_bytes=size)) > now]
+        assert less == (smaller[0] if smaller else None)
+
+
+def launches(**others: list[float]) -> pd.DataFrame:
+    """Three launches of two configurations: limited by registers (two of them), and by nothing."""
+    same = {"mangled": ["a", "a", "b"], "kernel": ["gemm", "gemm", "copy"], "function": ["gemm", "gemm", "copy"]}
+    ones = {key: [1, 1, 1] for key in KEYS if key != "mangled"}
+    metrics = {
+        METRICS["threads"]: [128, 128, 1024],
+        METRICS["registers"]: [166, 166, 32],
+        METRICS["shared_bytes"]: [17_920, 17_920, 1024],
+        METRICS["reserved_bytes"]: [1024] * 3,
+        METRICS["capacity_bytes"]: [135_168, 135_168, 8192],
+        METRICS["limit_registers"]: [3, 3, 2],
+        METRICS["limit_shared"]: [7, 7, 8],
+        METRICS["limit_warps"]: [16, 16, 2],
+        METRICS["limit_blocks"]: [32] * 3,
+        METRICS["theoretical_pct"]: [18.75, 18.75, 100.0],
+        "launch__occupancy_limit_barriers": [32] * 3,
+        "sm__maximum_warps_avg_per_active_cycle": [12, 12, 64],
+        GPU_TIME: [300, 100, 50],
+    }
+    return pd.DataFrame({**same, **ones, "id": [0, 1, 2], "launches": [2, 2, 1], "range": "", **metrics, **others})
+
+
+def test_the_table_has_a_row_per_configuration_with_limiter_and_next_step() -> None:
+    achieved = {
+        "sm__warps_active.avg.pct_of_peak_sustained_active": [10.0, 20.0, 90.0],
+        "sm__cycles_active.avg": [300.0, 100.0, 50.0],
+    }
+    table = occupancy_table.make_occupancy([launches(**achieved)], None, {"gemm": "gemm", "copy": "copy"}, 1)
+    assert table["function"].tolist() == ["gemm", "copy"]
+    first, second = table.to_dict("records")
+    assert (first["launches"], first["total_ns"], first["limiter"]) == (2, 400, "registers")
+    assert (first["registers_next"], first["registers_next_pct"]) == (128, 25.0)
+    # Weighted by the cycles in which an SM had warps.
+    assert first["achieved_pct"] == pytest.approx(12.5)
+    assert pd.isna(first["shared_next_bytes"])
+    assert second["limiter"] == "" and pd.isna(second["registers_next"])
+    assert occupancy_table.count_disagreements(table) == 0
+
+
+def test_where_ncu_has_another_occupancy_nothing_is_said_about_the_limiter() -> None:
+    clustered = {METRICS["theoretical_pct"]: [12.5, 12.5, 100.0], occupancy_table.WARPS: [8, 8, 64]}
+    table = occupancy_table.make_occupancy([launches(**clustered)], None, {}, 1)
+    assert occupancy_table.count_disagreements(table) == 1
+    assert table.loc[0, "limiter"] == "" and pd.isna(table.loc[0, "registers_next"])
+
+
+def test_without_metrics_of_occupancy_the_table_is_empty() -> None:
+    table = occupancy_table.make_occupancy([launches().drop(columns=METRICS["capacity_bytes"])], None, {}, 1)
+    assert table.empty and list(table) == occupancy_table.COLUMNS
