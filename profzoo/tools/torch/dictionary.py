@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo.io.columns import COUNT, CPU, GPU, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, Column
 
 ACTIVITIES: Mapping[str, Column] = {
     "kind": Column("`operator`, `range`, `runtime` (a call of CUDA), `kernel`, `memcpy` or `memset`.", tool="torch"),
@@ -53,6 +53,19 @@ LAUNCHES: Mapping[str, Column] = {
         "byte",
         "torch",
     ),
+}
+DTYPES: Mapping[str, Column] = {
+    "operator": Column("Operator; empty for launches whose operator is unknown.", tool="torch"),
+    "caller": Column("Outermost operator around it within the module or autograd node.", tool="torch"),
+    "dtypes": Column("Types of its tensors, each once, in the order of the inputs.", tool="torch"),
+    "cast": Column(
+        "Type that a copy reads, and the other type that it writes; empty for what is no cast.", tool="torch"
+    ),
+    "calls": Column("Calls of the operator in all traced steps.", COUNT, "torch"),
+    "self_cpu_ns": Column("Host time in all traced steps, without what the operator calls.", "ns", "torch", CPU),
+    "launches": Column("Launches by the operator itself in all traced steps; empty on a CPU.", COUNT, "torch"),
+    "device_ns": Column("GPU time of these launches; empty on a CPU.", "ns", "torch", GPU),
+    "share": Column("Share of the GPU time of all traced steps; on a CPU of the host time.", FRACTION, "torch"),
 }
 USER_RANGES: Mapping[str, Column] = {
     "range": Column(
