@@ -24,6 +24,9 @@ from profzoo.tools.ncu.strata import Window
 ESTIMATED = [name for name in derived_metrics.ADDITIVE if derived_metrics.QUANTITIES[name].unit in ("byte", "flop")]
 LOW, HIGH, FREEDOM = "_low", "_high", "freedom"
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
+# Columns of quantities that older tables lack.
+LATER = [*derived_metrics.LATER,
+         *(f"{name}{side}" for name in ESTIMATED if name in derived_metrics.LATER for side in (LOW, HIGH))]  # fmt: skip
 
 
 def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
