@@ -41,6 +41,8 @@ from profzoo.tools.nsys import streams as nsys_streams
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
+from profzoo.tools.torch import dtypes as torch_dtypes
+from profzoo.tools.torch import memory_over_time as torch_memory
 from profzoo.tools.torch import owners as torch_owners
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import user_ranges as torch_user_ranges
@@ -205,6 +207,12 @@ CSV_FILES: Mapping[str, File] = {
         "Ranges that the program opened with record_function.", "a range", torch_user_ranges.TABLE
     ),
     "{model}/{phase}.torch.modules.csv": File("Modules that were called.", "a module", torch_owners.MODULES),
+    "{model}/{phase}.torch.dtypes.csv": File(
+        "Operators by the types of their inputs, and casts.", "an operator and types", torch_dtypes.TABLE
+    ),
+    "{model}/{phase}.torch-memory.csv": File(
+        "Memory over the traced steps (`torch.memory`).", "an allocation or release", torch_memory.TABLE
+    ),
     "{model}/{phase}.torch-operators.csv": File(
         "torch.profiler's own table of operators.", "an operator", torch_tables.OPERATORS
     ),

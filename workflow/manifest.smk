@@ -36,6 +36,7 @@ if config["collect"]:
     include: "rules/collect.smk"
     include: "rules/import.smk"
     include: "rules/export.smk"
+    include: "rules/torch.smk"
     include: "rules/sample.smk"
     include: "rules/trials.smk"
 

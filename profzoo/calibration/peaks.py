@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from profzoo.errors import ConfigError
-from profzoo.harness import devices
+from profzoo.harness import devices, eight_bit_layers
 from profzoo.machine import job_child
 
 COLUMNS = ("peak", "rate", "unit", "how")
@@ -26,6 +26,8 @@ REPEATS = 5
 # Long enough for clocks to rise and for the timer's grain not to matter.
 LEAST_S = 0.05
 ROWS = 256
+# Products in 8 bits, of rows that are scaled each by itself.
+EIGHT_BITS = ("int8", "fp8")
 ARITHMETIC = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -86,6 +88,9 @@ def measure_peaks(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, fl
             torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
             took = _product(order, dtype, device)
             yield name, 2 * order**3 / took, "flop/s", f"product of two matrices of order {order}"
+    for name in (one for one in EIGHT_BITS if _multiplies_in(one, device)):
+        took = _eight_bit_product(chosen.order, name, device)
+        yield name, 2 * chosen.order**3 / took, "flop/s", f"product of two {name} matrices of order {chosen.order}"
 
 
 def _copy(size: int, device: torch.device) -> float:
@@ -105,6 +110,26 @@ def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
     left, right = (torch.rand(order, order, device=device).sub_(0.5).to(dtype) for _ in range(2))
     result = torch.empty_like(left)
     return time_call(lambda: torch.mm(left, right, out=result), device)
+
+
+def _multiplies_in(precision: str, device: torch.device) -> bool:
+    # fp8 is no arithmetic of a CPU's own either.
+    if device.type != "cuda":
+        return precision == "int8"
+    return torch.cuda.get_device_capability(device) >= eight_bit_layers.CAPABILITIES[precision]
+
+
+def _eight_bit_product(order: int, precision: str, device: torch.device) -> float:
+    # As above, of random numbers; without rounding to the format, which is work of its own.
+    by_row = precision == "int8" or device.type == "cuda"
+    left, right = (torch.rand(order, order, device=device).sub_(0.5) for _ in range(2))
+    (left, own), (right, scale) = (eight_bit_layers.quantise(one, precision, by_row) for one in (left, right))
+    if precision == "int8":
+        return time_call(lambda: torch._int_mm(left, right.t()), device)
+    scales, fast = (own, scale.T.contiguous() if by_row else scale), device.type == "cuda"
+    return time_call(
+        lambda: torch._scaled_mm(left, right.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast), device
+    )
 
 
 def describe_run(asked: str, device: torch.device) -> dict[str, str | None]:

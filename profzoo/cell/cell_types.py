@@ -89,7 +89,7 @@ class CellSettings(TypedDict):
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
-    precision: Literal["fp32", "tf32", "bf16", "fp16"]
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
     # Options of torch.profiler; only of cells under the tool `torch`.
     profiler: NotRequired[ProfilerSettings]
     # Samples in the data set; an epoch has samples/batch whole steps.

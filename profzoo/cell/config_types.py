@@ -140,7 +140,7 @@ class Config(TypedDict):
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
-    precision: Literal["fp32", "tf32", "bf16", "fp16"]
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
     # The reference side of `compare`, with which candidates are compared.
     reference: str
     # Number of processes that time each cell without a profiler, one after the other.

@@ -15,6 +15,8 @@ JOINED = re.compile(rf"(?:^|(?<=@)){schema.PATTERN}(?:\+{schema.PATTERN})+")
 # Steps before the window of a captured step. They run first uncaptured, to set up libraries and optimizer state. The
 # last of them is a replay, so that the set-up of the first replay is not in the window.
 STEPS_BEFORE_GRAPH = 3
+# Precisions in which linear layers multiply in 8 bits.
+EIGHT_BITS = ("fp8", "int8")
 
 
 def split_names(variant: str | None) -> list[str]:
@@ -86,10 +88,24 @@ def check_combination(cell: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: they are not; the message gives the reason.
     """
-    why = _against_checkpoints(cell) if cell["checkpoint"] else None
+    why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
+    why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
     if why:
         raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
+
+
+def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:
+    """Why a cell cannot multiply in 8 bits; None if it can."""
+    precision = cell["precision"]
+    if cell.get("command"):
+        return f"precision: {precision} replaces layers of a network, which cannot be done to a script: use bf16"
+    if cell["phase"] != "inference":
+        return (
+            f"precision: {precision} is for inference, as its layers have no backward pass: set phases to inference, "
+            "or train in bf16"
+        )
+    return None
 
 
 def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:

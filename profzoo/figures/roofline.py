@@ -21,6 +21,8 @@ CAPTION = (
 
 # Line styles of the arithmetic roofs; a roof is drawn if its peak was measured.
 ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
+# Roofs of products in 8 bits, drawn if a cell's variant has this name.
+EIGHT_BIT_ROOFS = {"fp8": "-.", "int8": (0, (5, 1, 1, 1, 1, 1))}
 # Numbers of cells with names: those farthest below their roofs, and those nearest to them.
 FARTHEST, NEAREST = 12, 6
 
@@ -39,8 +41,9 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
         return plots.draw_nothing("No operations and bytes were counted: set ncu.set to roofline")
     figure, axis = plt.subplots(figsize=(9.5, 6.5))
     intensity = np.logspace(np.log10(min(cells["intensity"].min() / 2, 1)), np.log10(cells["intensity"].max() * 4), 200)
-    for name, line in ROOFS.items():
-        if name in rates:
+    variants = {one for model in cells["model"] for one in model.partition("@")[2].split("+")}
+    for name, line in {**ROOFS, **EIGHT_BIT_ROOFS}.items():
+        if name in rates and (name in ROOFS or name in variants):
             roof = np.minimum(rates[name], intensity * rates["dram"]) / 1e12
             axis.plot(
                 intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"

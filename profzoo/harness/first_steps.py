@@ -106,7 +106,8 @@ class FirstSteps:
 def combine_norms(tensors: Iterable[Any]) -> Tensor:
     """Euclidean norm over all floating-point tensors together, as a tensor on their device; 0 if there are none."""
     parts = [part for one in tensors if not is_lazy(one) for part in strided_tensors(_summed(one))]
-    numbers = [part for part in parts if part.is_floating_point() and part.numel()]
+    # Of numbers in 8 bits torch knows no norm.
+    numbers = [part for part in parts if part.is_floating_point() and part.itemsize > 1 and part.numel()]
     if not numbers:
         return torch.zeros((), dtype=torch.float64)
     # Those of one type are computed together.

@@ -20,6 +20,7 @@ from profzoo.harness import (
     devices,
     distributed,
     double_precision,
+    eight_bit_layers,
     gradient_sync,
     interface,
     peak_memory,
@@ -69,6 +70,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         if repeated := outcome.repeated:
             recorder.explain(repeated.step)
         taken = _stock(cell, options, network, device, repeated, rank) if repeated and options.memory else None
+        eight_bit = eight_bit_layers.describe_eight_bit_layers(network)
         # Delete DistributedDataParallel before the group ends: it would wait for processes that may have ended.
         outcome, repeated = replace(outcome, repeated=None), None
     if rank:
@@ -77,6 +79,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     return {
         **devices.describe_machine(cell["device"], device),
         "parameters": outcome.parameters,
+        **eight_bit,
         "batch": cell["batch"],
         "input": data_loading.describe_source(cell, model),
         "steps": recorder.steps,

@@ -23,6 +23,7 @@ from profzoo.harness import (
     cuda_graph,
     devices,
     distributed,
+    eight_bit_layers,
     first_steps,
     interface,
     output_samples,
@@ -114,8 +115,10 @@ def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights
 
 
 def set_up_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
-    """Move a built network to the device, in the cell's memory format."""
+    """Move a built network to the device, in the cell's memory format and with its kind of linear layers."""
     network = training_step.place_network(network, cell, device)
+    if cell["precision"] in eight_bit_layers.DTYPES:
+        network = eight_bit_layers.convert_linear_layers(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare_network(network)
     return network

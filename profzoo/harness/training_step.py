@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from profzoo.harness.first_steps import FirstSteps
 
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# Around products in 8 bits, everything else is computed as with bf16.
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16, "int8": torch.bfloat16}
 
 
 class Trainer:

@@ -34,6 +34,9 @@ def _estimated_names(known: Quantities) -> list[str]:
 # Quantities of the kernel tables that get an interval when they are estimated.
 ESTIMATED = _estimated_names(derived_metrics.QUANTITIES)
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
+# Columns of quantities that older tables lack.
+LATER = [*derived_metrics.LATER,
+         *(f"{name}{side}" for name in ESTIMATED if name in derived_metrics.LATER for side in (LOW, HIGH))]  # fmt: skip
 
 
 def mean_counters(

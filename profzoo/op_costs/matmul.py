@@ -15,7 +15,13 @@ SIGNATURES = {
     "aten::baddbmm": "self batch1 batch2 beta alpha",
     "aten::addbmm": "self batch1 batch2 beta alpha",
     "aten::addmv": "self mat vec beta alpha",
+    "aten::_int_mm": "self mat2",
+    "aten::_scaled_mm": "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",
 }
+# Bytes per element of what products in 8 bits return: sums of int8 are int32; of fp8, by torch's number of the asked
+# type, without one the type of the factors.
+INT_BYTES = 4
+OUT_BYTES = {5: 2, 6: 4, 15: 2}
 # This operator adds up the products of the batch.
 SUMMED = "aten::addbmm"
 
@@ -44,6 +50,20 @@ def addmm_cost(call: Call) -> Needed:
     return Needed(found, made, call.bytes_of("self", first, second) + result * call.item_bytes(first))
 
 
+def eight_bit_cost(call: Call) -> Needed:
+    """Return the cost of a product of two matrices in int8 or fp8, whose result is wider; a bias is added to it.
+
+    Raises:
+        UnknownError: the trace lacks the shape of a factor.
+    """
+    found, made = _product(call, "self", "mat2")
+    if call.operator == "aten::_int_mm":
+        return Needed(found, 0, call.bytes_of("self", "mat2") + made * INT_BYTES)
+    item = OUT_BYTES.get(call.value("out_dtype", -1), call.item_bytes("self"))
+    read = call.bytes_of("self", "mat2", "scale_a", "scale_b", "bias")
+    return Needed(found, made if call.has("bias") else 0, read + made * item)
+
+
 def _product(call: Call, first: str, second: str) -> tuple[int, int]:
     """Return the number of operations, and the number of elements of the result."""
     one, other = call.shape(first), call.shape(second)
@@ -51,4 +71,7 @@ def _product(call: Call, first: str, second: str) -> tuple[int, int]:
     return 2 * made * one[-1], made
 
 
-FORMULAS = {name: addmm_cost if "add" in name else product_cost for name in SIGNATURES}
+FORMULAS = {name: addmm_cost if "add" in name else product_cost for name in SIGNATURES} | {
+    "aten::_int_mm": eight_bit_cost,
+    "aten::_scaled_mm": eight_bit_cost,
+}

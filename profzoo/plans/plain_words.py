@@ -7,6 +7,8 @@ _CHANGES = {
     "graph=true": "launch the whole step as one CUDA graph",
     "precision=tf32": "compute matrix products and convolutions in tf32 on tensor cores",
     "precision=bf16": "compute in bf16 where autocast does",
+    "precision=fp8": "compute linear layers in fp8 on tensor cores, everything else as with bf16",
+    "precision=int8": "compute linear layers in int8 on tensor cores, everything else as with bf16",
     "precision=fp16": "compute in fp16 where autocast does, in training with a gradient scaler",
     "compile=true": "compile the network with torch.compile",
     "compile": "compile the network with torch.compile in the mode {}",

@@ -32,7 +32,7 @@ DIGITS = 4
 # The most rows of a cell's table in the page, the longest times first.
 MAX_ROWS = 10_000
 FLOP_COLUMNS = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
-        "tensor_fp64_flop")  # fmt: skip
+        "tensor_fp8_flop", "tensor_int8_flop", "tensor_fp64_flop")  # fmt: skip
 KERNEL_COLUMNS = ("name", "range", "class", "grid", "block", "launches", "ns", "share", "bound", "efficiency",
         "occupancy", "occupancy_limit", "bytes", "flop", "l2_hit", "registers")  # fmt: skip
 LAYER_COLUMNS = (

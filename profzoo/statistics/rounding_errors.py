@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Significant bits of the formats in which a cell may compute.
-BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8}
+# Significant bits of the formats in which a cell may compute: fp8 is e4m3; int8 has 7 in the upper half of its range,
+# and fewer below, as all numbers of a row have one scale.
+BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
 # Probability that one check is failed by rounding alone.
 FALSE_ALARMS = 1e-4
 # Errors of one kind depend on each other: more of them count as no more than so many.

@@ -31,11 +31,11 @@ TABLE = reading.Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
         for name in COLUMNS
-        if name not in derived_metrics.LATER
+        if name not in counters.LATER
     }
     | dict.fromkeys([key for key in KEYS if key not in TEXTS], column_types.COUNT)
     | dict.fromkeys(SHARED_MEMORY, column_types.or_missing(column_types.COUNT)),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER))
+    optional=dict.fromkeys(counters.LATER, column_types.or_missing(column_types.NUMBER))
     | dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
     key=["range", *KEYS],
     holds=shares_whole,

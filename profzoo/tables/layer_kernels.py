@@ -23,11 +23,11 @@ TABLE = Table(
     columns={
         name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
         for name in COLUMNS
-        if name not in derived_metrics.LATER
+        if name not in counters.LATER
     }
     | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT))
     | dict.fromkeys(MEASURED, column_types.AMOUNT),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER))
+    optional=dict.fromkeys(counters.LATER, column_types.or_missing(column_types.NUMBER))
     | dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
     key=GROUPS,
     about={**DERIVED, **dictionary.LAYER_KERNELS},

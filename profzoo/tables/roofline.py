@@ -29,6 +29,8 @@ TENSOR = {
     "tensor_bf16_flop": "bf16",
     "tensor_fp16_flop": "fp16",
     "tensor_tf32_flop": "tf32",
+    "tensor_fp8_flop": "fp8",
+    "tensor_int8_flop": "int8",
     "tensor_fp64_flop": "fp64",
 }
 MEMORY = {"dram_bytes": "dram", "l2_bytes": "l2"}

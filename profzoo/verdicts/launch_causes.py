@@ -1,13 +1,14 @@
 """Find the launches that match a cause of rules.yaml: by counters, their shares, kernel classes and kernel names."""
 
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.ncu.derived_metrics import QUANTITIES, SECTOR
+from profzoo.tools.ncu.derived_metrics import EIGHT_BITS, QUANTITIES, SECTOR
 from profzoo.verdicts.rule_types import Cause
 
 MEMORY_WAYS = ("load", "store")
@@ -45,7 +46,12 @@ def _unused(table: pd.DataFrame) -> pd.Series:
 
 def _off_tensor_cores(table: pd.DataFrame) -> pd.Series:
     """Return 1 for launches that compute, but not on tensor cores, and 0 for other launches."""
-    tensor = sum(_column(table, name) for name in QUANTITIES if name.startswith("tensor_") and name in table)
+    # Products in 8 bits are counted in cells that have them.
+    tensor = sum(
+        _column(table, name).fillna(0 if name in EIGHT_BITS else math.nan)
+        for name in QUANTITIES
+        if name.startswith("tensor_") and name in table
+    )
     flop = _column(table, "fp32_flop") + _column(table, "fp16_flop").fillna(0)
     known = flop.notna() & (pd.Series(tensor, table.index).notna() if "tensor_tf32_flop" in table else False)
     return ((flop > 0) & (tensor == 0)).astype("float64").where(known)

@@ -26,7 +26,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
         ({"tool": "nsy"}, "tool.0 = 'nsy': did you mean 'nsys'?"),
         ({"models": []}, "models is empty: name at least 1"),
         ({"models": "{}"}, "models is empty"),
-        ({"precision": "fp8"}, "precision = 'fp8': valid are: bf16, fp16, fp32, tf32"),
+        ({"precision": "double"}, "precision = 'double': valid are: bf16, fp16, fp32, fp8, int8, tf32"),
         ({"workload": "big"}, "workload = 'big': valid are: reference, trimmed"),
         ({"epochs": 0}, "epochs = 0 is too small: at least 1"),
         ({"window": "most"}, "window = 'most': "),

@@ -376,7 +376,7 @@ def torch_files(folder: Path, recording: Callable) -> tuple[str, str, str]:
 
 def torch_outputs(folder: Path) -> dict[str, str]:
     """What the export makes, by name."""
-    return {name: str(folder / f"{name}.csv") for name in ("csv", "launches", "modules", "ranges")}
+    return {name: str(folder / f"{name}.csv") for name in ("csv", "launches", "modules", "ranges", "dtypes")}
 
 
 def test_torch(tmp_path: Path, recording: Callable) -> None:

@@ -25,6 +25,7 @@ TABLES = {
     "launches": "torch.launches.csv",
     "modules": "torch.modules.csv",
     "ranges": "torch.ranges.csv",
+    "dtypes": "torch.dtypes.csv",
 }
 # What torch 1.x called the categories of events.
 FORMER = {"cpu_op": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel", "gpu_memcpy": "Memcpy",

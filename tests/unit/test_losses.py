@@ -229,7 +229,7 @@ def exported(folder: Path, recording: Callable, events: Events, **facts: Any) ->
     (folder / "t.json").write_text(json.dumps({"traceEvents": events}))
     cell = {"profiler": {"memory": False}, "window": 3}
     (folder / "s.json").write_text(json.dumps({"cell": cell, "device_type": "cuda", **facts}))
-    made, lines = {name: folder / f"{name}.csv" for name in ("csv", "launches", "modules", "ranges")}, []
+    made, lines = {name: folder / f"{name}.csv" for name in ("csv", "launches", "modules", "ranges", "dtypes")}, []
     files = str(recording("torch/train.torch-operators.csv")), str(folder / "t.json"), str(folder / "s.json")
     export.main(*files, {name: str(path) for name, path in made.items()}, lines.append)
     return made, lines

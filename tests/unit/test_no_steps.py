@@ -97,7 +97,7 @@ def test_the_export_of_torch_says_it(tmp_path: Path, named: str) -> None:
     facts = sidecar(tmp_path / "t.json", cell={"profiler": {"memory": False}})
     table = tmp_path / "operators.csv"
     table.write_bytes(gzip.decompress((DATA / "torch/train.torch-operators.csv.gz").read_bytes()))
-    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("csv", "launches", "modules", "ranges")}
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("csv", "launches", "modules", "ranges", "dtypes")}
     said: list[str] = []
     export_torch.main(str(table), str(tmp_path / "t.json.gz"), facts, outputs, said.append)
     step = pd.read_csv(outputs["launches"])["step"]

@@ -27,6 +27,7 @@ def test_rates_are_work_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
         "fp64": (2 * 4**3 / 0.5, "flop/s"),
         "fp32": (2 * 8**3 / 0.5, "flop/s"),
         "bf16": (2 * 8**3 / 0.5, "flop/s"),
+        "int8": (2 * 8**3 / 0.5, "flop/s"),
     }
 
 
@@ -34,7 +35,7 @@ def test_command_line(tmp_path: Path) -> None:
     out, facts = tmp_path / "p.csv", tmp_path / "p.json"
     assert peaks.main(["--out", str(out), "--facts", str(facts), "--device", "cpu"]) == 0
     rows = {row["peak"]: float(row["rate"]) for row in csv.DictReader(out.open())}
-    assert set(rows) == {"dram", "l2", "fp64", "fp32", "bf16"} and all(rate > 1e8 for rate in rows.values())
+    assert set(rows) == {"dram", "l2", "fp64", "fp32", "bf16", "int8"} and all(rate > 1e8 for rate in rows.values())
     assert json.loads(facts.read_text())["device_type"] == "cpu"
 
 

@@ -377,6 +377,7 @@ rule export_torch:
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
         ranges="<results>/{model}/{phase}.torch.ranges.csv",
+        dtypes="<results>/{model}/{phase}.torch.dtypes.csv",
     log:
         "<logs>/{model}/{phase}.torch.export.log",
     group:

@@ -12,7 +12,7 @@ from profzoo.machine import gpus, job_limits
 from profzoo.range_names import DOMAIN, GRAPH, make_nvtx_name
 from profzoo.tools import extra_options
 from profzoo.tools.communication_kernels import exclusion_expression
-from profzoo.tools.ncu import metric_names
+from profzoo.tools.ncu import metric_names, quantities
 from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def adapt_to_cell(ncu: "NcuSettings", name: str, cell: CellSettings) -> "NcuSett
     """Return ncu's configuration for one section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
-    each kernel is a launch.
+    each kernel is a launch. Of a cell that multiplies in 8 bits, these products are counted too.
 
     Raises:
         ConfigError: the set measures ranges that a captured step has not.
@@ -60,6 +60,9 @@ def adapt_to_cell(ncu: "NcuSettings", name: str, cell: CellSettings) -> "NcuSett
     if cell.get("graph") or cell["compile"] == "reduce-overhead":
         given = any(word.startswith(GRAPH_PROFILING) for word in ncu["extra"])
         ncu = {**ncu, "extra": [*ncu["extra"], *([] if given else [GRAPH_PROFILING, "node"])]}
+    if cell["precision"] in quantities.EIGHT_BITS.values() and (asked := ncu["sets"][name].get("metrics")):
+        counted = quantities.add_eight_bit_metrics(asked, cell["precision"])
+        ncu = {**ncu, "sets": {**ncu["sets"], name: {**ncu["sets"][name], "metrics": counted}}}
     if process_count(cell) == 1 or name == CENSUS:
         return ncu
     return {**ncu, "kernel_name": exclusion_expression(ncu["kernel_name"])}

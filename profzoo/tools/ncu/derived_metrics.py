@@ -7,6 +7,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.tools.ncu.quantities import (
     ADDITIVE,
+    EIGHT_BITS,
     GPU_TIME,
     LATER,
     NUMBERS,
@@ -20,8 +21,8 @@ from profzoo.tools.ncu.quantity import Kind, Quantity
 
 # Importers find all declarations of quantities here.
 __all__ = [
-    "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive_quantities", "has_metric",
-    "metrics_to_ask", "split_into_sums",
+    "ADDITIVE", "EIGHT_BITS", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive_quantities",
+    "has_metric", "metrics_to_ask", "split_into_sums",
 ]  # fmt: skip
 
 

@@ -16,6 +16,8 @@ _MEANINGS = {
     "fp16_flop": "Operations in half precision on SIMT units; a fused multiply-add counts as two.",
     "tensor_bf16_flop": "Operations of tensor cores on bf16.",
     "tensor_fp16_flop": "Operations of tensor cores on fp16.",
+    "tensor_fp8_flop": "Operations of tensor cores on fp8; counted in cells whose precision is fp8.",
+    "tensor_int8_flop": "Operations of tensor cores on int8; counted in cells whose precision is int8.",
     "tensor_tf32_flop": "Operations of tensor cores on tf32.",
     "tensor_fp64_flop": "Operations of tensor cores on fp64.",
     "occupancy_pct": "Achieved occupancy: resident warps, of the most that an SM can hold.",

@@ -108,6 +108,12 @@ QUANTITIES: dict[str, Quantity] = {
     "tensor_tf32_flop": Quantity(
         "flop", "tensor cores on tf32", (Sum({"sm__ops_path_tensor_src_tf32_dst_fp32.sum": 1}, since=8),)
     ),
+    "tensor_fp8_flop": Quantity(
+        "flop", "tensor cores on fp8", (Sum({"sm__ops_path_tensor_src_fp8.sum": 1}, since=8.9, before=10),)
+    ),
+    "tensor_int8_flop": Quantity(
+        "flop", "tensor cores on int8", (Sum({"sm__ops_path_tensor_src_int8.sum": 1}, since=8),)
+    ),
     "tensor_fp64_flop": Quantity("flop", "tensor cores on fp64", _tensor("fp64", "fp64")),
     "occupancy_pct": Quantity(
         "%",
@@ -183,10 +189,12 @@ QUANTITIES: dict[str, Quantity] = {
     "stall_math_cycles": _stalled("of these, for an arithmetic pipe", "math_pipe_throttle"),
 }
 
+# Counts of products in 8 bits, by the precision of cells that have them; those of other cells are not counted.
+EIGHT_BITS = {f"tensor_{precision}_flop": precision for precision in ("fp8", "int8")}
 # Quantities that older tables lack.
 LATER = [
     *(name for name in QUANTITIES if name.endswith(("_sectors", "_requests", "_cycles"))),
-    *("bank_conflicts", "shared_wavefronts"),
+    *("bank_conflicts", "shared_wavefronts", *EIGHT_BITS),
 ]
 
 # Quantities that add up over launches; the others are means, weighted by their kind.
@@ -212,6 +220,21 @@ def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
         found += [name] if anywhere else []
         found += [metric for factors in fitting if name in factors or not anywhere for metric in factors]
     return list(dict.fromkeys(found))
+
+
+def add_eight_bit_metrics(names: Sequence[str], precision: str) -> list[str]:
+    """Return the metrics to request in a cell of this precision: beside those of tensor cores, its products in 8 bits.
+
+    >>> add_eight_bit_metrics(["sm__ops_path_tensor_src_fp16.sum"], "int8")
+    ['sm__ops_path_tensor_src_fp16.sum', 'sm__ops_path_tensor_src_int8.sum']
+    >>> add_eight_bit_metrics(["dram__bytes_read.sum"], "int8"), add_eight_bit_metrics(["sm__ops_path_tensor"], "bf16")
+    (['dram__bytes_read.sum'], ['sm__ops_path_tensor'])
+    """
+    if not any(name.startswith("sm__ops_path_tensor_") for name in names):
+        return list(names)
+    more = [name for quantity, format_ in EIGHT_BITS.items() if format_ == precision
+            for one in QUANTITIES[quantity].sums for name in one.factors]  # fmt: skip
+    return list(dict.fromkeys([*names, *more]))
 
 
 def has_metric(name: str, columns: Collection[str]) -> bool:

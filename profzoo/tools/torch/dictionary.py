@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from profzoo.io.columns import COUNT, CPU, GPU, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, Column
+from profzoo.range_names import LAUNCHING
 
 ACTIVITIES: Mapping[str, Column] = {
     "kind": Column("`operator`, `range`, `runtime` (a call of CUDA), `kernel`, `memcpy` or `memset`.", tool="torch"),
@@ -53,6 +54,39 @@ LAUNCHES: Mapping[str, Column] = {
         "byte",
         "torch",
     ),
+}
+DTYPES: Mapping[str, Column] = {
+    "operator": Column("Operator; empty for launches whose operator is unknown.", tool="torch"),
+    "caller": Column("Outermost operator around it within the module or autograd node.", tool="torch"),
+    "dtypes": Column("Types of its tensors, each once, in the order of the inputs.", tool="torch"),
+    "cast": Column(
+        "Type that a copy reads, and the other type that it writes; empty for what is no cast.", tool="torch"
+    ),
+    "calls": Column("Calls of the operator in all traced steps.", COUNT, "torch"),
+    "self_cpu_ns": Column("Host time in all traced steps, without what the operator calls.", "ns", "torch", CPU),
+    "launches": Column("Launches by the operator itself in all traced steps; empty on a CPU.", COUNT, "torch"),
+    "device_ns": Column("GPU time of these launches; empty on a CPU.", "ns", "torch", GPU),
+    "share": Column("Share of the GPU time of all traced steps; on a CPU of the host time.", FRACTION, "torch"),
+}
+MEMORY: Mapping[str, Column] = {
+    "step": Column("Number of the step in the trace, counted from 0; empty between steps.", tool="torch"),
+    "ns": Column("Time since the first traced step began.", "ns", "torch", CPU),
+    "device": Column("Device of the memory: `cuda:0` and so on, or `cpu`.", tool="torch"),
+    "range": Column("Part of the step that was open; empty outside all parts.", tool="torch"),
+    "operator": Column("Operator that allocated or released; empty outside all operators.", tool="torch"),
+    "bytes": Column("Bytes that were allocated; below 0 for bytes that were released.", "byte", "torch"),
+    "allocated_bytes": Column(
+        "Bytes that are allocated after it. On a CPU they are counted from the beginning of the trace.", "byte", "torch"
+    ),
+    "reserved_bytes": Column("Bytes that the GPU's allocator holds after it; empty on a CPU.", "byte", "torch"),
+    "earlier_bytes": Column("Of the allocated bytes, those from before the first traced step.", "byte", "torch"),
+    "other_bytes": Column(
+        "Of the allocated bytes, those that were allocated in the traced steps outside their parts.", "byte", "torch"
+    ),
+    **{
+        f"{part}_bytes": Column(f"Of the allocated bytes, those that were allocated in `{part}`.", "byte", "torch")
+        for part in LAUNCHING
+    },
 }
 USER_RANGES: Mapping[str, Column] = {
     "range": Column(

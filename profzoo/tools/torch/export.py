@@ -1,4 +1,4 @@
-"""Exports torch.profiler's operators and launches to two CSV files: by range, and by owner."""
+"""Exports torch.profiler's operators and launches to CSV files: by range, by owner, and by type of the inputs."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import host_calls, losses, owners, trace, user_ranges
+from profzoo.tools.torch import dtypes, host_calls, losses, owners, trace, user_ranges
 from profzoo.tools.torch import tables as torch_tables
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ NO_STEP = (
 def main(
     operators: str, traced: str, sidecar: str, outputs: Mapping[str, str], say: Callable[[str], object] = print
 ) -> None:
-    """Read the recorder's table and trace, write CSV: `csv`, `launches`, the `modules` that own them, and `ranges`.
+    """Read the recorder's table and trace, write CSV: `csv`, `launches`, `modules`, `ranges` and `dtypes`.
 
-    `ranges` are those that the program opened itself; where there are any, `launches` has the one of each launch.
+    `modules` own the launches. `ranges` are those that the program opened itself; where there are any, `launches` has
+    the one of each launch. `dtypes` has operators by the types of their inputs.
 
     Raises:
         DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
@@ -65,6 +66,7 @@ def main(
     write_csv(launches, outputs["launches"])
     write_csv(user_ranges.tabulate_user_ranges(found), outputs["ranges"])
     write_csv(owners.tabulate_modules(whole), outputs["modules"])
+    write_csv(dtypes.tabulate_dtypes(whole, gpu), outputs["dtypes"])
 
 
 def _whole(events: trace.Trace, traced: str, facts: "Sidecar") -> tuple[trace.Trace, bool]:

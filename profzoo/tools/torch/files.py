@@ -8,8 +8,10 @@ if TYPE_CHECKING:
 
 
 def exported_files(own: "TorchSettings") -> Sequence[str]:
-    """Return the tables of operators and kernels, of launches, layers and operators by owner, and the trace."""
-    return ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
+    """Return the tables of operators, kernels, launches and layers, the trace, and what settings ask for besides."""
+    always = ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
+    memory = ["{phase}.torch-memory.csv", "{phase}.torch-memory.svg", "{phase}.torch-memory.png"]
+    return [*always, *(memory if own["memory"] else [])]
 
 
 def table_inputs(own: "TorchSettings") -> Mapping[str, str]:
@@ -34,4 +36,4 @@ def required_files(own: "TorchSettings") -> Sequence[str]:
 def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
-    return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]
+    return ["torch", "torch-operators", "torch-time", "torch-memory", "dtypes", "svg", "png", "trace", "gz", *of_owners]

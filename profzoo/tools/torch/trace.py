@@ -17,6 +17,7 @@ from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
 from profzoo.op_costs.tensor_effects import kind_of
 from profzoo.range_names import SOURCES
+from profzoo.tools.torch import memory_events
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # The driver's names of kernels by which a graph copies and sets memory; nsys reports these as copies and memsets.
@@ -36,11 +37,23 @@ COLUMNS = {
     "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", "queue", *SIZES),
     "calls": ("start", "ns", "correlation", "external", "name", "thread"),
     "ranges": ("start", "ns", "name", "thread"),
-    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "inputs", "thread", "forward_thread"),
+    "operators": (
+        "start",
+        "ns",
+        "sequence",
+        "external",
+        "name",
+        "shapes",
+        "types",
+        "inputs",
+        "thread",
+        "forward_thread",
+    ),
     "links": ("start", "id", "thread", "forward"),
+    "memory": (*memory_events.COLUMNS, "thread"),
 }
 # Columns that may need 64 bits; the others are indices or small numbers.
-WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id")
+WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id", *memory_events.WIDE)
 # Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
 # once that the system has the memory back as soon as it is free; until they are filled they take none.
 BLOCK, SLAB = 1 << 14, 1 << 23
@@ -68,6 +81,7 @@ class Trace:
         ranges: ranges that the program marked.
         operators: operators of torch and ranges of modules, by thread and start; each comes after the enclosing one.
         links: begin and end of links from operators to their backward operators.
+        memory: instants at which memory was taken or given back, with its allocator's totals after them, if recorded.
         texts: texts to which names and shapes are indices.
         inputs: shapes, types, values and strides of the inputs of operators whose cost or effects are known.
         sources: file and lines of the `forward` of each class of modules, by its name, as `file:first-last`.
@@ -80,6 +94,7 @@ class Trace:
     ranges: Columns
     operators: Columns
     links: Columns
+    memory: Columns
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -201,6 +216,8 @@ class _Reader:
         if not isinstance(category, str) or category not in READ:
             if category == "fwdbwd":
                 self._link(event)
+            elif moved := memory_events.read_event(event):
+                self._columns["memory"].add((*moved, self._thread(event)))
             return isinstance(category, str)
         arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
         if not (isinstance(arguments, dict) and _number(start, int | float) and _number(ns, int | float) and ns >= 0):
@@ -236,7 +253,9 @@ class _Reader:
         shapes = arguments.get("Input Dims")
         known = self._text("" if shapes is None else str(shapes))
         inputs = self._known(arguments) if called in FORMULAS or kind_of(called) else -1
-        self._columns["operators"].add((*times, sequence, external, name, known, inputs, thread, forward))
+        given = arguments.get("Input type")
+        types = self._text(", ".join(map(str, given)) if isinstance(given, list) else "")
+        self._columns["operators"].add((*times, sequence, external, name, known, types, inputs, thread, forward))
         return True
 
     def _known(self, arguments: JsonObject) -> int:
