@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -161,14 +162,22 @@ def _watching(
     if options.trace:
         baseline = bool(cell["profiler"].get("baseline"))
         timer = recorders.Recorder(device) if baseline else None
-        if rank:
+        if rank and not options.ranks:
             return timer, recorders.Recorder(device)
-        files = options.operators, options.trace
+        files = _profiled_files(options, rank)
         profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
-        return recorders.StepTimer(device, options.steps) if baseline else None, profiler
+        return (recorders.StepTimer(device, options.steps) if baseline and not rank else timer), profiler
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device
     )
+
+
+def _profiled_files(options: argparse.Namespace, rank: int) -> tuple[Path, Path]:
+    """Files of torch.profiler's operators and trace; in the folder of all processes, named by host and rank."""
+    if not options.ranks:
+        return options.operators, options.trace
+    place = options.ranks / f"{platform.node()}.{rank}"
+    return place.with_name(f"{place.name}.operators.csv"), place.with_name(f"{place.name}.trace.json.gz")
 
 
 def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[str, Any]:

@@ -130,6 +130,11 @@ class Jobs:
         """Job text of the measurement of the GPU's peaks."""
         return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
 
+    def describe_links(self, wildcards: Wildcards) -> str:
+        """Job text of the measurement of the links between GPUs: so many on each of so many nodes."""
+        cell = {"device": self.config["device"], "gpus": int(wildcards.gpus), "nodes": int(wildcards.nodes)}
+        return json.dumps({"tool": "links", "cell": cell, **self.surroundings})
+
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples per batch of each cell; advice names twice this number."""
         cells = [cell for cell in self.selection.cells if cell[1] != IMPORTED]

@@ -9,7 +9,7 @@ import pytest
 from profzoo.errors import DataError
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import collective_tables, link_rates, rank_skew
+from profzoo.tools.torch import collective_tables, export_collectives, link_rates, rank_skew
 from profzoo.tools.torch.rank_operations import Operations, match_operations
 from profzoo.tools.torch.rank_timeline import Timeline
 from tests.rank_traces import Sent, read_process, write_trace
@@ -141,3 +141,26 @@ def test_the_probe_is_interpolated_by_size() -> None:
     assert link_rates.reached_bus_rate(probe, "all_reduce", 1 << 30, 2) == pytest.approx(100e9, rel=0.1)
     assert pd.isna(link_rates.reached_bus_rate(probe, "all_reduce", 1 << 20, 4))
     assert pd.isna(link_rates.reached_bus_rate(probe, "broadcast", 1 << 20, 2))
+
+
+def test_the_export_reads_a_folder_of_traces_and_the_probe(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 1):
+        sent = [Sent("allreduce", MIB, 10, 20 + 100 * rank, 220)]
+        write_trace(tmp_path / "ranks" / f"n.{rank}.trace.json.gz", [("step", 0, 500), ("data", 0, 100 * rank)], sent)
+    (tmp_path / "s.json").write_text('{"ranks": [{"rank": 0}, {"rank": 1}]}')
+    probe = pd.DataFrame([["all_reduce", 4 * MIB, 2, 1, 50_000, 0, 0, "NV18"]], columns=link_rates.COLUMNS)
+    write_csv(probe, tmp_path / "links.csv")
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    told: list[str] = []
+    export_collectives.main(
+        str(tmp_path / "ranks"), str(tmp_path / "s.json"), [str(tmp_path / "links.csv")], outputs, told.append
+    )
+    row = csv_tables.read(outputs["collectives"], collective_tables.TABLE).iloc[0]
+    # The transfer took 100 us, where the probe took 50.
+    assert row["probe_share"] == pytest.approx(0.5) and row["link"] == "NV18" and not told
+    skew = csv_tables.read(outputs["skew"], rank_skew.TABLE)
+    assert skew["late_ns"].sum() == pytest.approx(100_000)
+    (tmp_path / "ranks" / "n.1.trace.json.gz").unlink()
+    with pytest.raises(DataError, match=re.escape("2 processes, but no trace of rank 1")):
+        export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "s.json"), [], outputs, told.append)
