@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from profzoo import run
 from profzoo.cell import settings
@@ -137,7 +136,7 @@ def test_several_networks_or_optimizers_in_turn_are_refused(
     model = interface.load_functions("in_turn")
     monkeypatch.delitem(sys.modules, "in_turn")
     with pytest.raises(ConfigError, match="gpus = 2: mine trains several networks in turn, on one GPU only"):
-        distributed.wrap_network(model.build(None), cell, model, torch.device("cpu"))
+        distributed.check_shareable(cell, model)
 
 
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
