@@ -80,7 +80,8 @@ class CellSettings(TypedDict):
     model: str
     # Dotted name of the module that holds the model.
     module: str
-    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm).
+    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm) or pods of Kubernetes
+    # (profiles/kubernetes/nodes.yaml).
     nodes: int
     # Implementation of the optimizer.
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]

@@ -120,7 +120,8 @@ class Config(TypedDict):
     models: list[str]
     # Nsight Compute.
     ncu: NcuSettings
-    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm).
+    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm) or pods of Kubernetes
+    # (profiles/kubernetes/nodes.yaml).
     nodes: int
     # Nsight Systems.
     nsys: NsysSettings

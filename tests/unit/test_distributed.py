@@ -13,7 +13,7 @@ import pytest
 
 from profzoo import run
 from profzoo.cell import settings
-from profzoo.collect import multi_node
+from profzoo.collect import multi_node, pod_nodes
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import distributed, interface, training_step
@@ -169,6 +169,7 @@ def test_nodes_are_started_by_slurm() -> None:
 
 
 def test_nodes_without_slurm_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name in ("SLURM_JOB_ID", pod_nodes.INDEX):
+        monkeypatch.delenv(name, raising=False)
     assert multi_node.main(["2", "1", "true"]) == 1
-    assert "nodes = 2 requires a Slurm job: use --workflow-profile profiles/slurm" in capsys.readouterr().err
+    assert "nodes = 2 requires a Slurm job, or a Job of Kubernetes with as many pods" in capsys.readouterr().err
