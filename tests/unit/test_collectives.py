@@ -1,8 +1,13 @@
 """Collective operations of several processes: by simulated traces whose bytes, transfer and lateness are known."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,8 +17,10 @@ from profzoo.io.scripts import write_csv
 from profzoo.tools.torch import collective_tables, export_collectives, link_rates, rank_skew
 from profzoo.tools.torch.rank_operations import Operations, match_operations
 from profzoo.tools.torch.rank_timeline import Timeline
+from tests.gpu.programs import late_rank
 from tests.rank_traces import Sent, read_process, write_trace
 
+PROJECT = Path(__file__).parents[2]
 MIB = 1 << 20
 # A step takes 1000 us; all-reduces of 4 MiB take 80 us from the moment when the last process comes.
 STEP, TRANSFER = 1000.0, 80.0
@@ -164,3 +171,38 @@ def test_the_export_reads_a_folder_of_traces_and_the_probe(tmp_path: Path) -> No
     (tmp_path / "ranks" / "n.1.trace.json.gz").unlink()
     with pytest.raises(DataError, match=re.escape("2 processes, but no trace of rank 1")):
         export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "s.json"), [], outputs, told.append)
+
+
+@pytest.mark.slow
+def test_a_process_that_sleeps_is_found_among_real_ones(tmp_path: Path) -> None:
+    """Two processes with gloo, of which the second sleeps in the transfer of each step."""
+    (tmp_path / "ranks").mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "models.run"]
+    words = [
+        "late",
+        "train",
+        f"module={late_rank.__name__}",
+        "device=cpu",
+        "gpus=2",
+        "warmup=2",
+        "window=9",
+        "width=64",
+    ]
+    names = {"--trace": "t.json.gz", "--operators": "o.csv", "--facts": "facts.json", "--ranks": "ranks"}
+    files = [word for option, name in names.items() for word in (option, str(tmp_path / name))]
+    own = {**os.environ, late_rank.FOLDER: str(tmp_path)}
+    done = subprocess.run(
+        [*launcher, *words, *files], cwd=PROJECT, env=own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs)
+    (row,) = csv_tables.read(outputs["collectives"], collective_tables.TABLE).to_dict("records")
+    assert (row["collective"], row["bytes"], row["group_size"]) == ("all_reduce", 4 * 64 * 64, 2)
+    # The profiler may stop before a thread of gloo has noted the end of the last one.
+    assert row["count"] in (8, 9)
+    skew = csv_tables.read(outputs["skew"], rank_skew.TABLE)
+    slept = json.loads((tmp_path / "1.json").read_text())["transfer"]
+    late = skew[(skew["rank"] == 1) & (skew["range"] == "transfer")]["late_ns"]
+    assert late.median() == pytest.approx(np.median(slept), rel=0.02)
+    assert skew.groupby("rank")["last"].sum().to_dict() == {0: 0, 1: row["count"]}
