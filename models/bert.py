@@ -75,3 +75,10 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with weight decay (appendix A.2)."""
     return torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01)
+
+
+def split(network: BERT) -> dict[str, str]:
+    """The two linear layers after the attention of each layer."""
+    layers = range(len(network.encoder.layers))
+    ways = (("linear1", "columns"), ("linear2", "rows"))
+    return {f"encoder.layers.{layer}.{name}": how for layer in layers for name, how in ways}

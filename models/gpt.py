@@ -124,3 +124,9 @@ def infer(network: GPT, prompt: Tensor) -> Tensor:
 def compiled(network: GPT) -> Sequence[nn.Module]:
     """The blocks, which generating calls without the network around them."""
     return tuple(network.blocks)
+
+
+def split(network: GPT) -> dict[str, str]:
+    """The two linear layers after the attention of each block."""
+    ways = (("widen", "columns"), ("narrow", "rows"))
+    return {f"blocks.{block}.{name}": how for block in range(len(network.blocks)) for name, how in ways}

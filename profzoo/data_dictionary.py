@@ -41,9 +41,12 @@ from profzoo.tools.nsys import streams as nsys_streams
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
+from profzoo.tools.torch import collective_tables as torch_collectives
+from profzoo.tools.torch import link_rates
 from profzoo.tools.torch import dtypes as torch_dtypes
 from profzoo.tools.torch import memory_over_time as torch_memory
 from profzoo.tools.torch import owners as torch_owners
+from profzoo.tools.torch import rank_skew as torch_skew
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import user_ranges as torch_user_ranges
 from profzoo.what_if import tables as replay
@@ -97,6 +100,9 @@ CSV_FILES: Mapping[str, File] = {
     **{f"tables/{name}.csv": File(holds, row, zoo_tables.TABLES[name]) for name, (holds, row) in DESCRIPTIONS.items()},
     "tables/columns.csv": File("This dictionary.", "a table and column", DICTIONARY),
     "peaks/{gpu}.csv": File("Measured peaks of the GPU.", "a peak", roofline.PEAKS),
+    "peaks/{gpu}.links.{nodes}x{gpus}.csv": File(
+        "How fast the links between GPUs are.", "a collective operation and size", link_rates.TABLE
+    ),
     "{model}/{phase}.time.csv": File("Steps without any profiler.", "a step", time_tables.REPEATED, time_tables.TABLE),
     "{model}/{phase}.memory.csv": File("Memory through a step, and what holds it.", "a range", time_tables.MEMORY),
     "{model}/{phase}.{side}.rounds.csv": File(
@@ -196,6 +202,12 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.warp-states.csv": File(
         "What warps wait for, by ncu.", "a class of kernels and state", warp_states.TABLE
+    ),
+    "{model}/{phase}.torch-collectives.csv": File(
+        "Collective operations of several processes, by size.", "a kind and size", torch_collectives.TABLE
+    ),
+    "{model}/{phase}.torch-skew.csv": File(
+        "Which process comes late, and in which part.", "a process, step and part", torch_skew.TABLE
     ),
     "{model}/{phase}.torch.csv": File(
         "Operators, ranges, calls of CUDA and launches by torch.profiler.", "a name by kind", torch_tables.TABLE

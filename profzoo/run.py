@@ -15,7 +15,7 @@ from typing import Any
 from profzoo import schema
 from profzoo.cell import secret_values, settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count, process_count
 from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import batch_size
 from profzoo.machine import doctor_checks, job_child
@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--numerics", action="store_true", help="repeat the first steps in double precision afterwards")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
     parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
+    parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="with --trace: both of each process, in here")
     return parser
 
 
@@ -131,12 +132,12 @@ def _fail(code: int, message: str) -> int:
 
 def _summarise(cell: CellSettings, facts: Mapping[str, Any]) -> None:
     steps, step_ns = facts["steps"], facts["step_ns"]
-    times = f"{process_count(cell)} x " if process_count(cell) > 1 else ""
+    times, batches = (f"{count} x " if count > 1 else "" for count in (process_count(cell), batch_count(cell)))
     rate = f"{step_ns / 1e6:.2f} ms per step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")
     print(
-        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {times}{facts['batch']}, "
+        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {batches}{facts['batch']}, "
         f"{rate}{loss}{facts['parameters']:,} parameters"
     )
 

@@ -68,8 +68,8 @@ class CellSettings(TypedDict):
     finish: NotRequired[bool]
     # Whether the batch is halved until it fits into memory.
     fit: bool
-    # GPUs per node for training, by DistributedDataParallel under torchrun with one process per GPU; `batch` is the
-    # batch of one process.
+    # GPUs per node for training, under torchrun with one process per GPU (see `parallel`); `batch` is the batch of
+    # one process.
     gpus: int
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
@@ -80,10 +80,13 @@ class CellSettings(TypedDict):
     model: str
     # Dotted name of the module that holds the model.
     module: str
-    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm).
+    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm) or pods of Kubernetes
+    # (profiles/kubernetes/nodes.yaml).
     nodes: int
     # Implementation of the optimizer.
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
+    # How several processes share the training.
+    parallel: NotRequired[Literal["ddp", "fsdp", "tensor"]]
     # What a step does.
     phase: Literal["train", "inference"]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.

@@ -110,8 +110,8 @@ class Config(TypedDict):
     # Name under which the measured peaks of the GPU are stored (`peaks/{gpu}.csv`); choose one name for each kind
     # of GPU.
     gpu: str
-    # GPUs per node for training, by DistributedDataParallel under torchrun with one process per GPU; `batch` is the
-    # batch of one process.
+    # GPUs per node for training, under torchrun with one process per GPU (see `parallel`); `batch` is the batch of
+    # one process.
     gpus: int
     # Capture the whole step in one CUDA graph (forward, loss, backward and optimizer in training, forward in
     # inference).
@@ -127,12 +127,15 @@ class Config(TypedDict):
     models: list[str]
     # Nsight Compute.
     ncu: NcuSettings
-    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm).
+    # Nodes for training, with `gpus` GPUs each; more than one needs Slurm (profiles/slurm) or pods of Kubernetes
+    # (profiles/kubernetes/nodes.yaml).
     nodes: int
     # Nsight Systems.
     nsys: NsysSettings
     # Implementation of the optimizer.
     optimizer: Literal["auto", "for_loop", "foreach", "fused"]
+    # How several processes share the training.
+    parallel: Literal["ddp", "fsdp", "tensor"]
     # Folders by name; all output is written to `results`.
     pathvars: Mapping[str, str]
     # Phases to run.

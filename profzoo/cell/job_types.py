@@ -25,7 +25,7 @@ class Trials(TypedDict):
 class Job(TypedDict):
     """Everything that a collecting job depends on; a change to any value runs the job again."""
 
-    # `time`, `ncu`, `nsys`, `torch`, `sample`, `peaks` or `probe`.
+    # `time`, `ncu`, `nsys`, `torch`, `sample`, `peaks`, `probe` or `links`.
     tool: str
     cell: CellSettings
     # Names of further environment variables that the program sees, besides the fixed list of allowed variables.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from profzoo import schema
 from profzoo.cell import script_settings, variant_settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count, process_count
 from profzoo.cell.programs import find_program
 from profzoo.cell.registry import PHASES, Model
 from profzoo.errors import ConfigError, suggest_nearest
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("graph", "optimizer", "checkpoint")
+LATER = ("graph", "optimizer", "checkpoint", "parallel")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -68,7 +68,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
     cell |= script_settings.own_settings(changes) if model.command else {}
     if phase == "inference":
-        cell |= {"gpus": 1, "nodes": 1}
+        cell |= {"gpus": 1, "nodes": 1, "parallel": known["parallel"]["default"]}
     # `true` and `default` are synonyms.
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
     variant_settings.check_combination(cell)
@@ -259,7 +259,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside, before = profiler["wait"] + profiler["warmup"], cell["warmup"] + profiler.get("baseline", 0)
     where = f"{cell['model']} {cell['phase']}"
-    at_once = cell["batch"] * process_count(cast(CellSettings, cell))
+    at_once = cell["batch"] * batch_count(cast(CellSettings, cell))
     available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:

@@ -91,6 +91,7 @@ def check_combination(cell: Mapping[str, Any]) -> None:
     why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
     why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
+    why = _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
     if why:
         raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
 
@@ -117,6 +118,18 @@ def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:
             "checkpoint: true and graph: true cannot be combined: checkpoints save the state of random numbers, which "
             "cannot be read while a graph is captured"
         )
+    return None
+
+
+def _against_splitting(cell: Mapping[str, Any]) -> str | None:
+    """Why a cell's weights cannot be split over processes; None if they may be."""
+    asked = f"parallel: {cell['parallel']}"
+    if process_count(cast(CellSettings, cell)) == 1:
+        return f"{asked} splits the network over several GPUs: set gpus to 2 or more, or parallel to ddp"
+    if cell["precision"] == "fp16":
+        return f"{asked} and precision: fp16 cannot be combined: gradients would be scaled in each process by itself"
+    if cell["channels_last"]:
+        return f"{asked} and channels_last: true cannot be combined: weights in this layout cannot be split"
     return None
 
 

@@ -15,6 +15,10 @@ from profzoo.machine import job_limits
 Made = Mapping[str, Path]
 # Name of the job that runs ncu around a few kernels to measure the cost of a launch; no tool has this name.
 PROBE = "probe"
+# Name of the job that measures the links between the GPUs of cells; no tool has this name.
+LINKS = "links"
+# Programs that measure the machine itself, by the names of their jobs.
+OF_MACHINE = {"peaks": "profzoo.calibration.peaks", LINKS: "profzoo.calibration.links"}
 # Processes in turn that start side by side: more would take memory that the running process may need.
 AT_ONCE = 4
 # Launchers: one process per GPU of a node, and the same on each of several nodes.
@@ -53,11 +57,11 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     """
     cell, tool, sidecar = job["cell"], job["tool"], made["sidecar"]
     facts = ["--facts", str(sidecar)]
-    if tool == "peaks":
+    if tool in OF_MACHINE:
         device = ["--device", cell["device"], "--out", str(made["csv"])]
-        return Command(
-            [], [], ["python", "-m", "profzoo.calibration.peaks", *device, *facts], sidecar, tool, made, [made["csv"]]
-        )
+        launcher = torchrun_words(cell) if tool == LINKS else []
+        words = ["python", "-m", OF_MACHINE[tool], *device, *facts]
+        return Command(launcher, [], words, sidecar, tool, made, [made["csv"]])
     if tool == PROBE:
         words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
         counting = tools.with_setting("sets")[0]

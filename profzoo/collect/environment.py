@@ -15,7 +15,7 @@ from profzoo.records import digests
 
 # The file of allowed variables; each group names the page that describes it.
 FILES = ("environment.yaml",)
-OF_SEVERAL_NODES = "slurm"
+OF_SEVERAL_NODES = ("slurm", "kubernetes")
 # Key of the variables within a group that do not change measurements.
 APART, ALL = "apart", "all"
 # Variable that carries the values from the planning process to all processes that run jobs, on any node.
@@ -29,7 +29,7 @@ def allowed_names(nodes: int = 1) -> frozenset[str]:
     >>> [one in allowed_names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in allowed_names()
     ([True, True, False], False)
     """
-    known = [group["names"].split() for name, group in _groups().items() if nodes > 1 or name != OF_SEVERAL_NODES]
+    known = [group["names"].split() for name, group in _groups().items() if nodes > 1 or name not in OF_SEVERAL_NODES]
     return frozenset(one for group in known for one in group)
 
 

@@ -103,7 +103,7 @@ def overlaps_start(job: "Job", words: Sequence[str], sampled: bool = False) -> b
         job_limits.read_limits().overlap
         and alone
         and not (several or sampled)
-        and job["tool"] not in ("peaks", "probe")
+        and job["tool"] not in ("peaks", "probe", "links")
     )
 
 

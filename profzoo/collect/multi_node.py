@@ -1,4 +1,6 @@
-"""Starts the processes of a cell on several nodes: srun starts torchrun on each, which starts one for each GPU.
+"""Starts the processes of a cell on several nodes: torchrun starts one for each GPU of a node.
+
+In a Slurm job, srun starts torchrun on each node. In an indexed Job of Kubernetes, each pod is a node.
 
 python -m profzoo.collect.multi_node NODES GPUS PROGRAM ...
 """
@@ -8,6 +10,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from profzoo.collect import pod_nodes
+from profzoo.errors import CollectError
 from profzoo.machine import external_programs
 
 # The processes meet at a port of the first node; each job has a different port.
@@ -34,7 +38,10 @@ def first_node_address(environment: Mapping[str, str], nodes: int) -> str:
     """
     job = environment.get("SLURM_JOB_ID")
     if not job:
-        raise LaunchError(f"nodes = {nodes} requires a Slurm job: use --workflow-profile profiles/slurm")
+        raise LaunchError(
+            f"nodes = {nodes} requires a Slurm job, or a Job of Kubernetes with as many pods: use --workflow-profile "
+            "profiles/slurm, or profiles/kubernetes/nodes.yaml"
+        )
     described = _asked("scontrol", "show", "job", job)
     names = _asked("scontrol", "show", "hostnames", _field("NodeList", described)).split()
     if len(names) != nodes:
@@ -57,11 +64,13 @@ def _asked(*command: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; returns only if starting failed."""
+    """Run the command line; returns the exit code, in a Slurm job only if starting failed."""
     nodes, gpus, *program = arguments
     try:
+        if pod_nodes.INDEX in os.environ:
+            return pod_nodes.launch(int(nodes), int(gpus), program, os.environ)
         address = first_node_address(os.environ, int(nodes))
-    except (LaunchError, OSError) as error:
+    except (CollectError, LaunchError, OSError) as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
     command = srun_words(int(nodes), int(gpus), program, os.environ["SLURM_JOB_ID"], address)

@@ -10,7 +10,8 @@ from profzoo.errors import ConfigError
 from profzoo.records import digests, record
 
 # Modules of jobs that measure the GPU itself, by tool.
-OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py"}
+OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py",
+          "links": "profzoo/calibration/links.py"}  # fmt: skip
 SURROUNDINGS = "profzoo/collect/job_environment.py"
 IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiments/trial_runner.py"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from profzoo.cell import process_count
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import dictionary, differences, energy, numeric_columns, numeric_dictionary, numeric_sides
@@ -100,22 +99,19 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
         shifted = turns if len(turns) == len(mine) else []
-        found[side] = MeasuredSide(
-            process_repeats.processes(rows), known, {}, _items_per_step(rows, known), places, shifted
-        )
+        found[side] = MeasuredSide(process_repeats.processes(rows), known, {}, _items_per_step(rows), places, shifted)
     return found
 
 
-def _items_per_step(steps: pd.DataFrame, facts: "Sidecar") -> float:
-    """Return data samples per step over all of a cell's GPUs, each of which has its own batch."""
-    cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
-    return float(steps["items"].median()) * process_count.process_count(cell)
+def _items_per_step(steps: pd.DataFrame) -> float:
+    """Return data samples per step; the harness counts those of all of a cell's GPUs."""
+    return float(steps["items"].median())
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
     """Read the unprofiled baseline of a cell, in one or several processes."""
     ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
-    return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps, facts))
+    return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps))
 
 
 def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confidence: float = 0.95) -> pd.DataFrame:

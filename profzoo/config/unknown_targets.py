@@ -1,5 +1,6 @@
 """Explain target files that no rule makes: the wrong part of the name, and the nearest valid one."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ SHARED = {"tables", "figures", "peaks", "logs", "benchmarks"}
 # Parts of file names after the phase, besides the parts that tools declare.
 FILE_ENDINGS = ("csv", "json", "svg", "png")
 WEIGHTS = "weights.pt"
+# What follows the name of the GPU in the file of the links between several.
+LINKS = re.compile(r"\.links\.\d+x\d+$")
 
 
 def check_targets(words: Sequence[str], results: str, config: Config) -> None:
@@ -73,7 +76,7 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
         path = word.removeprefix("./")
         if before in FILE_OPTIONS or not path.startswith(folder):
             continue
-        name = path.removeprefix(folder).removesuffix(".json").removesuffix(".csv")
+        name = LINKS.sub("", path.removeprefix(folder).removesuffix(".json").removesuffix(".csv"))
         if not schema.is_name(name):
             raise ConfigError(f"target '{word}': {name!r} is no valid name of a GPU: {schema.describe_form()}")
 

@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count, process_count
 from profzoo.errors import ConfigError
+from profzoo.harness import sharding
 from profzoo.harness.interface import ModelFunctions, no_others
 
 if TYPE_CHECKING:
@@ -65,24 +66,30 @@ def wait_for_all(cell: "CellSettings") -> None:
         dist.barrier()
 
 
-def wrap_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions, device: torch.device) -> nn.Module:
-    """Wrap the network so that gradients are averaged over processes; unchanged for one process.
+def wrap_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
+    """Wrap the network so that gradients are averaged over processes; unchanged for one process, or if it is split."""
+    if process_count(cell) == 1 or sharding.parallel_kind(cell) != sharding.DDP:
+        return network
+    return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
+
+
+def check_shareable(cell: "CellSettings", model: ModelFunctions) -> None:
+    """Check that several processes can train the model together.
 
     Raises:
-        ConfigError: the model trains several networks in turn, which is not supported.
+        ConfigError: it trains several networks in turn, which is not supported.
     """
     if process_count(cell) == 1:
-        return network
+        return
     if model.optimizers or model.others is not no_others:
         raise ConfigError(
             f"gpus = {process_count(cell)}: {cell['model']} trains several networks in turn, on one GPU only"
         )
-    return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
 def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
-    """Sampler for this process's share of the samples; None for one process."""
-    if process_count(cell) == 1:
+    """Sampler for this process's share of the samples; None if all of them are its own."""
+    if batch_count(cell) == 1:
         return None
     return DistributedSampler(
         dataset, process_count(cell), read_rank(cell), shuffle=True, seed=cell["seed"], drop_last=True

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from profzoo.harness import output_samples, tensor_trees
+from profzoo.harness import output_samples, sharding, tensor_trees
 from profzoo.harness.safe_inspection import strided_tensors
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ def combine_norms(tensors: Iterable[Any]) -> Tensor:
 
 
 def measure_norms(tensors: Sequence[Any]) -> list[Tensor]:
-    """Euclidean norm of each tensor, as tensors on their device."""
+    """Euclidean norm of each tensor, as tensors on their device; of one split over processes, the whole tensor's."""
+    if any(map(sharding.is_split, tensors)):
+        norms = (torch.linalg.vector_norm(one) for one in tensors)
+        return [(one.full_tensor() if sharding.is_split(one) else one).double() for one in norms]
     if all(one.layout is torch.strided and one.is_floating_point() and one.numel() for one in tensors):
         return [one.double() for one in torch._foreach_norm(list(tensors))] if tensors else []
     return [combine_norms([one]) for one in tensors]

@@ -72,6 +72,8 @@ class ModelFunctions:
     collate: (samples) -> batch; torch's own by default.
     transfer: (batch, device) -> batch on the device; moves every tensor by default.
     infer: (network, inputs) -> outputs; one forward pass by default.
+    split: (network) -> {name of a linear layer: `columns` or `rows`}, how tensor parallelism splits it over processes.
+        After `columns`, each process has some of the outputs; `rows` takes them and adds up. None by default.
     compiled: (network) -> the modules that `compile: true` compiles; the network itself by default.
     others: (shape) -> networks that only training needs, such as a discriminator; none by default.
     optimizers: (network, others) -> all optimizers, for a training step of the model's own.
@@ -90,6 +92,7 @@ class ModelFunctions:
     transfer: Callable[[Any, torch.device], Any] | None = None
     infer: Callable[[nn.Module, Any], Any] = run_forward
     compiled: Callable[[nn.Module], Sequence[nn.Module]] = whole_network
+    split: Callable[[nn.Module], Mapping[str, str]] | None = None
     others: Callable[[Shape], nn.Module] = no_others
     optimizers: Callable[[nn.Module, nn.Module], Sequence[torch.optim.Optimizer]] | None = None
     training_step: Callable[[Any, Any], Tensor] | None = None

@@ -7,11 +7,12 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count
 from profzoo.harness import (
     batch_size,
     built_networks,
@@ -26,6 +27,7 @@ from profzoo.harness import (
     peak_memory,
     recorders,
     safe_inspection,
+    sharding,
     step_loop,
 )
 from profzoo.machine import gpu_turns
@@ -64,8 +66,8 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         own |= {"device_uuid": devices.read_uuid(device), **_sending(outcome)}
         ranks = distributed.gather_facts(cell, own)
         timed = distributed.gather_facts(cell, own | {"step_ns": timer.step_ns}) if timer else []
-        if options.save and not rank:
-            torch.save(network.state_dict(), options.save)
+        if options.save:
+            _save(network, cell, options.save, rank)
         # Run this extra step after all facts of the measured steps are taken.
         if repeated := outcome.repeated:
             recorder.explain(repeated.step)
@@ -83,7 +85,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
         "batch": cell["batch"],
         "input": data_loading.describe_source(cell, model),
         "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"] * process_count(cell),
+        "items": recorder.steps * cell["batch"] * batch_count(cell),
         "loss": outcome.loss,
         **_numbers(cell, options, outcome, device, recorder),
         **outcome.seen,
@@ -164,14 +166,29 @@ def _watching(
     if options.trace:
         baseline = bool(cell["profiler"].get("baseline"))
         timer = recorders.Recorder(device) if baseline else None
-        if rank:
+        if rank and not options.ranks:
             return timer, recorders.Recorder(device)
-        files = options.operators, options.trace
+        files = _profiled_files(options, rank)
         profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
-        return recorders.StepTimer(device, options.steps) if baseline else None, profiler
+        return (recorders.StepTimer(device, options.steps) if baseline and not rank else timer), profiler
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device
     )
+
+
+def _profiled_files(options: argparse.Namespace, rank: int) -> tuple[Path, Path]:
+    """Files of torch.profiler's operators and trace; in the folder of all processes, named by host and rank."""
+    if not options.ranks:
+        return options.operators, options.trace
+    place = options.ranks / f"{platform.node()}.{rank}"
+    return place.with_name(f"{place.name}.operators.csv"), place.with_name(f"{place.name}.trace.json.gz")
+
+
+def _save(network: torch.nn.Module, cell: "CellSettings", path: Path, rank: int) -> None:
+    """Save the weights as one process would have them; all processes have to call it, and the first one writes."""
+    whole = sharding.whole_state(network, cell)
+    if not rank:
+        torch.save(whole, path)
 
 
 def _work(outcome: step_loop.RunOutcome, recorder: recorders.Recorder) -> dict[str, Any]:
@@ -187,7 +204,7 @@ def _baseline(
     """Facts of the baseline timed before the window, where they differ; ranks: the same facts of each process."""
     return {
         "steps": timer.steps,
-        "items": timer.steps * cell["batch"] * process_count(cell),
+        "items": timer.steps * cell["batch"] * batch_count(cell),
         "loss": outcome.baseline_loss,
         **recorders.describe_window(timer),
         "peak_memory_bytes": timer.peak_memory_bytes,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import ModelFunctions
 
@@ -28,7 +28,7 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
             processes.
     """
     assert model.dataset is not None
-    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), process_count(cell)
+    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), batch_count(cell)
     kind = type(found).__name__
     if isinstance(found, IterableDataset):
         if count > 1:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from profzoo.cell.process_count import process_count
+from profzoo.cell.process_count import batch_count
 from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import (
     activation_checkpointing,
@@ -168,7 +168,7 @@ def run_steps(
                 batch = repeated.transfer(batch, device)
             results.append(repeated.step(batch))
         if watching:
-            watching.step(cell["batch"] * process_count(cell))
+            watching.step(cell["batch"] * batch_count(cell))
         else:
             first.note(batch, results[-1])
             padding.note(batch)

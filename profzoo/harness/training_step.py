@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from profzoo.errors import ConfigError
-from profzoo.harness import batch_structure, distributed, interface, optimizers
+from profzoo.harness import batch_structure, distributed, interface, optimizers, sharding
 from profzoo.range_names import OTHERS
 
 if TYPE_CHECKING:
@@ -39,11 +39,14 @@ class Trainer:
     ) -> None:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
+        distributed.check_shareable(cell, model)
+        sharding.shard_network(network, cell, model, device)
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
         several = model.optimizers or (lambda network, others: optimizers.make_optimizers(network, model.optimizer))
-        self.optimizers = [optimizers.choose_implementation(one, cell) for one in several(network, self.others)]
-        self.network = distributed.wrap_network(network, cell, model, device)
+        made = map(sharding.separate_groups, several(network, self.others))
+        self.optimizers = [optimizers.choose_implementation(one, cell) for one in made]
+        self.network = distributed.wrap_network(network, cell, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
         # Looks at the gradients of the first steps, if set.

@@ -19,6 +19,8 @@ PROVIDED: Mapping[str, str] = {
     "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",
     "host": "host time by cause (profzoo.what_if.tables.TAX)",
     "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.ranks.TABLE)",
+    "collectives": "collective operations of a cell on several GPUs (profzoo.tools.torch.collective_tables.TABLE)",
+    "skew": "which of its processes comes late, and in which part (profzoo.tools.torch.rank_skew.TABLE)",
     "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
     "layer_kernels": "the kernels of each module (profzoo.tables.layer_kernels.TABLE)",
     "fusion": "operators that fewer kernels could compute (profzoo.fusion.table.CHAINS)",

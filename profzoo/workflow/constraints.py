@@ -6,6 +6,8 @@ from typing import Any
 
 # Phases of cells that this workflow measures, in contrast to imported cells.
 MEASURED = {"phase": "train|inference"}
+# How many GPUs on how many nodes are joined by the links that a file is about.
+LINKED = {"nodes": "[1-9][0-9]*", "gpus": "[1-9][0-9]*"}
 
 
 def match_any(names: Iterable[str]) -> str:

@@ -74,7 +74,7 @@ class Jobs:
 
     def describe_training(self, wildcards: Wildcards) -> str:
         """Job text of the training whose weights inference loads: on one GPU, with as few steps as possible."""
-        one = {"gpus": 1, "nodes": 1}
+        one = {"gpus": 1, "nodes": 1, "parallel": "ddp"}
         alone = {
             part: {
                 name: {key: changes[key] for key in changes if key not in one}
@@ -86,8 +86,7 @@ class Jobs:
             **self.config,
             "settings": alone["settings"],
             "variants": alone["variants"],
-            "gpus": 1,
-            "nodes": 1,
+            **one,
             BASELINE: {**self.config[BASELINE], "window": 1},
         }
         return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
@@ -129,6 +128,11 @@ class Jobs:
     def describe_peaks(self) -> str:
         """Job text of the measurement of the GPU's peaks."""
         return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
+
+    def describe_links(self, wildcards: Wildcards) -> str:
+        """Job text of the measurement of the links between GPUs: so many on each of so many nodes."""
+        cell = {"device": self.config["device"], "gpus": int(wildcards.gpus), "nodes": int(wildcards.nodes)}
+        return json.dumps({"tool": "links", "cell": cell, **self.surroundings})
 
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples per batch of each cell; advice names twice this number."""

@@ -63,6 +63,18 @@ class JobResources:
         one: Placement = {"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]}
         return self._resources_of(lambda wildcards: one, minutes)
 
+    def on_links(self, minutes: Minutes = MINUTES) -> dict[str, Any]:
+        """Resources of a job on all GPUs whose links it measures; its wildcards say how many."""
+        return self._resources_of(self._linked, minutes)
+
+    def cores_of_links(self, wildcards: Wildcards) -> int:
+        """Cores per node of a job that measures links."""
+        return self._cores_of(self._linked(wildcards))
+
+    def _linked(self, wildcards: Wildcards) -> Placement:
+        device = self.jobs.config["device"]
+        return {"gpus": int(wildcards.gpus), "nodes": int(wildcards.nodes), "device": device}
+
     def cores(self, phase: str | None = None) -> Callable[[Wildcards], int]:
         """Make a threads function that returns the cores of a collecting job per node."""
         return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, BASELINE, phase))

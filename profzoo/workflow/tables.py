@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.cell import settings
 from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import TOOL as NCU
@@ -15,6 +16,7 @@ from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards
+from profzoo.workflow.user_errors import run_checked
 
 NCU_COUNTS = {NCU, f"{NCU}_sidecar", COUNTED}
 
@@ -145,9 +147,31 @@ class Tables:
     def rank_inputs(self) -> list[str]:
         """Tables of the processes of each cell on several GPUs, if such cells are chosen and traced."""
         traced = map(Path, self.selection.provided_files("ranks"))
-        return [
-            str(path) for path in traced if path.parent.name in self.selection.spread and path.name.startswith("train.")
-        ]
+        return [str(path) for path in traced if self._is_spread(path)]
+
+    def link_probe(self, wildcards: Wildcards) -> list[str]:
+        """Measured links between the GPUs of a cell; empty if there is no such file and nothing is collected."""
+        config = self.selection.config
+        cell = run_checked(settings.resolve_cell, wildcards.model, wildcards.phase, tools.BASELINE, config)
+        file = f"<results>/peaks/{config['gpu']}.links.{cell['nodes']}x{cell['gpus']}.csv"
+        files = [file, f"{file}.json"]
+        known = config["collect"] or all(self.selection.path(one).exists() for one in files)
+        return files[:1] if known and self.selection.makeable(files) == files else []
+
+    def collective_tables(self) -> list[str]:
+        """Tables of the collective operations and of the skew of each cell on several GPUs, if they can be made."""
+        made = self.selection.config["collect"]
+
+        def can_be_made(path: Path) -> bool:
+            phase = path.name.partition(".")[0]
+            traces = path.with_name(f"{phase}.torch-ranks")
+            return made or any(self.selection.path(str(one)).exists() for one in (path, traces))
+
+        files = [Path(file) for name in ("collectives", "skew") for file in self.selection.provided_files(name)]
+        return [str(path) for path in files if self._is_spread(path) and can_be_made(path)]
+
+    def _is_spread(self, path: Path) -> bool:
+        return path.parent.name in self.selection.spread and path.name.startswith("train.")
 
     def layer_tables(self) -> list[str]:
         """Tables of layers across the zoo, if a tool that attributes launches to layers is chosen."""
@@ -176,6 +200,7 @@ class Tables:
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             if not imported.needs_program(path, self.selection.config)
         ]
+        found = self.collective_tables() + found
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + self.fusion_tables() + found
 
     def everything(self) -> list[str]:

@@ -99,7 +99,7 @@ def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
 
 def test_gpus_of_a_cell_have_a_batch_each(tmp_path: Path) -> None:
     """Twice the GPUs take as long for a step of twice the samples: half of the time of a sample."""
-    path = measured(tmp_path / "unet", {"plain": 1e6, "two": 1e6})
+    path = measured(tmp_path / "unet", {"plain": 1e6, "two": 1e6}, {"two": 2 * 4})
     known = json.loads(Path(f"{path}.json").read_text())
     known["sides"]["two"] |= {"gpus": 2, "nodes": 1}
     Path(f"{path}.json").write_text(json.dumps(known))

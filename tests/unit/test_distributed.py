@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from profzoo import run
 from profzoo.cell import settings
-from profzoo.collect import multi_node
+from profzoo.collect import multi_node, pod_nodes
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import distributed, interface, training_step
@@ -137,7 +136,7 @@ def test_several_networks_or_optimizers_in_turn_are_refused(
     model = interface.load_functions("in_turn")
     monkeypatch.delitem(sys.modules, "in_turn")
     with pytest.raises(ConfigError, match="gpus = 2: mine trains several networks in turn, on one GPU only"):
-        distributed.wrap_network(model.build(None), cell, model, torch.device("cpu"))
+        distributed.check_shareable(cell, model)
 
 
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,6 +169,7 @@ def test_nodes_are_started_by_slurm() -> None:
 
 
 def test_nodes_without_slurm_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name in ("SLURM_JOB_ID", pod_nodes.INDEX):
+        monkeypatch.delenv(name, raising=False)
     assert multi_node.main(["2", "1", "true"]) == 1
-    assert "nodes = 2 requires a Slurm job: use --workflow-profile profiles/slurm" in capsys.readouterr().err
+    assert "nodes = 2 requires a Slurm job, or a Job of Kubernetes with as many pods" in capsys.readouterr().err

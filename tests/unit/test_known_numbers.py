@@ -201,10 +201,8 @@ def test_sectors_are_unused_beyond_what_is_needed_or_asked_for() -> None:
 
 
 def test_times_per_sample_are_of_all_gpus() -> None:
-    """Steps of 4 samples on each of 2 times 3 GPUs."""
-    steps_of = pd.DataFrame({"items": [4, 4, 4]})
-    assert comparison_table._items_per_step(steps_of, {"cell": {"gpus": 2, "nodes": 3}}) == 24
-    assert comparison_table._items_per_step(steps_of, {"cell": {}}) == 4
+    """Steps of 4 samples on each of 2 times 3 GPUs, which the harness counts together."""
+    assert comparison_table._items_per_step(pd.DataFrame({"items": [24, 24, 24]})) == 24
 
 
 def test_a_gain_is_that_of_a_sample_without_the_drift() -> None:

@@ -124,6 +124,29 @@ rule measure_peaks:
         COLLECT
 
 
+rule measure_links:
+    """Measure how fast the links between the GPUs of cells are, for collective operations by size."""
+    input:
+        code("profzoo/calibration/links.py", "profzoo/collect/job_environment.py"),
+    output:
+        csv="<results>/peaks/{gpu}.links.{nodes}x{gpus}.csv",
+        sidecar="<results>/peaks/{gpu}.links.{nodes}x{gpus}.csv.json",
+    log:
+        "<logs>/peaks/{gpu}.links.{nodes}x{gpus}.log",
+    wildcard_constraints:
+        **constraints.LINKED,
+    retries: 0
+    threads: RESOURCES.cores_of_links
+    resources:
+        **RESOURCES.on_links(minutes=10),
+    params:
+        job=JOBS.describe_links,
+        more=[],
+        made=name_outputs,
+    shell:
+        COLLECT
+
+
 rule probe_ncu:
     """Profile a few launches of a section set whose cost on this GPU is unknown."""
     input:
@@ -325,4 +348,27 @@ use rule profile_torch as profile_torch_timed with:
         **constraints.match_timed_inside(config["torch"]),
 
 
-ruleorder: profile_torch_timed > profile_torch
+# Each process of a cell on several GPUs leaves both in a folder; those of the first are the cell's.
+use rule profile_torch as profile_torch_ranks with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        ranks=directory("<results>/{model}/{phase}.torch-ranks"),
+    wildcard_constraints:
+        **constraints.match_several_gpus(SPREAD),
+
+
+use rule profile_torch as profile_torch_timed_ranks with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        steps="<results>/{model}/{phase}.torch-time.csv",
+        timed="<results>/{model}/{phase}.torch-time.csv.json",
+        ranks=directory("<results>/{model}/{phase}.torch-ranks"),
+    wildcard_constraints:
+        **constraints.match_several_gpus(SPREAD if config["torch"]["baseline"] else []),
+
+
+ruleorder: profile_torch_timed_ranks > profile_torch_ranks > profile_torch_timed > profile_torch

@@ -344,6 +344,28 @@ rule export_nsys_over_time:
         "../scripts/export_nsys_over_time.py"
 
 
+rule export_collectives:
+    """Export collective operations of a cell on several GPUs: their bandwidth, and which process comes late to them."""
+    input:
+        code("workflow/scripts/export_collectives.py"),
+        ranks="<results>/{model}/{phase}.torch-ranks",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        links=TABLES.link_probe,
+    output:
+        collectives="<results>/{model}/{phase}.torch-collectives.csv",
+        skew="<results>/{model}/{phase}.torch-skew.csv",
+    log:
+        "<logs>/{model}/{phase}.torch-collectives.log",
+    wildcard_constraints:
+        **constraints.match_several_gpus(SPREAD),
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_collectives.py"
+
+
 rule export_nsys_stats:
     """Export the configured reports of `nsys stats`, each to its own CSV."""
     input:

@@ -24,7 +24,10 @@ def provided_files(own: "TorchSettings") -> Mapping[str, str]:
     """Return the tables of layers, their kernels, operators, the share with an owner, of chains and activities."""
     names = {"layers": "layers", "layer_kernels": "layer-kernels", "operators": "operators", "owners": "owners",
              "fusion": "fusion", "fusion_kernels": "fusion-kernels"}  # fmt: skip
-    return {name: f"{{phase}}.{part}.csv" for name, part in names.items()} | {"activities": "{phase}.torch.csv"}
+    several = {name: f"{{phase}}.torch-{name}.csv" for name in ("collectives", "skew")}
+    return (
+        {name: f"{{phase}}.{part}.csv" for name, part in names.items()} | several | {"activities": "{phase}.torch.csv"}
+    )
 
 
 def required_files(own: "TorchSettings") -> Sequence[str]:
@@ -35,5 +38,7 @@ def required_files(own: "TorchSettings") -> Sequence[str]:
 
 def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
+    several = ["torch-ranks", "torch-collectives", "torch-skew"]
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
-    return ["torch", "torch-operators", "torch-time", "torch-memory", "dtypes", "svg", "png", "trace", "gz", *of_owners]
+    tables = ["torch", "torch-operators", "torch-time", "torch-memory", "dtypes", *several, *of_owners]
+    return [*tables, "svg", "png", "trace", "gz"]

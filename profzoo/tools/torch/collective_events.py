@@ -1,0 +1,150 @@
+"""Reads the collective operations of one process from its trace, with their bytes, steps and parts of the step.
+
+NCCL's kernels carry what torch knows of the operation since torch 2.3 (`Collective name`, `In msg nelems`, `dtype` and
+so on). gloo has no kernels; its threads open a range such as `gloo:all_reduce`, whose input gives the bytes.
+"""
+
+import gzip
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import chrome_trace
+from profzoo.json_types import JsonObject
+from profzoo.op_costs.collectives import collective_kind, element_bytes
+from profzoo.range_names import LAUNCHING
+from profzoo.tools.communication_kernels import communicates
+from profzoo.tools.torch.host_calls import find_ranges, find_steps, look_up
+from profzoo.tools.torch.trace import AGAIN, Trace
+
+NAME, GROUP, SEQUENCE = "Collective name", "Process Group Ranks", "Seq"
+NEEDED = (NAME, "In msg nelems", "Out msg nelems", "dtype", "Group size")
+GLOO = "gloo:"
+COLUMNS = ["collective", "dtype", "bytes", "group", "group_size", "sequence", "step", "range", "start_ns", "end_ns"]
+RANGES = ("", *LAUNCHING)
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The collective operations of a process.
+
+    table: one row per operation in a step, by start, with COLUMNS; times in ns on the host's clock, and `sequence` -1
+    where the trace numbers none. base_ns: what the times of the trace itself begin from. unknown: number of
+    communication kernels of which the trace tells no operation or no size.
+    """
+
+    table: pd.DataFrame
+    base_ns: int
+    unknown: int
+
+
+def read_collectives(path: Path, trace: Trace) -> Collectives:
+    """Read the operations of a trace; trace: the same file, read.
+
+    Raises:
+        DataError: the file cannot be read a second time.
+    """
+    found, unknown = [], 0
+    try:
+        with chrome_trace.open_trace(path) as file:
+            events = chrome_trace.Events(file)
+            for event in events:
+                row = _row(event)
+                unknown += row is None and _is_communication(event)
+                if row is not None:
+                    found.append(row)
+    except (OSError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} cannot be read: {error}: {AGAIN}") from error
+    base, world = _surroundings(events.others)
+    rows = pd.DataFrame(found, columns=[*COLUMNS[:6], "correlation", "start_ns", "end_ns"])
+    alone = rows["group_size"] == 0
+    # gloo's ranges do not tell the group: it is that of all processes.
+    rows.loc[alone, "group_size"] = world
+    gathered = alone & (rows["collective"] == "all_gather")
+    rows.loc[gathered, "bytes"] *= world
+    return Collectives(_placed(rows, trace, base), base, unknown)
+
+
+def _surroundings(others: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the time in ns that a trace begins from, and the number of processes; 0 where it does not tell."""
+    base, about = others.get("baseTimeNanoseconds"), others.get("distributedInfo")
+    world = about.get("world_size") if isinstance(about, dict) else None
+    return (base if isinstance(base, int) else 0), (world if isinstance(world, int) else 0)
+
+
+def _placed(rows: pd.DataFrame, trace: Trace, base: int) -> pd.DataFrame:
+    """Return the rows with step and part of the step, by the moment when the host started the operation."""
+    calls = trace.calls
+    order = np.lexsort((calls["start"], calls["correlation"]))
+    order = order[calls["correlation"][order] >= 0]
+    correlations = rows["correlation"].to_numpy(dtype=np.int64)
+    started = np.append(calls["start"], -1)[look_up(correlations, calls["correlation"][order], order)]
+    moments = np.where(correlations >= 0, started, rows["start_ns"].to_numpy(dtype=np.int64))
+    rows = rows.assign(
+        step=find_steps(moments, trace), range=np.array(RANGES, dtype=object)[find_ranges(moments, trace)]
+    )
+    rows[["start_ns", "end_ns"]] = rows[["start_ns", "end_ns"]].astype("int64") + base
+    rows = rows[rows["step"] >= 0].sort_values("start_ns", kind="stable").reset_index(drop=True)
+    return rows[COLUMNS].astype({"bytes": "int64", "group_size": "int64", "sequence": "int64", "step": "int64"})
+
+
+def _row(event: Any) -> tuple[Any, ...] | None:
+    """Return the fields of an event that is an operation with a known size; None for any other."""
+    if not isinstance(event, dict) or not isinstance(arguments := event.get("args"), dict):
+        return None
+    start, ns = event.get("ts"), event.get("dur")
+    if not isinstance(start, int | float) or not isinstance(ns, int | float):
+        return None
+    times = round(start * 1000), round(start * 1000) + round(ns * 1000)
+    if event.get("cat") == "kernel" and all(key in arguments for key in NEEDED):
+        return _of_nccl(arguments, times)
+    if event.get("cat") == "user_annotation" and str(event.get("name")).startswith(GLOO):
+        return _of_gloo(str(event["name"]), arguments, times)
+    return None
+
+
+def _of_nccl(arguments: JsonObject, times: tuple[int, int]) -> tuple[Any, ...] | None:
+    name, given, taken, dtype, size = (arguments[key] for key in NEEDED)
+    each = element_bytes(str(dtype))
+    numbers = (given, taken, size)
+    if each is None or not all(isinstance(number, int) for number in numbers):
+        return None
+    group = str(arguments.get(GROUP) or arguments.get("Process Group Name", ""))
+    sequence = arguments.get(SEQUENCE, -1)
+    correlation = arguments.get("correlation", -1)
+    own = collective_kind(str(name)), str(dtype), max(given, taken) * each, group, size
+    return *own, sequence if isinstance(sequence, int) else -1, correlation, *times
+
+
+def _of_gloo(name: str, arguments: JsonObject, times: tuple[int, int]) -> tuple[Any, ...] | None:
+    kind = collective_kind(name.removeprefix(GLOO))
+    dtype = str(next(iter(_listed(arguments.get("Input type"))), ""))
+    each = element_bytes(dtype)
+    if each is None and kind != "barrier":
+        return None
+    elements = sum(math.prod(shape) for shape in _listed(arguments.get("Input Dims")) if _is_shape(shape))
+    return kind, dtype, elements * (each or 0), "", 0, -1, -1, *times
+
+
+def _listed(given: object) -> Sequence[Any]:
+    return given if isinstance(given, list) else ()
+
+
+def _is_shape(given: object) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(size, int) for size in given)
+
+
+def _is_communication(event: Any) -> bool:
+    """Return whether an event is a kernel that communicates, or one of gloo's operations."""
+    if not isinstance(event, dict) or not isinstance(event.get("name"), str):
+        return False
+    if event.get("cat") == "user_annotation":
+        return event["name"].startswith(GLOO)
+    return event.get("cat") == "kernel" and communicates(event["name"])

@@ -1,0 +1,208 @@
+"""Collective operations of several processes: by simulated traces whose bytes, transfer and lateness are known."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.errors import DataError
+from profzoo.io import csv_tables
+from profzoo.io.scripts import write_csv
+from profzoo.tools.torch import collective_tables, export_collectives, link_rates, rank_skew
+from profzoo.tools.torch.rank_operations import Operations, match_operations
+from profzoo.tools.torch.rank_timeline import Timeline
+from tests.gpu.programs import late_rank
+from tests.rank_traces import Sent, read_process, write_trace
+
+PROJECT = Path(__file__).parents[2]
+MIB = 1 << 20
+# A step takes 1000 us; all-reduces of 4 MiB take 80 us from the moment when the last process comes.
+STEP, TRANSFER = 1000.0, 80.0
+NO_PROBE = link_rates.TABLE.empty()
+
+
+def simulated(
+    folder: Path, late: dict[str, float], steps: int = 3, clock_us: float = 0, hosts: tuple[str, str] = ("a", "a")
+) -> tuple[Operations, dict[int, Timeline]]:
+    """Two processes, of which the second spends more time in some parts of each step; late: us by part."""
+    made = []
+    for rank in (0, 1):
+        ranges, sent, kernels = [], [], []
+        for step in range(steps):
+            zero, more = step * STEP, late if rank else {}
+            place = zero
+            for part, length in {"data": 50.0, "forward": 100.0, "backward": 200.0}.items():
+                begin, place = place, place + length + more.get(part, 0)
+                if part == "forward":
+                    # The kernel runs for as long as the host is in the part, which is not where its time counts.
+                    kernels.append((begin + 1, begin + 1, place))
+                ranges.append((part, begin, place))
+            together = zero + 350 + sum(late.values())
+            sent.append(Sent("allreduce", MIB, place - 5, place, together + TRANSFER))
+            ranges += [("optimizer", together + TRANSFER, zero + 900), ("step", zero, zero + 950)]
+        path = write_trace(folder / f"{rank}.json", ranges, sent, kernels, clock_us * rank)
+        made.append(read_process(path, hosts[rank], rank))
+    return match_operations([process for process, _ in made]), {process.rank: timeline for process, timeline in made}
+
+
+def test_bandwidth_is_that_of_the_transfer_without_waiting(tmp_path: Path) -> None:
+    operations, _ = simulated(tmp_path, {"data": 300})
+    table = collective_tables.tabulate_collectives(operations, NO_PROBE)
+    row = table.iloc[0]
+    assert len(table) == 1 and row["count"] == 3 and row["group_size"] == 2 and row["hosts"] == 1
+    assert row["bytes"] == 4 * MIB and row["transfer_ns"] == pytest.approx(80_000, rel=1e-6)
+    assert row["algorithm_bytes_per_s"] == pytest.approx(4 * MIB / 80e-6, rel=1e-6)
+    # 2(n-1)/n is 1 for two processes.
+    assert row["bus_bytes_per_s"] == pytest.approx(row["algorithm_bytes_per_s"])
+    # One of two processes waits for 300 us.
+    assert row["waiting_ns"] == pytest.approx(150_000, rel=1e-6)
+    assert pd.isna(row["probe_bus_bytes_per_s"])
+
+
+@pytest.mark.parametrize(
+    "late", [{"data": 300.0}, {"forward": 120.0}, {"backward": 40.0}, {"data": 30.0, "forward": 60.0}]
+)
+def test_the_late_process_and_its_part_are_found(late: dict[str, float], tmp_path: Path) -> None:
+    operations, timelines = simulated(tmp_path, late)
+    table = rank_skew.tabulate_skew(operations, timelines)
+    by_part = table[table["late_ns"] != 0].groupby(["rank", "range"])["late_ns"].sum()
+    assert by_part.to_dict() == pytest.approx({(1, part): 3e3 * us for part, us in late.items()}, rel=1e-6)
+    waited = table.groupby(["rank", "step"])["waiting_ns"].sum()
+    assert waited.loc[0].tolist() == pytest.approx([1e3 * sum(late.values())] * 3) and (waited.loc[1] == 0).all()
+    assert table.groupby("rank")["last"].sum().to_dict() == {0: 0, 1: 3}
+    assert set(table["clock"]) == {"host"} and table["clock_error_ns"].isna().all()
+
+
+def test_files_are_as_declared(tmp_path: Path) -> None:
+    operations, timelines = simulated(tmp_path, {"data": 10.0})
+    for made, table in (
+        (collective_tables.tabulate_collectives(operations, NO_PROBE), collective_tables.TABLE),
+        (rank_skew.tabulate_skew(operations, timelines), rank_skew.TABLE),
+    ):
+        write_csv(made, tmp_path / "made.csv")
+        assert len(csv_tables.read(tmp_path / "made.csv", table)) == len(made)
+        assert list(made.columns) == list(table.columns) or set(made.columns) == set(table.columns)
+
+
+def test_clocks_of_two_hosts_are_aligned_by_the_ends(tmp_path: Path) -> None:
+    operations, timelines = simulated(tmp_path, {"forward": 120.0}, clock_us=5_000_000, hosts=("a", "b"))
+    assert operations.clocks.offsets_ns == {"a": 0, "b": 5_000_000_000} and operations.clocks.error_ns == 0
+    table = rank_skew.tabulate_skew(operations, timelines)
+    assert table.groupby(["rank"])["late_ns"].sum().to_dict() == pytest.approx({0: 0, 1: 360_000})
+    assert set(table["clock"]) == {"ends"}
+    row = collective_tables.tabulate_collectives(operations, NO_PROBE).iloc[0]
+    assert row["hosts"] == 2 and row["transfer_ns"] == pytest.approx(80_000, rel=1e-6)
+
+
+def test_a_delay_that_shows_in_several_operations_counts_once(tmp_path: Path) -> None:
+    """Two operations are under way when the late process comes, 100 us late to both."""
+    made = []
+    for rank, late in ((0, 0.0), (1, 100.0)):
+        ranges = [("step", 0, 900), ("backward", 10, 300 + late)]
+        sent = [
+            Sent("allreduce", 100, 90 + late, 100 + late, 260),
+            Sent("allreduce", 200, 120 + late, 130 + late, 280),
+        ]
+        made.append(read_process(write_trace(tmp_path / f"{rank}.json", ranges, sent), "a", rank))
+    table = rank_skew.tabulate_skew(match_operations([one for one, _ in made]), {one.rank: line for one, line in made})
+    assert table["late_ns"].sum() == pytest.approx(100_000) and set(table["range"]) == {"backward"}
+    assert table["waiting_ns"].sum() == pytest.approx(100_000)
+
+
+def test_an_operation_that_one_process_did_not_record_is_left_out(tmp_path: Path) -> None:
+    made = []
+    for rank in (0, 1):
+        sent = [Sent("allreduce", 64, 10, 20, 30), Sent("_allgather_base", 64, 40, 50, 60, "BFloat16")][: 2 - rank]
+        path = write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], sent)
+        made.append(read_process(path, "a", rank)[0])
+    operations = match_operations(made)
+    assert operations.left_out == 1 and set(operations.rows["collective"]) == {"all_reduce"}
+    assert made[0].collectives.table["bytes"].tolist() == [256, 128]
+
+
+def test_traces_without_sizes_say_so_in_one_line(tmp_path: Path) -> None:
+    sent = [Sent("allreduce", 64, 10, 20, 30)]
+    made = [
+        read_process(
+            write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], sent, drop=["Collective name"]), "a", rank
+        )[0]
+        for rank in (0, 1)
+    ]
+    with pytest.raises(DataError, match=re.escape("2 communication kernels of the traces have no `Collective name`")):
+        match_operations(made)
+
+
+def test_the_probe_is_interpolated_by_size() -> None:
+    sizes = [1 << 10, 1 << 20, 1 << 24]
+    # 10 us of latency, and 100 GB/s.
+    rows = [["all_reduce", size, 2, 1, 1e4 + size / 100, 0, 0, "NV18"] for size in sizes]
+    probe = pd.DataFrame(rows, columns=link_rates.COLUMNS)
+    assert link_rates.expected_time(probe, "all_reduce", 1 << 20, 2) == pytest.approx(1e4 + (1 << 20) / 100)
+    assert link_rates.expected_time(probe, "all_reduce", 16, 2) == pytest.approx(1e4, rel=0.01)
+    assert link_rates.reached_bus_rate(probe, "all_reduce", 1 << 30, 2) == pytest.approx(100e9, rel=0.1)
+    assert pd.isna(link_rates.reached_bus_rate(probe, "all_reduce", 1 << 20, 4))
+    assert pd.isna(link_rates.reached_bus_rate(probe, "broadcast", 1 << 20, 2))
+
+
+def test_the_export_reads_a_folder_of_traces_and_the_probe(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 1):
+        sent = [Sent("allreduce", MIB, 10, 20 + 100 * rank, 220)]
+        write_trace(tmp_path / "ranks" / f"n.{rank}.trace.json.gz", [("step", 0, 500), ("data", 0, 100 * rank)], sent)
+    (tmp_path / "s.json").write_text('{"ranks": [{"rank": 0}, {"rank": 1}]}')
+    probe = pd.DataFrame([["all_reduce", 4 * MIB, 2, 1, 50_000, 0, 0, "NV18"]], columns=link_rates.COLUMNS)
+    write_csv(probe, tmp_path / "links.csv")
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    told: list[str] = []
+    export_collectives.main(
+        str(tmp_path / "ranks"), str(tmp_path / "s.json"), [str(tmp_path / "links.csv")], outputs, told.append
+    )
+    row = csv_tables.read(outputs["collectives"], collective_tables.TABLE).iloc[0]
+    # The transfer took 100 us, where the probe took 50.
+    assert row["probe_share"] == pytest.approx(0.5) and row["link"] == "NV18" and not told
+    skew = csv_tables.read(outputs["skew"], rank_skew.TABLE)
+    assert skew["late_ns"].sum() == pytest.approx(100_000)
+    (tmp_path / "ranks" / "n.1.trace.json.gz").unlink()
+    with pytest.raises(DataError, match=re.escape("2 processes, but no trace of rank 1")):
+        export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "s.json"), [], outputs, told.append)
+
+
+@pytest.mark.slow
+def test_a_process_that_sleeps_is_found_among_real_ones(tmp_path: Path) -> None:
+    """Two processes with gloo, of which the second sleeps in the transfer of each step."""
+    (tmp_path / "ranks").mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "models.run"]
+    words = [
+        "late",
+        "train",
+        f"module={late_rank.__name__}",
+        "device=cpu",
+        "gpus=2",
+        "warmup=2",
+        "window=9",
+        "width=64",
+    ]
+    names = {"--trace": "t.json.gz", "--operators": "o.csv", "--facts": "facts.json", "--ranks": "ranks"}
+    files = [word for option, name in names.items() for word in (option, str(tmp_path / name))]
+    own = {**os.environ, late_rank.FOLDER: str(tmp_path)}
+    done = subprocess.run(
+        [*launcher, *words, *files], cwd=PROJECT, env=own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs)
+    (row,) = csv_tables.read(outputs["collectives"], collective_tables.TABLE).to_dict("records")
+    assert (row["collective"], row["bytes"], row["group_size"]) == ("all_reduce", 4 * 64 * 64, 2)
+    # The profiler may stop before a thread of gloo has noted the end of the last one.
+    assert row["count"] in (8, 9)
+    skew = csv_tables.read(outputs["skew"], rank_skew.TABLE)
+    slept = json.loads((tmp_path / "1.json").read_text())["transfer"]
+    late = skew[(skew["rank"] == 1) & (skew["range"] == "transfer")]["late_ns"]
+    assert late.median() == pytest.approx(np.median(slept), rel=0.02)
+    assert skew.groupby("rank")["last"].sum().to_dict() == {0: 0, 1: row["count"]}
