@@ -42,8 +42,8 @@ from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
 from profzoo.tools.torch import collective_tables as torch_collectives
-from profzoo.tools.torch import link_rates
 from profzoo.tools.torch import dtypes as torch_dtypes
+from profzoo.tools.torch import link_rates
 from profzoo.tools.torch import memory_over_time as torch_memory
 from profzoo.tools.torch import owners as torch_owners
 from profzoo.tools.torch import rank_skew as torch_skew

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -11,31 +10,15 @@ from profzoo.kernels import kernel_classes
 from profzoo.tools.nsys import gpu_spans
 from profzoo.tools.nsys.export_columns import UNKNOWN
 from profzoo.tools.nsys.trace import KERNEL_TABLE
+from profzoo.tools.nsys.tracks import COLUMNS, Supplied, TypicalStep
 
-COLUMNS = ["track", "label", "start_ns", "end_ns", "value", "unit"]
 # A stream with more spans than this has those joined that follow each other with the same label.
 MOST = 2000
 GRAPH = "CUDA graph"
 NO_WORK = "the step has no work on a GPU: trace cuda (nsys.traces)"
 
 
-class Step(Protocol):
-    """A step of a trace: the number of its process in the export (`globalPid`), and its begin and end there in ns."""
-
-    @property
-    def process(self) -> int:
-        """Number of the process."""
-
-    @property
-    def begin(self) -> int:
-        """Begin in ns."""
-
-    @property
-    def end(self) -> int:
-        """End in ns."""
-
-
-def supply_stream_tracks(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
+def supply_stream_tracks(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return the spans of one track per stream, or one line that says why there are none.
 
     The columns and times are those of make_stream_tracks.

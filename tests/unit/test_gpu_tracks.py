@@ -91,7 +91,7 @@ def test_tracks_are_cut_to_the_step_and_say_what_was_not_collected(trace: tuple[
     step = tracks.TypicalStep(process, begin, end)
     with open_export(path) as (database, tables):
         found, missing = tracks.collect_tracks(SUPPLIERS, database, tables, step)
-    assert found.empty and len(missing) >= 2
+    assert not {"SMs active", "memory: device"} & {*found["track"]} and len(missing) >= 2
     assert any("nsys.gpu_metrics" in line for line in missing)
     assert any("nsys.cuda_memory_usage" in line for line in missing)
     times = np.arange(begin - 250_000, end + 250_000, 100_000)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,8 +18,8 @@ from profzoo.tools.nsys.host_events import (
 )
 from profzoo.tools.nsys.thread_states import LOST, OFF, RUNNING
 from profzoo.tools.nsys.trace import PROCESS
+from profzoo.tools.nsys.tracks import COLUMNS, Supplied, TypicalStep
 
-COLUMNS = ["track", "label", "start_ns", "end_ns", "value", "unit"]
 # Threads besides the launching ones whose states are shown: those that ran most, at least for this share of the step.
 MOST, LEAST_SHARE = 4, 0.01
 # Shorter calls would not be seen, and do not wait: part of the step.
@@ -28,23 +27,7 @@ SHORTEST = 0.0005
 LABELS: Mapping[str, str] = {RUNNING: "running", OFF: "off the CPU", LOST: "unknown"}
 
 
-class Step(Protocol):
-    """A step as the trace has it."""
-
-    @property
-    def process(self) -> int:
-        """Return the number of the step's process in the export (`globalPid`)."""
-
-    @property
-    def begin(self) -> int:
-        """Return when the step begins, in ns on the clock of the export."""
-
-    @property
-    def end(self) -> int:
-        """Return when the step ends, in ns on the clock of the export."""
-
-
-def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
+def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return a track per thread with the spans in which it was on a CPU or off it, or a line that says why not.
 
     Threads are those that launch work within the step, the main thread, and others of the process that ran most.
@@ -68,7 +51,7 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: S
     return pd.concat(frames, ignore_index=True) if frames else _spans("", mine[:0], mine["doing"][:0], step)
 
 
-def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Step) -> pd.DataFrame | str:
+def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return a track per launching thread with its calls of the operating system, or a line that says why not.
 
     Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call. Calls shorter than SHORTEST are not
@@ -86,18 +69,18 @@ def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Step) 
     return pd.concat(frames, ignore_index=True)
 
 
-def _launching(events: HostEvents, step: Step) -> list[int]:
+def _launching(events: HostEvents, step: TypicalStep) -> list[int]:
     """Return the main thread and the threads that launch work within the step; the one with most launches first."""
     calls = launching_calls(events.cuda_calls, step.process, (step.begin, step.end))
     return list(dict.fromkeys([*calls["thread"].value_counts().index.tolist(), _main(step)]))
 
 
-def _main(step: Step) -> int:
+def _main(step: TypicalStep) -> int:
     """Return the main thread, which on Linux has the number of its process."""
     return step.process | step.process >> 24 & THREAD
 
 
-def _title(events: HostEvents, thread: int, step: Step) -> str:
+def _title(events: HostEvents, thread: int, step: TypicalStep) -> str:
     """Return a short title of a thread: its name, with its number where other threads of the process have the same."""
     if thread == _main(step):
         return "main thread"
@@ -106,7 +89,7 @@ def _title(events: HostEvents, thread: int, step: Step) -> str:
     return name if name and len(alike) == 1 else f"{name} {thread & THREAD}".lstrip()
 
 
-def _spans(track: str, events: pd.DataFrame, labels: pd.Series, step: Step) -> pd.DataFrame:
+def _spans(track: str, events: pd.DataFrame, labels: pd.Series, step: TypicalStep) -> pd.DataFrame:
     starts = np.maximum(events["start"].to_numpy(dtype=np.int64), step.begin) - step.begin
     ends = np.minimum(events["end"].to_numpy(dtype=np.int64), step.end) - step.begin
     columns = {"label": labels.to_numpy(), "start_ns": starts, "end_ns": ends, "value": np.nan}
