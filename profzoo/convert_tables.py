@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from profzoo import data_dictionary
-from profzoo.data_dictionary import File
+from profzoo import csv_files
+from profzoo.csv_files import File
 from profzoo.errors import DataError
 from profzoo.io import table_formats
 
 
 def list_tables(results: Path) -> Iterator[tuple[Path, File]]:
-    """Yield each CSV of a folder of results that the data dictionary knows, with its kind, sorted by path."""
+    """Yield each declared CSV of a folder of results, with its kind, sorted by path."""
     for path in sorted(results.rglob("*.csv")):
-        found = data_dictionary.find_file(path.relative_to(results).as_posix())
+        found = csv_files.find_file(path.relative_to(results).as_posix())
         if found is not None:
             yield path, found[1]
 
@@ -34,7 +34,7 @@ def convert_tables(
     for path, kind in list_tables(results):
         name = path.relative_to(results)
         try:
-            frame, table = data_dictionary.read_file(path, name.as_posix())
+            frame, table = csv_files.read_file(path, name.as_posix())
         except DataError as error:
             if path in required:
                 raise

@@ -16,11 +16,11 @@ from typing import cast
 
 import pandas as pd
 
-from profzoo import data_dictionary, tools, zoo_tables
+from profzoo import csv_files, data_dictionary, tools, zoo_tables
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES_OF_FILES as PHASES
-from profzoo.data_dictionary import CSV_FILES
+from profzoo.csv_files import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
 from profzoo.io.scripts import read_json
 from profzoo.tables import schemas
@@ -273,7 +273,7 @@ def _names() -> list[str]:
 
 def _frame(path: Path, root: Path) -> pd.DataFrame:
     """Read a table by its declaration, with units and meanings; read an undeclared file with pandas."""
-    frame, table = data_dictionary.read_file(path, path.relative_to(root).as_posix())
+    frame, table = csv_files.read_file(path, path.relative_to(root).as_posix())
     described = {name: column for name in frame if table and (column := table.describe(name))}
     units = {name: column.unit for name, column in described.items() if column.unit}
     meanings = {name: column.means for name, column in described.items()}

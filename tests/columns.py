@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from profzoo import data_dictionary
+from profzoo import csv_files
 
 
 def undescribed(results: Path) -> list[tuple[str, str]]:
@@ -11,7 +11,7 @@ def undescribed(results: Path) -> list[tuple[str, str]]:
     lacking = []
     for path in sorted(results.rglob("*.csv")):
         place = str(path.relative_to(results))
-        found = data_dictionary.find_file(place)
+        found = csv_files.find_file(place)
         if found is None:
             lacking.append((place, ""))
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from profzoo import data_dictionary
-from profzoo.data_dictionary import CSV_FILES, File
+from profzoo.csv_files import CSV_FILES, File
 from profzoo.errors import ConfigError
 from profzoo.io.columns import Column
 

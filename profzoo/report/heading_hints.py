@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo import data_dictionary, tools
+from profzoo import csv_files, tools
 from profzoo.report import glossary
 from profzoo.report.comparison_section import GAIN, GAIN_INTERVAL, PART_COLUMNS
 from profzoo.report.value_formats import CELL_COLUMNS, PROCESS_COLUMNS
@@ -50,7 +50,7 @@ def describe_column(column: str, *tables: str) -> str:
     'Throughput: samples of the data per second, by the mean step. (items_per_s in cells.csv)'
     """
     for name in tables:
-        table = data_dictionary.CSV_FILES[f"tables/{name}.csv"].table
+        table = csv_files.CSV_FILES[f"tables/{name}.csv"].table
         if table.kind(column) and (found := table.describe(column)):
             return f"{found.means.replace('`', '')} ({column} in {name}.csv)"
     return ""

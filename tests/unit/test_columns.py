@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import data_dictionary
-from profzoo.data_dictionary import CSV_FILES
+from profzoo import csv_files, data_dictionary
+from profzoo.csv_files import CSV_FILES
 from profzoo.document import columns as document_columns
 from profzoo.io import column_types, columns
 from profzoo.io import csv_tables as reading
@@ -58,7 +58,7 @@ def test_every_number_has_a_unit_and_every_time_a_clock() -> None:
 
 def test_a_column_without_a_meaning_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = reading.Table(columns={"model": column_types.TEXT, "novel_ns": column_types.AMOUNT})
-    monkeypatch.setitem(CSV_FILES, "tables/novel.csv", data_dictionary.File("New.", "a cell", table))
+    monkeypatch.setitem(CSV_FILES, "tables/novel.csv", csv_files.File("New.", "a cell", table))
     with pytest.raises(SystemExit, match=r"tables/novel\.csv: the column novel_ns has no meaning: add it to the"):
         document_columns.main(tmp_path / "columns.md")
 
@@ -95,13 +95,13 @@ def test_every_quantity_and_every_metric_of_it_is_described() -> None:
     ],
 )
 def test_a_file_is_known_by_its_name(path: str, pattern: str | None) -> None:
-    found = data_dictionary.find_file(path)
+    found = csv_files.find_file(path)
     assert (found[0] if found else None) == pattern
 
 
 def test_the_dictionary_is_a_table_of_its_own(tmp_path: Path) -> None:
     data_dictionary.main(tmp_path / "columns.csv")
-    table = reading.read(tmp_path / "columns.csv", data_dictionary.DICTIONARY)
+    table = reading.read(tmp_path / "columns.csv", csv_files.DICTIONARY)
     row = table.set_index(["table", "column"]).loc[("tables/kernels.csv", "dram_bytes_low")]
     assert row.to_dict() == {
         "unit": "byte", "meaning": "Lower end of the 90 % interval of `dram_bytes`.", "tool": "ncu", "clock": "",

@@ -35,6 +35,7 @@ LAYERS = (
     ("plans",),
     ("trials",),
     ("zoo_tables",),
+    ("csv_files",),
     ("data_dictionary",),
     ("figures",),
     ("report",),

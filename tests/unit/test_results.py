@@ -14,7 +14,7 @@ import pytest
 
 import profzoo
 from profzoo import import_graph
-from profzoo.data_dictionary import CSV_FILES
+from profzoo.csv_files import CSV_FILES
 from profzoo.errors import DataError
 from profzoo.results import MissingError, Results
 from profzoo.tables import schemas

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo import convert_tables, data_dictionary
+from profzoo import convert_tables, csv_files
 from profzoo.errors import ConfigError, DataError
 from profzoo.io import column_types, table_formats
 from profzoo.io.columns import Column
@@ -159,7 +159,7 @@ def test_parquet_and_arrow_hold_types_units_and_meanings(tmp_path: Path) -> None
 
 def test_every_declared_file_can_be_converted(tmp_path: Path) -> None:
     """Without rows: each declaration gives the types of its columns."""
-    for pattern, file in data_dictionary.CSV_FILES.items():
+    for pattern, file in csv_files.CSV_FILES.items():
         table_formats.write_table(file.table.empty(), file.table, {"title": pattern}, tmp_path / "a.json", "json")
         fields = json.loads((tmp_path / "a.json").read_text())["schema"]["fields"]
         assert [field["name"] for field in fields] == [*file.table.columns], pattern

@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 
-from profzoo import data_dictionary
+from profzoo import csv_files, data_dictionary
 from tests.columns import undescribed
 from tests.workflow.project import Project
 
@@ -28,7 +28,7 @@ def test_all_tables_are_written_as_json_and_removed_again(built: Project) -> Non
     told = built.snakemake("-j1", "all", "--config", "export=json").stderr
     assert "left out of tables.json" in told and "train.sample.csv" in told
     assert "tables  results/tables.json/" in told
-    tables = {path for path in built.files() if path.endswith(".csv") and data_dictionary.find_file(path)}
+    tables = {path for path in built.files() if path.endswith(".csv") and csv_files.find_file(path)}
     # Snakemake leaves a file of its own in each folder that it makes.
     converted = {path for path in built.files() if path.startswith("tables.json/") and path.endswith(".json")}
     assert converted == {f"tables.json/{path.removesuffix('csv')}json" for path in tables - {"lstm/train.sample.csv"}}
