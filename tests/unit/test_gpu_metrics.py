@@ -121,12 +121,15 @@ def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_p
         first, last = database.execute("SELECT min(timestamp), max(timestamp) FROM GPU_METRICS").fetchone()
         database.execute("UPDATE GPU_METRICS SET value = 100 WHERE metricId = 0")
         database.execute("DELETE FROM GPU_METRICS WHERE timestamp BETWEEN ? AND ?", (first, (first + last) // 2))
-        # Ten GB were copied on the GPU.
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 1000000000 WHERE rowid <= 10")
+        # 40 GB were copied on the GPU.
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 1000000000 WHERE rowid IN "
+            "(SELECT rowid FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start DESC LIMIT 40)"
+        )
         database.execute("UPDATE GPU_METRICS SET value = 0 WHERE metricId = 3")
         database.commit()
     _, steps, said = gpu_metric_tables.tabulate_metrics(path)
-    assert steps["copied_to_bytes"].sum() >= 10e9
+    assert steps["copied_to_bytes"].sum() >= 40e9
     assert any("another program used it" in line for line in said), said
     assert any("nsys lost others" in line for line in said), said
     assert any("dram_write_bytes says 0 bytes" in line for line in said), said

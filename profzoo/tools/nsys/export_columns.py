@@ -87,7 +87,8 @@ READ: Mapping[str, Mapping[str, Column]] = {
     "OSRT_API": {"start": TIME, "end": TIME, "globalTid": PERHAPS, "nameId": Column(2**40)},
     # Allocations and frees of GPU memory, and of pinned memory of the host.
     "CUDA_GPU_MEMORY_USAGE_EVENTS": {
-        **dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes"), PERHAPS),
+        **dict.fromkeys(("start", "globalPid", "address"), PERHAPS),
+        **dict.fromkeys(("deviceId", "bytes"), Column(ANY, null=True, missing=True, instead=-1)),
         "memKind": MEMORY,
         # Neither an allocation nor a free.
         "memoryOperationType": Column(STRINGS, null=True, missing=True, instead=2),
