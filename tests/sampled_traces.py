@@ -65,13 +65,20 @@ def sampled_share(spans: np.ndarray, times: np.ndarray, every: int) -> np.ndarra
     return np.round(100 * np.array(covered) / every).astype(int)
 
 
-def add_metrics(path: Path, times: Iterable[int], metrics: Mapping[str, Iterable[int]], raw: bool = True) -> None:
-    """Add samples at times in ns, and by the metric's name in the export, its values; raw: as nsys 2025 writes them."""
+def add_metrics(
+    path: Path, times: Iterable[int], metrics: Mapping[str, Iterable[int]], raw: bool = True, gpu: int = 0
+) -> None:
+    """Add samples of a GPU at times in ns, and by the metric's name in the export, its values.
+
+    raw: as nsys 2025 writes them. gpu: its number; the samples of GPU 0 come first.
+    """
+    kind = KIND + gpu
     with closing(sqlite3.connect(path)) as database:
-        database.executescript(METRICS.format(raw="rawTimestamp INTEGER NOT NULL, " if raw else ""))
+        if not gpu:
+            database.executescript(METRICS.format(raw="rawTimestamp INTEGER NOT NULL, " if raw else ""))
         for number, (name, values) in enumerate(metrics.items()):
-            database.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, '', ?, ?)", (KIND, KIND, number, name))
-            rows = [(int(at), KIND, number, int(value)) for at, value in zip(times, values, strict=True)]
+            database.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, '', ?, ?)", (kind, kind, number, name))
+            rows = [(int(at), kind, number, int(value)) for at, value in zip(times, values, strict=True)]
             marks = ", ".join("?" * (4 + raw))
             database.executemany(f"INSERT INTO GPU_METRICS VALUES ({marks})", [row[:1] * raw + row for row in rows])
         database.commit()

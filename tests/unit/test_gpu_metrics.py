@@ -11,7 +11,8 @@ import pytest
 
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, intervals, step_spans, tracks
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, gpu_tracks, intervals, step_spans, tracks
+from profzoo.tools.nsys.gpu_metric_names import find_quantity
 from profzoo.tools.nsys.trace import open_export
 from tests import sampled_traces
 
@@ -121,12 +122,15 @@ def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_p
         first, last = database.execute("SELECT min(timestamp), max(timestamp) FROM GPU_METRICS").fetchone()
         database.execute("UPDATE GPU_METRICS SET value = 100 WHERE metricId = 0")
         database.execute("DELETE FROM GPU_METRICS WHERE timestamp BETWEEN ? AND ?", (first, (first + last) // 2))
-        # Ten GB were copied on the GPU.
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 1000000000 WHERE rowid <= 10")
+        # 40 GB were copied on the GPU.
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 1000000000 WHERE rowid IN "
+            "(SELECT rowid FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start DESC LIMIT 40)"
+        )
         database.execute("UPDATE GPU_METRICS SET value = 0 WHERE metricId = 3")
         database.commit()
     _, steps, said = gpu_metric_tables.tabulate_metrics(path)
-    assert steps["copied_to_bytes"].sum() >= 10e9
+    assert steps["copied_to_bytes"].sum() >= 40e9
     assert any("another program used it" in line for line in said), said
     assert any("nsys lost others" in line for line in said), said
     assert any("dram_write_bytes says 0 bytes" in line for line in said), said
@@ -153,3 +157,70 @@ def test_a_generation_without_dram_has_no_dram(recording: Callable, tmp_path: Pa
     )
     assert samples["dram_read_pct"].isna().all() and steps["dram_read_bytes"].isna().all() and said == []
     assert steps["dram_write_bytes"].notna().all()
+
+
+# By what nsys calls metrics on a generation of GPUs: columns; clocks and the rest are the same on all.
+GENERATIONS = {
+    "TU10x": {
+        "SM Active [Throughput %]": "sm_active_pct",
+        "Tensor Active / FP16 Active [Throughput %]": "tensor_active_pct",
+        "Sync Compute in Flight [Throughput %]": None,
+        "Dispatch Started [Workloads]": None,
+    },
+    "GA100 by nsys 2021": {"SM Active": "sm_active_pct", "GPC Clock Frequency": "gpc_clock_hz"},
+    "GH100": {
+        "SMs Active [Throughput %]": "sm_active_pct",
+        "Tensor Active [Throughput %]": "tensor_active_pct",
+        "GR Active [Throughput %]": "gr_active_pct",
+        "SM Issue [Throughput %]": "sm_issue_pct",
+        "Compute Warps in Flight [Throughput %]": "warps_pct",
+        "Compute Warps in Flight [Avg]": None,
+        "Compute Warps in Flight [Avg Warps per Cycle]": None,
+        "Unallocated Warps in Active SMs [Throughput %]": "unused_warps_pct",
+        "Vertex/Tess/Geometry Warps in Flight [Throughput %]": None,
+        "DRAM Read Bandwidth [Throughput %]": "dram_read_pct",
+        "DRAM Write Bandwidth [Throughput %]": "dram_write_pct",
+        "NVLink RX Requests Protocol Data [Throughput %]": "nvlink_rx_pct",
+        "NVLink RX Responses User Data [Throughput %]": "nvlink_rx_pct",
+        "NVLink TX Requests User Data [Throughput %]": "nvlink_tx_pct",
+        "PCIe RX Throughput [Throughput %]": "pcie_rx_pct",
+        "PCIe TX Throughput [Throughput %]": "pcie_tx_pct",
+        "PCIe Read Requests to BAR1 [Requests]": None,
+        "GPC Clock Frequency [MHz]": "gpc_clock_hz",
+        "SYS Clock Frequency [MHz]": "sys_clock_hz",
+    },
+    "GB20B": {"Async Copy Engine Active 0 [Cycles Active]": None, "Sync Copy Engine Active [Throughput %]": None},
+}
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_metrics_have_the_same_columns_on_each_generation(generation: str) -> None:
+    for metric, column in GENERATIONS[generation].items():
+        found = find_quantity(metric)
+        assert (found.column if found else None) == column, metric
+
+
+@pytest.mark.parametrize("value", [1755, 1_755_000_000])
+def test_clocks_are_in_hertz_however_nsys_writes_them(recording: Callable, tmp_path: Path, value: int) -> None:
+    path = sampled_traces.copy_trace(recording("nsys/train.sqlite"), tmp_path / "t.sqlite")
+    sampled_traces.add_metrics(path, range(0, 10**9, 10**6), {CLOCK: [value] * 1000})
+    with open_export(path) as (database, tables):
+        found = gpu_metrics.read_samples(database, tables, 10**8, 2 * 10**8)
+    assert isinstance(found, pd.DataFrame) and set(found["value"]) == {1.755e9}
+
+
+def test_a_process_has_the_samples_of_its_gpu(recording: Callable, tmp_path: Path) -> None:
+    path = sampled_traces.copy_trace(recording("nsys/train.sqlite"), tmp_path / "t.sqlite")
+    times = range(0, 3 * 10**8, 10**6)
+    for gpu, value in ((0, 11), (1, 77)):
+        sampled_traces.add_metrics(path, times, {SM: [value] * len(times)}, gpu=gpu)
+    for own, value in ((0, 11), (1, 77), (5, 11)):
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = ?", (own,))
+            database.commit()
+        with open_export(path) as (database, tables):
+            process = int(step_spans.read_step_spans(database, tables)["process"][0])
+            step = tracks.TypicalStep(process, 10**8, 2 * 10**8)
+            found = gpu_tracks.supply_gpu_metrics(database, tables, step)
+        assert isinstance(found, pd.DataFrame) and set(found["value"]) == {value}, own
+    assert list(gpu_metric_tables.tabulate_metrics(path)[1].groupby("gpu")["sm_active_mean_pct"].mean()) == [11, 77]

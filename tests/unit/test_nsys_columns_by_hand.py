@@ -38,6 +38,9 @@ KINDS = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": OWNER},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
     "OSRT_API": {**SPAN, "globalTid": OWNER, "nameId": (0, ID, False)},
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": {**dict.fromkeys(["start", "globalPid", "address"], OWNER),
+                                     "deviceId": (0, NUMBER, True), "bytes": (0, NUMBER, True),
+                                     "memKind": (0, STRING, True), "memoryOperationType": (0, STRING, True)},
     "CUDNN_EVENTS": {**SPAN, "globalTid": OWNER},
     "CUBLAS_EVENTS": {**SPAN, "globalTid": OWNER},
 }  # fmt: skip
@@ -51,6 +54,15 @@ ABSENT = {
     "CUPTI_ACTIVITY_KIND_MEMSET": {"bytes", "deviceId"},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {"streamId", "deviceId"},
     "OSRT_API": {"globalTid"},
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": {
+        "start",
+        "globalPid",
+        "address",
+        "deviceId",
+        "bytes",
+        "memKind",
+        "memoryOperationType",
+    },
     "CUDNN_EVENTS": {"globalTid"},
     "CUBLAS_EVENTS": {"globalTid"},
 }
@@ -122,8 +134,10 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
     instead = {"correlationId": "-1" if launched and "SYNC" not in table else "0"}
     instead |= {"correlationId": "-2"} if "RUNTIME" in table else {}
     # An unknown kind of memory, number of bytes, GPU or stream.
-    instead |= {"srcKind": "7", "dstKind": "7", "bytes": "-1", "deviceId": "-1"}
+    instead |= {"srcKind": "7", "dstKind": "7", "memKind": "7", "bytes": "-1", "deviceId": "-1"}
     instead |= {"streamId": "-1"} if "GRAPH_TRACE" in table else {}
+    # Neither an allocation nor a free.
+    instead["memoryOperationType"] = "2"
     with closing(sqlite3.connect(":memory:")) as database:
         absent = ABSENT.get(table, set())
         for there in (set(KINDS[table]), set(KINDS[table]) - absent or {"x"}):

@@ -122,7 +122,7 @@ GPU_STEPS: Mapping[str, Column] = {
 }
 GPU_MEMORY: Mapping[str, Column] = {
     "process": Column("Process ID in the trace.", tool="nsys"),
-    "gpu": Column("CUDA's number of the GPU in the process.", tool="nsys"),
+    "gpu": Column("CUDA's number of the GPU in the process; -1 where the export does not tell.", tool="nsys"),
     "kind": Column("Kind of memory: `device`, `pinned` (of the host), `managed` and others of CUPTI.", tool="nsys"),
     "operation": Column(
         "`allocation` or `free`; `before` for memory that the trace sees freed and not allocated.", tool="nsys"

@@ -110,7 +110,8 @@ READ: Mapping[str, Mapping[str, Column]] = {
     # Calls of the operating system's libraries, such as those by which threads wait.
     # Allocations and frees of GPU memory, and of pinned memory of the host.
     "CUDA_GPU_MEMORY_USAGE_EVENTS": {
-        **dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes"), PERHAPS),
+        **dict.fromkeys(("start", "globalPid", "address"), PERHAPS),
+        **dict.fromkeys(("deviceId", "bytes"), Column(ANY, null=True, missing=True, instead=-1)),
         "memKind": MEMORY,
         # Neither an allocation nor a free.
         "memoryOperationType": Column(STRINGS, null=True, missing=True, instead=2),

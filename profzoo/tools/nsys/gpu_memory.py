@@ -50,7 +50,9 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 TABLE = Table(
     columns={
         **dict.fromkeys(["kind", "operation"], column_types.TEXT),
-        **dict.fromkeys(["process", "gpu", "bytes", "in_use_bytes", "peak_bytes"], column_types.COUNT),
+        **dict.fromkeys(["process", "bytes", "in_use_bytes", "peak_bytes"], column_types.COUNT),
+        # -1 where the export does not tell.
+        "gpu": column_types.WHOLE,
         "step": column_types.or_missing(column_types.COUNT),
         "t_ns": column_types.WHOLE,
         "allocated_before": column_types.FLAG,

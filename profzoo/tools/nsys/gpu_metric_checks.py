@@ -1,7 +1,7 @@
 """Holds sampled GPU metrics against what the same trace says otherwise: times of kernels, and bytes of copies."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,9 @@ FROM_GPU, TO_GPU = (2, 8, 10), (1, 8, 10)
 # Percentage points by which SMs may be active beyond the time with traced work: nsys keeps whole percent, and the
 # driver runs short work of its own.
 MORE_ACTIVE = 5
-# Bytes by steps that DRAM need not write at once, because L2 holds them; and the least part of known bytes.
-HELD_BY_L2, LEAST_PART = 128 << 20, 0.8
+# Of known bytes, DRAM moves at least this part; but L2 may hold so many bytes in each step, and a share below so much
+# of the most that DRAM can do is 0 in whole percent.
+LEAST_PART, HELD_BY_L2, ROUNDED = 0.8, 128 << 20, 0.005
 # Part of a step that samples should cover.
 LEAST_SAMPLED = 0.9
 
@@ -48,10 +49,10 @@ def read_copied_bytes(
     }
 
 
-def find_contradictions(steps: pd.DataFrame) -> list[str]:
+def find_contradictions(steps: pd.DataFrame, peak_rates: Mapping[int, float]) -> list[str]:
     """Return one line about each statement of the samples that the rest of the trace contradicts.
 
-    steps: the table of gpu_metric_tables, one row per GPU and step.
+    steps: the table of gpu_metric_tables, one row per GPU and step. peak_rates: bytes per second of DRAM, by GPU.
     """
     found = []
     for gpu, mine in steps.groupby("gpu"):
@@ -66,8 +67,10 @@ def find_contradictions(steps: pd.DataFrame) -> list[str]:
         if (covered := _mean(mine, "sampled_share")) < LEAST_SAMPLED:
             found.append(f"GPU {gpu}: samples cover {covered:.0%} of the steps ({time / 1e6:.1f} ms): nsys lost others")
         for moved, known in (("dram_read_bytes", "copied_from_bytes"), ("dram_write_bytes", "copied_to_bytes")):
-            sampled, copied = mine[moved].sum(min_count=1), mine[known].sum(min_count=1)
-            if sampled < LEAST_PART * (copied - HELD_BY_L2):
+            told = mine[mine[moved].notna() & mine[known].notna()]
+            rounded = ROUNDED * peak_rates.get(int(str(gpu)), 0) * told["step_ns"].sum() / 1e9
+            sampled, copied = told[moved].sum(), told[known].sum()
+            if sampled < LEAST_PART * (copied - HELD_BY_L2 * len(told) - rounded):
                 found.append(
                     f"GPU {gpu}: {moved} says {sampled:.4g} bytes, but traced copies alone moved {copied:.4g}: the "
                     "sampled bandwidth of DRAM is too low"

@@ -86,7 +86,7 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
         [_summarise(read[read["gpu"] == gpu], mine, peaks.get(gpu)) for gpu, mine in on_gpus.items()],
         ignore_index=True,
     )
-    return samples.reset_index(drop=True), steps, gpu_metric_checks.find_contradictions(steps)
+    return samples.reset_index(drop=True), steps, gpu_metric_checks.find_contradictions(steps, peaks)
 
 
 def _spans_by_gpu(
