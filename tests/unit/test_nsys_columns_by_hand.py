@@ -16,6 +16,16 @@ EVENT = dict.fromkeys(["correlationId", "streamId", "eventId", "eventSyncId", "g
 # CUDA's limits: a grid of 2^31 - 1 by 65535 by 65535, a block of 1024 by 1024 by 64; and what more fits beside them.
 SIZES = {"gridX": 31, "gridY": 16, "gridZ": 16, "blockX": 11, "blockY": 11, "blockZ": 7, "staticSharedMemory": 24,
          "dynamicSharedMemory": 24, "registersPerThread": 9}  # fmt: skip
+# Of tables that single files are made of, of which no column has to be there.
+LOOSE = {
+    "OSRT_CALLCHAINS": ["id", "symbol", "module", "stackDepth"],
+    "OSRT_FILE_ACCESS_EVENTS": ["fileAccessId", "threadId", "startedAt", "endedAt"],
+    "OSRT_FILE_ACCESS_DESCRIPTORS": ["fileAccessId"],
+    "SCHED_EVENTS": ["start", "cpu", "isSchedIn", "globalTid", "threadState"],
+    "COMPOSITE_EVENTS": ["id", "start", "globalTid", "cpuCycles"],
+    "SAMPLING_CALLCHAINS": ["id", "symbol", "module", "unresolved", "stackDepth"],
+    "ThreadNames": ["nameId", "globalTid"],
+}
 # By table and column: the least, the most, and whether it may be NULL.
 KINDS = {
     "StringIds": {"id": (0, ID, False)},
@@ -34,7 +44,8 @@ KINDS = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": (-TIME, TIME, True), "graphId": (0, NUMBER, False)},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": OWNER},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
-    "OSRT_API": {**SPAN, "globalTid": OWNER, "nameId": (0, ID, False)},
+    "OSRT_API": {**SPAN, "globalTid": OWNER, "nameId": (0, ID, False), "callchainId": OWNER},
+    **{table: dict.fromkeys(names, OWNER) for table, names in LOOSE.items()},
     "CUDNN_EVENTS": {**SPAN, "globalTid": OWNER},
     "CUBLAS_EVENTS": {**SPAN, "globalTid": OWNER},
 }  # fmt: skip
@@ -45,7 +56,8 @@ ABSENT = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {*EVENT, "syncType"},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": set(EVENT),
     "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind"},
-    "OSRT_API": {"globalTid"},
+    "OSRT_API": {"globalTid", "callchainId"},
+    **{table: set(names) for table, names in LOOSE.items()},
     "CUDNN_EVENTS": {"globalTid"},
     "CUBLAS_EVENTS": {"globalTid"},
 }
@@ -118,6 +130,8 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
     instead |= {"correlationId": "-2"} if "RUNTIME" in table else {}
     # An unknown kind of memory.
     instead["srcKind"] = "7"
+    # Nothing is known; but what an older nsys records are samples.
+    instead |= dict.fromkeys(LOOSE.get(table, ["callchainId"]), "-1") | {"cpuCycles": "1"}
     with closing(sqlite3.connect(":memory:")) as database:
         absent = ABSENT.get(table, set())
         for there in (set(KINDS[table]), set(KINDS[table]) - absent or {"x"}):
