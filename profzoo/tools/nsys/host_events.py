@@ -97,7 +97,7 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
     names = {int(number): str(value) for number, value in database.execute("SELECT id, value FROM StringIds")}
     usable = tables - set(lacking) - set(unread)
     calls = _numbers(database, usable, SYSTEM_CALLS, ["globalTid", "start", "end", "nameId", "callchainId"])
-    calls = calls[(calls["end"] > calls["start"]) & (calls["globalTid"] & THREAD != 0)]
+    calls = calls[calls["end"] > calls["start"]]
     cuda = _numbers(database, usable, CALL_TABLE, ["globalTid", "start", "end", "nameId"])
     samples = _numbers(database, usable, SAMPLES, ["globalTid", "start", "id", "cpuCycles"])
     switches = _numbers(database, usable, SWITCHES, ["globalTid", "start", "cpu", "isSchedIn", "threadState"])
@@ -140,7 +140,11 @@ def _numbers(database: sqlite3.Connection, tables: set[str], table: str, columns
         return pd.DataFrame(columns=list(columns), dtype="int64")
     taken = sql_for_numbers(database, table, columns)
     rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
-    return pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=list(columns))
+    found = pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=list(columns))
+    if "globalTid" not in found:
+        return found
+    # Thread 0 is none: the kernel's idle one, or one that the export does not know.
+    return found[(found["globalTid"] & THREAD != 0) & (found["globalTid"] != UNKNOWN)]
 
 
 def _files(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:

@@ -170,7 +170,9 @@ def _waking_thread(events: HostEvents, thread: int, calls: pd.DataFrame, ends_wa
     others = events.os_calls
     near = others["start"].between(calls["end"].min() - WAKES_NS, calls["end"].max())
     own = near & (others["thread"] & PROCESS == thread & PROCESS) & (others["thread"] != thread)
-    waking = others[own & others["name"].str.fullmatch(ends_wait.pattern)].sort_values("start", kind="stable")
+    mine = others[own]
+    names = [name for name in mine["name"].unique() if ends_wait.fullmatch(name)]
+    waking = mine[mine["name"].isin(names)].sort_values("start", kind="stable")
     at = np.searchsorted(waking["start"].to_numpy(), calls["end"].to_numpy(), side="right") - 1
     found = at >= 0
     ended, ns = calls["end"].to_numpy()[found], calls["idle_ns"].to_numpy()[found]
