@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 _PHASE = "|".join(PHASES_OF_FILES)
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
-OF_CELL = re.compile(rf"({_PHASE})(\.[\w-]+)*(\.csv|\.json)|({_PHASE})\.nsys/\w+\.csv|weights\.pt\.json")
+# Tables of source lines hold the program's own source, and stay.
+OF_CELL = re.compile(
+    rf"(?!({_PHASE})\.ncu-source\.)({_PHASE})(\.[\w-]+)*(\.csv|\.json)|({_PHASE})\.nsys/\w+\.csv|weights\.pt\.json"
+)
 REPORT = re.compile(rf"({_PHASE})(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
 # The folder that an archive unpacks into, and the file in it that says how the results were measured.
 ROOT, ORIGIN = "profzoo-results", "ORIGIN.json"
@@ -54,8 +57,8 @@ def _is_shareable(path: str, reports: bool = False) -> bool:
     """Whether the file of this path may be shared.
 
     >>> paths = ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")
-    >>> [_is_shareable(path) for path in paths]
-    [True, True, False]
+    >>> [_is_shareable(path) for path in (*paths, "lstm/train.ncu-source.full.csv")]
+    [True, True, False, False]
     """
     model, _, file = path.partition("/")
     name, at, variant = model.partition("@")

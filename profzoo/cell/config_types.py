@@ -122,7 +122,7 @@ class Config(TypedDict):
     # once.
     locks: LocksSettings
     # Words that names or descriptions of metrics must have in the list of `snakemake metrics`.
-    match: str | int | None
+    match: str | None
     # Models, groups of models, or `all`, as a list or a comma-separated string.
     models: list[str]
     # Nsight Compute.

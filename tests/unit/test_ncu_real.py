@@ -57,8 +57,8 @@ def named(name: str) -> str:
 
 @pytest.mark.parametrize("report", reports(), ids=lambda path: Path(path).stem)
 def test_lines_and_instructions_add_up_to_what_ncu_itself_has(report: str) -> None:
-    table, lacking = source_export.tabulate_report(report, ONE)
-    assert lacking == []
+    table, notes = source_export.tabulate_report(report, ONE)
+    assert notes == []
     lines, own = (table[table["level"].eq(level)] for level in ("line", "instruction"))
     printed = read_lines(print_page(report, [*source_export.PAGE, "cuda,sass"], 0), report)
     assert lines["line"].tolist() == [line.number for line in printed] and len(printed) >= 5

@@ -8,9 +8,9 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.io import csv_tables, scripts
-from profzoo.tools.ncu import source_columns
+from profzoo.tools.ncu import source_columns, source_export
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.expensive_launches import choose_launches
+from profzoo.tools.ncu.expensive_launches import choose_launches, read_expensive
 from profzoo.tools.ncu.source_page import UNOPENED, read_instructions, read_lines, split_row
 from profzoo.tools.ncu.source_table import tabulate_source
 
@@ -134,12 +134,39 @@ def test_what_a_version_does_not_print_is_no_column(tmp_path: Path) -> None:
     assert len(csv_tables.read(tmp_path / "x.csv", source_columns.TABLE)) == len(CODE)
 
 
+def test_a_column_before_the_address_changes_nothing() -> None:
+    heading, *rows = sass_page().strip().split("\n")[1:]
+    numbered = "\n".join([f'"#",{heading}', *(f'"{at}",{row}' for at, row in enumerate(rows))])
+    assert read_instructions(numbered, "x") == read_instructions(sass_page(), "x")
+
+
+def test_lines_that_cannot_be_read_leave_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"sass": sass_page(), "cuda,sass": cuda_page().replace('"60","59"', '"60"')}
+    monkeypatch.setattr(source_export, "print_page", lambda report, words, launch: pages[words[-1]])
+    chosen = pd.DataFrame({"place": [1], "id": [0], "function": ["spill"], "mangled": ["spill"]})
+    rows, (note,) = source_export.tabulate_report("x.ncu-rep", chosen)
+    assert len(rows) == len(CODE) and note.startswith("the lines of spill are left out: x.ncu-rep: the source page has")
+    pages["sass"] = ""
+    with pytest.raises(DataError, match=r"x\.ncu-rep holds no machine code of the most expensive kernels"):
+        source_export.tabulate_report("x.ncu-rep", chosen)
+    pages["sass"] = sass_page(LABELS)
+    with pytest.raises(DataError, match=r"x\.ncu-rep holds no counters of source lines: collect the section"):
+        source_export.tabulate_report("x.ncu-rep", chosen)
+
+
+def test_a_set_of_ranges_has_no_kernels(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"id,range,step,{GPU_TIME}\n0,forward,0,5\n")
+    with pytest.raises(DataError, match=r"x\.csv is of a section set that measures ranges"):
+        read_expensive(str(tmp_path / "x.csv"), 3)
+
+
 @pytest.mark.parametrize(
     ("page", "said"),
     [
         (sass_page().replace('"Address",', '"Where",'), "has a row of"),
+        (sass_page().replace('"EXIT', '"EX","IT').replace('","0"', ""), "has a row of"),
         (sass_page().replace(hex(FIRST), "nowhere"), "an instruction at 'nowhere'"),
-        (sass_page() * 2, "is of 2 launches, where one was asked for"),
+        (sass_page() * 2, "is of several launches, where one was asked for"),
     ],
 )
 def test_a_damaged_page_is_named_in_one_line(page: str, said: str) -> None:

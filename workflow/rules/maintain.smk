@@ -183,7 +183,7 @@ rule metrics:
     envmodules:
         *modules("ncu"),
     params:
-        match=str(config["match"] or ""),
+        match=config["match"] or "",
         chip=config["chip"] or "",
         sets=json.dumps(config["ncu"]["sets"], sort_keys=True),
     shell:

@@ -3,9 +3,23 @@
 import pandas as pd
 
 from profzoo.errors import DataError
+from profzoo.io import csv_tables, text_files
+from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 COLUMNS = ("place", "id", "kernel", "function", "mangled")
+
+
+def read_expensive(path: str, kernels: int) -> pd.DataFrame:
+    """Return one launch of each of the most expensive kernels of an exported section set, as choose_launches does.
+
+    Raises:
+        DataError: the table cannot be read, or is of ranges instead of launches.
+    """
+    heading = text_files.read_text(path, csv_tables.AGAIN).partition("\n")[0]
+    if "mangled" not in heading.split(","):
+        raise DataError(f"{path} is of a section set that measures ranges, which are no kernels: choose another set")
+    return choose_launches(csv_tables.read(path, export_schema.TABLE), kernels, path)
 
 
 def choose_launches(table: pd.DataFrame, kernels: int, where: str) -> pd.DataFrame:

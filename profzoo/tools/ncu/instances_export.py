@@ -3,10 +3,8 @@
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.tools.ncu import export_schema
-from profzoo.tools.ncu.expensive_launches import choose_launches
+from profzoo.tools.ncu.expensive_launches import read_expensive
 from profzoo.tools.ncu.instances_columns import OF_KERNEL, TABLE
 from profzoo.tools.ncu.instances_page import read_instances
 from profzoo.tools.ncu.report_pages import print_page
@@ -46,5 +44,5 @@ def main(report: str, launches: str, kernels: int, csv: str) -> None:
         kernels: number of kernels, the most expensive first.
         csv: the table to write.
     """
-    chosen = choose_launches(reading.read(launches, export_schema.TABLE), kernels, launches)
+    chosen = read_expensive(launches, kernels)
     write_csv(tabulate_report(report, chosen), csv)

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.tools.ncu import export_schema, source_columns
-from profzoo.tools.ncu.expensive_launches import choose_launches
+from profzoo.tools.ncu import source_columns
+from profzoo.tools.ncu.expensive_launches import read_expensive
 from profzoo.tools.ncu.report_pages import print_page
 from profzoo.tools.ncu.source_page import read_instructions, read_lines
 from profzoo.tools.ncu.source_table import tabulate_source
@@ -22,19 +21,25 @@ NO_COUNTERS = "holds no counters of source lines: collect the section SourceCoun
 
 
 def tabulate_report(report: str, chosen: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of these launches of a report, and the functions whose machine code the report does not hold.
+    """Return the rows of these launches of a report, and notes on what the report does not tell.
 
     Raises:
         DataError: the report holds no machine code at all, no counters of lines, or ncu cannot print it.
     """
-    frames, lacking = [], []
+    frames, lacking, notes = [], [], []
     for row in chosen.to_dict("records"):
         launch = int(row["id"])
         instructions = read_instructions(print_page(report, [*PAGE, "sass"], launch), report)
         if not instructions:
             lacking.append(str(row["function"]))
             continue
-        frame = tabulate_source(instructions, read_lines(print_page(report, [*PAGE, "cuda,sass"], launch), report))
+        try:
+            lines = read_lines(print_page(report, [*PAGE, "cuda,sass"], launch), report)
+        except DataError as error:
+            # Machine instructions say as much without their lines.
+            lines = []
+            notes.append(f"the lines of {row['function']} are left out: {error}")
+        frame = tabulate_source(instructions, lines)
         for name in reversed(source_columns.OF_KERNEL):
             frame.insert(0, name, row[name])
         frames.append(frame)
@@ -43,7 +48,8 @@ def tabulate_report(report: str, chosen: pd.DataFrame) -> tuple[pd.DataFrame, li
     table = pd.concat(frames, ignore_index=True)
     if not {source_columns.SAMPLES, source_columns.EXECUTED} & set(table):
         raise DataError(f"{report} {NO_COUNTERS}")
-    return table, lacking
+    code = f"the report holds no machine code of {'; '.join(dict.fromkeys(lacking))}"
+    return table, [*([code] if lacking else []), *notes]
 
 
 def main(report: str, launches: str, kernels: int, csv: str, say: Callable[[str], object] = print) -> None:
@@ -56,9 +62,9 @@ def main(report: str, launches: str, kernels: int, csv: str, say: Callable[[str]
         csv: the table to write.
         say: function that prints a note for the user.
     """
-    chosen = choose_launches(reading.read(launches, export_schema.TABLE), kernels, launches)
-    table, lacking = tabulate_report(report, chosen)
-    if lacking:
-        say(f"{csv}: the report holds no machine code of {'; '.join(dict.fromkeys(lacking))}")
+    chosen = read_expensive(launches, kernels)
+    table, notes = tabulate_report(report, chosen)
+    for note in notes:
+        say(f"{csv}: {note}")
     leading = [name for name in source_columns.LEADING if name in table]
     write_csv(table[[*leading, *(name for name in table if name not in leading)]], csv)

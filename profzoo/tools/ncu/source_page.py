@@ -56,17 +56,15 @@ def read_instructions(printed: str, where: str) -> list[Instruction]:
         DataError: the page is damaged, or is of more than one launch.
     """
     found: list[Instruction] = []
-    heads = 0
     for heading, row in _rows(printed, where):
         if row is None:
-            heads += 1
             continue
         address = row[heading.index(ADDRESS)]
         if not HEX.fullmatch(address):
             raise DataError(f"{where}: the source page has an instruction at {address!r}: {ODD}")
         found.append(Instruction(int(address, 16), row[heading.index(SOURCE)].strip(), _values(heading, row)))
-    if heads > 1:
-        raise DataError(f"{where}: the source page is of {heads} launches, where one was asked for: {ODD}")
+    if len({one.address for one in found}) < len(found):
+        raise DataError(f"{where}: the source page is of several launches, where one was asked for: {ODD}")
     return found
 
 
@@ -84,10 +82,11 @@ def read_lines(printed: str, where: str) -> list[Line]:
         if row is None:
             file = heading[0]
             continue
-        if row[0].isdecimal():
+        number = row[heading.index(LINE)] if LINE in heading else ""
+        if number.isdecimal():
             addresses = []
-            text = row[1].strip()
-            found.append(Line(file, int(row[0]), "" if text == UNOPENED else text, (), _values(heading, row)))
+            text = row[heading.index(SOURCE)].strip()
+            found.append(Line(file, int(number), "" if text == UNOPENED else text, (), _values(heading, row)))
         elif found and HEX.fullmatch(row[heading.index(ADDRESS)]):
             addresses.append(int(row[heading.index(ADDRESS)], 16))
             last = found[-1]
@@ -102,25 +101,23 @@ def _rows(printed: str, where: str) -> Iterator[tuple[Sequence[str], Sequence[st
     for text in printed.split("\n"):
         if not text.strip() or NOISE.match(text):
             continue
-        fields = split_row(text, len(heading))
+        fields = split_row(text, len(heading), heading.index(SOURCE) if heading else 1)
         if fields[0] in (KERNEL, FILE, FUNCTION):
             heading = ()
             if fields[0] != FUNCTION:
                 yield fields[1:2] or [""], None
-        elif fields[0] in (ADDRESS, LINE):
+        elif {ADDRESS, SOURCE} <= set(fields):
             heading = fields
-            if missing := [name for name in (ADDRESS, SOURCE) if name not in heading]:
-                raise DataError(f"{where}: the source page has no column {missing[0]}: {ODD}")
         elif len(fields) != len(heading):
             raise DataError(f"{where}: the source page has a row of {len(fields)} fields below {len(heading)}: {ODD}")
         else:
             yield heading, fields
 
 
-def split_row(text: str, width: int) -> list[str]:
-    """Split a row into its fields; ncu does not double quotes in a line of source, which is the second field.
+def split_row(text: str, width: int, at: int = 1) -> list[str]:
+    """Split a row into its fields; ncu does not double quotes in a line of source.
 
-    width: number of fields, 0 where it is not known.
+    width: number of fields, 0 where it is not known. at: place of the field with the line of source, from 0.
 
     >>> split_row('"44","say("%s","x");","-","7"', 4)
     ['44', 'say("%s","x");', '-', '7']
@@ -129,7 +126,9 @@ def split_row(text: str, width: int) -> list[str]:
         return fields
     fields = text.strip().removesuffix(",").removeprefix('"').removesuffix('"').split(BETWEEN)
     more = len(fields) - width
-    return [fields[0], BETWEEN.join(fields[1 : 2 + more]), *fields[2 + more :]] if width and more > 0 else fields
+    if not width or more <= 0:
+        return fields
+    return [*fields[:at], BETWEEN.join(fields[at : at + 1 + more]), *fields[at + 1 + more :]]
 
 
 def _values(heading: Sequence[str], row: Sequence[str]) -> dict[str, str]:
