@@ -34,6 +34,8 @@ from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
+from profzoo.tools.torch import allocator_snapshot as torch_snapshot
+from profzoo.tools.torch import cycles as torch_cycles
 from profzoo.tools.torch import dtypes as torch_dtypes
 from profzoo.tools.torch import memory_over_time as torch_memory
 from profzoo.tools.torch import owners as torch_owners
@@ -145,6 +147,17 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.torch.modules.csv": File("Modules that were called.", "a module", torch_owners.MODULES),
     "{model}/{phase}.torch.dtypes.csv": File(
         "Operators by the types of their inputs, and casts.", "an operator and types", torch_dtypes.TABLE
+    ),
+    "{model}/{phase}.torch.cycles.csv": File(
+        "Operators, ranges, calls and launches of each cycle of torch.profiler (`torch.repeat`).",
+        "a name by kind, range and cycle",
+        torch_cycles.TABLE,
+    ),
+    "{model}/{phase}.torch.cycle-differences.csv": File(
+        "How these cycles differ.", "a name by kind and range", torch_cycles.DIFFERENCES
+    ),
+    "{model}/{phase}.torch-snapshot.csv": File(
+        "Blocks that were allocated at the peak of a GPU's memory (`torch.snapshot`).", "a block", torch_snapshot.TABLE
     ),
     "{model}/{phase}.torch-memory.csv": File(
         "Memory over the traced steps (`torch.memory`).", "an allocation or release", torch_memory.TABLE

@@ -13,6 +13,7 @@ import torch
 
 from profzoo.cell.process_count import process_count
 from profzoo.harness import (
+    allocator_history,
     batch_size,
     built_networks,
     compilations,
@@ -54,6 +55,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     gpu_turns.wait_for_turn()
     rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
     with distributed.join_group(cell, device):
+        allocator_history.start_history(cell, device)
         network = step_loop.set_up_network(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
@@ -167,7 +169,9 @@ def _watching(
         if rank:
             return timer, recorders.Recorder(device)
         files = options.operators, options.trace
-        profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
+        profiler = recorders.TorchProfiler(
+            device, cell["profiler"], cell["window"], *files, getattr(options, "more", None)
+        )
         return recorders.StepTimer(device, options.steps) if baseline else None, profiler
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device

@@ -7,6 +7,10 @@ from collections.abc import Collection
 # The function in which profzoo's own checks raise errors; their messages need no traceback.
 CHECKED = re.compile(r"^  File .*, in run_checked$", re.MULTILINE)
 PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
+# The same raised by an input function, which Snakemake surrounds with the rule and its wildcards.
+FROM_INPUT = re.compile(
+    r"^InputFunctionException in rule .*?^  WorkflowError:\n    (?P<said>.*?)\nWildcards:", re.M | re.S
+)
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
 # Messages at the end of a run that repeat failures which were reported before.
 TOLD = (
@@ -23,6 +27,9 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
 
     >>> shorten_error("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
     "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"
+    >>> where = "InputFunctionException in rule x in file y:\\nError:\\n"
+    >>> shorten_error(where + "  WorkflowError:\\n    set z\\nWildcards:\\n", [])
+    'set z'
     """
     if any(line in message for line in TOLD):
         return ""
@@ -30,6 +37,8 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
         near = difflib.get_close_matches(missing[1], targets, n=1)
         hint = f": did you mean '{near[0]}'? `snakemake help`" if near else "; `snakemake help`"
         return f"no rule or file '{missing[1]}'{hint} says what can be made"
+    if asked := FROM_INPUT.search(message):
+        return asked["said"]
     if CHECKED.search(message):
         return "\n".join(line for line in message.splitlines() if line.strip() and not PLACES.match(line))
     return message

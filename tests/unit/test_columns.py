@@ -20,7 +20,7 @@ from tests.columns import undescribed
 
 # Numbers that name things.
 IDENTIFIERS = ("process", "rank", "step", "id", "run", "launch", "stratum", "order", "call", "sequence", "stream",
-               "throttle_reasons")  # fmt: skip
+               "throttle_reasons", "cycle", "address", "line")  # fmt: skip
 UNITS = {"_ns": "ns", "_bytes": "byte", "_share": "fraction", "_flop": "flop", "_pct": "%", "_hz": "Hz", "_j": "J",
          "_sectors": "sectors", "_per_s": "/s"}  # fmt: skip
 FREE = "see "

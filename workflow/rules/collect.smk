@@ -325,4 +325,27 @@ use rule profile_torch as profile_torch_timed with:
         **constraints.match_timed_inside(config["torch"]),
 
 
-ruleorder: profile_torch_timed > profile_torch
+# Earlier cycles (`torch.repeat`) and the allocator's snapshot (`torch.snapshot`) go to a folder.
+use rule profile_torch as profile_torch_more with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        more=directory("<results>/{model}/{phase}.torch-more"),
+    wildcard_constraints:
+        **TORCH_FILES.match_further_files(),
+
+
+use rule profile_torch_timed as profile_torch_timed_more with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        steps="<results>/{model}/{phase}.torch-time.csv",
+        timed="<results>/{model}/{phase}.torch-time.csv.json",
+        more=directory("<results>/{model}/{phase}.torch-more"),
+    wildcard_constraints:
+        **(TORCH_FILES.match_further_files() | constraints.match_timed_inside(config["torch"])),
+
+
+ruleorder: profile_torch_timed_more > profile_torch_timed > profile_torch_more > profile_torch
