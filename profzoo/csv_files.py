@@ -39,7 +39,9 @@ from profzoo.tools.nsys import streams as nsys_streams
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
+from profzoo.tools.torch import allocator_snapshot as torch_snapshot
 from profzoo.tools.torch import collective_tables as torch_collectives
+from profzoo.tools.torch import cycles as torch_cycles
 from profzoo.tools.torch import dtypes as torch_dtypes
 from profzoo.tools.torch import link_rates
 from profzoo.tools.torch import memory_over_time as torch_memory
@@ -222,6 +224,17 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.torch-memory.csv": File(
         "Memory over the traced steps (`torch.memory`).", "an allocation or release", torch_memory.TABLE
+    ),
+    "{model}/{phase}.torch.cycles.csv": File(
+        "Operators, ranges, calls and launches of each cycle of torch.profiler (`torch.repeat`).",
+        "a name by kind, range and cycle",
+        torch_cycles.TABLE,
+    ),
+    "{model}/{phase}.torch.cycle-differences.csv": File(
+        "How these cycles differ.", "a name by kind and range", torch_cycles.DIFFERENCES
+    ),
+    "{model}/{phase}.torch-snapshot.csv": File(
+        "Blocks that were allocated at the peak of a GPU's memory (`torch.snapshot`).", "a block", torch_snapshot.TABLE
     ),
     "{model}/{phase}.torch-operators.csv": File(
         "torch.profiler's own table of operators.", "an operator", torch_tables.OPERATORS

@@ -112,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", type=Path, metavar="FILE", help="what a step more holds in memory, into this CSV")
     parser.add_argument("--numerics", action="store_true", help="repeat the first steps in double precision afterwards")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
+    parser.add_argument("--more", type=Path, metavar="FOLDER", help="with --trace: earlier cycles and the snapshot")
     parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
     parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="with --trace: both of each process, in here")
     return parser

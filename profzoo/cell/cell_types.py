@@ -24,11 +24,11 @@ class ProfilerSettings(TypedDict):
     baseline: NotRequired[int]
     # Estimate the FLOPs of operators that torch has a formula for (conv2d, mm, addmm, add, mul).
     flops: bool
-    # Track allocations of tensors.
+    # Track allocations of tensors, and export memory over the traced steps.
     memory: bool
     # Record the layer of each operator and launch, by ranges around the calls of the network's modules.
     modules: bool
-    # Number of cycles; the last one is exported.
+    # Number of cycles.
     repeat: int
     # Record the shapes of operators' inputs and group operators by them.
     shapes: bool

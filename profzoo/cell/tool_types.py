@@ -31,18 +31,26 @@ class TorchSettings(TypedDict):
 
     # Number of steps that are timed in the same process after the warm-up, before the profiler starts.
     baseline: int
+    # Names of hardware counters for torch.profiler.
+    counters: list[str]
     # Estimate the FLOPs of operators that torch has a formula for (conv2d, mm, addmm, add, mul).
     flops: bool
-    # Track allocations of tensors.
+    # Track allocations of tensors, and export memory over the traced steps.
     memory: bool
     # Record the layer of each operator and launch, by ranges around the calls of the network's modules.
     modules: bool
-    # Number of cycles; the last one is exported.
+    # Number of cycles.
     repeat: int
     # Record the shapes of operators' inputs and group operators by them.
     shapes: bool
+    # Record what the GPU's allocator does, from before the network is placed until the window has ended, with the
+    # Python lines that allocate.
+    snapshot: bool
     # Record source locations.
     stacks: bool
+    # Export the traces of all cycles to a folder in the layout of TensorBoard's profiler plugin
+    # (`{phase}.tensorboard/`), as `torch.profiler.tensorboard_trace_handler` does.
+    tensorboard: bool
     # Time limit of one job of this tool, such as `90m` or `24h`.
     time_limit: str | float | None
     # Number of steps that the profiler skips at the start of each cycle.

@@ -14,6 +14,7 @@ import torch
 
 from profzoo.cell.process_count import batch_count
 from profzoo.harness import (
+    allocator_history,
     batch_size,
     built_networks,
     compilations,
@@ -56,6 +57,7 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     gpu_turns.wait_for_turn()
     rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
     with distributed.join_group(cell, device):
+        allocator_history.start_history(cell, device)
         network = step_loop.set_up_network(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
@@ -169,7 +171,9 @@ def _watching(
         if rank and not options.ranks:
             return timer, recorders.Recorder(device)
         files = _profiled_files(options, rank)
-        profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
+        # What is left besides the last cycle is the first process's.
+        more = None if rank else getattr(options, "more", None)
+        profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files, more)
         return (recorders.StepTimer(device, options.steps) if baseline and not rank else timer), profiler
     return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
         device

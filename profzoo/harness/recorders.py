@@ -12,7 +12,16 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import allocator_state, cuda_graph_trace, devices, gpu_clocks, source_lines, timers
+from profzoo.harness import (
+    allocator_history,
+    allocator_state,
+    cuda_graph_trace,
+    devices,
+    gpu_clocks,
+    operator_table,
+    source_lines,
+    timers,
+)
 from profzoo.harness.cpu_contention import CpuContention
 from profzoo.harness.cuda_graph import CapturedStep
 from profzoo.machine import time_slicing
@@ -22,28 +31,11 @@ if TYPE_CHECKING:
     from profzoo.cell.job_types import AllocatorFacts, ClockReading
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
-# Columns of the operator table, and torch's names for the same quantities; torch gives times in microseconds.
-OPERATOR_TIMES = {
-    "self_cpu_ns": "self_cpu_time_total",
-    "cpu_ns": "cpu_time_total",
-    "self_device_ns": "self_device_time_total",
-    "device_ns": "device_time_total",
-}
-OPERATOR_MEMORY = {
-    "self_cpu_memory_bytes": "self_cpu_memory_usage",
-    "cpu_memory_bytes": "cpu_memory_usage",
-    "self_device_memory_bytes": "self_device_memory_usage",
-    "device_memory_bytes": "device_memory_usage",
-}
-OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
 # Duration of a shift in ns: longer than waking up takes, and shorter than the machine's state usually lasts.
 SHIFT_NS = 30_000_000
 
 # Attributes of a recorder that become facts; of the second kind, only those that are known.
 WINDOW, STATE = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts"), ("allocator", "clocks")
-
-# Number of Python frames that distinguish operators if stacks are recorded.
-STACK_DEPTH = 5
 
 
 class Recorder:
@@ -197,6 +189,8 @@ class StepTimer(Recorder):
 class TorchProfiler(Recorder):
     """Runs torch.profiler by its schedule; leaves the table of operators and the trace of the last cycle.
 
+    Those of earlier cycles go to a folder for further files, if there is one.
+
     Only active steps count. Their wall time excludes the profiler's own work between steps.
 
     The table is torch's own, in ns and bytes; export_torch.py makes the tidy one of it.
@@ -204,18 +198,32 @@ class TorchProfiler(Recorder):
 
     torch_ranges = True
 
-    def __init__(self, device: torch.device, options: Mapping[str, Any], window: int, operators: Path, trace: Path):
-        """options: wait, warmup, repeat, modules, shapes, memory, flops, stacks; window: active steps of a cycle."""
+    def __init__(
+        self,
+        device: torch.device,
+        options: Mapping[str, Any],
+        window: int,
+        operators: Path,
+        trace: Path,
+        more: Path | None = None,
+    ) -> None:
+        """options: wait, warmup, repeat, modules, shapes, memory, flops, stacks; window: active steps of a cycle.
+
+        operators, trace: files of the last cycle; more: folder for those of the cycles before.
+        """
         super().__init__(device)
         self.torch_modules = options["modules"]
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
         self._times: list[int] = []
         self._began, self._window = 0, window
+        self._more, self._cycles = more, 0
 
     def start(self) -> None:
         """Start the schedule."""
         self.clock.wait()
+        if self._more:
+            self._more.mkdir(parents=True, exist_ok=True)
         # Not before, as steps that are timed until then have nothing to do with it.
         self._profiler = self._scheduled()
         self._profiler.start()
@@ -241,10 +249,9 @@ class TorchProfiler(Recorder):
         """End the schedule and write the table."""
         self.window_wall_ns = sum(self._times)
         self._profiler.stop()
-        with self._operators.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(OPERATOR_COLUMNS)
-            writer.writerows(self._rows)
+        if self._more:
+            allocator_history.write_snapshot(self._more)
+        operator_table.write_rows(self._rows, self._operators)
 
     def explain(self, step: Callable[[Any], Any]) -> None:
         """Add to the trace what launched the kernels of a replayed step."""
@@ -268,16 +275,10 @@ class TorchProfiler(Recorder):
         )
 
     def _cycle(self, profiler: profile) -> None:
-        averages = profiler.key_averages(
-            group_by_input_shape=self._options["shapes"],
-            group_by_stack_n=STACK_DEPTH * self._options["stacks"],
-        )
-        self._rows = [
-            [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or []), event.count]
-            + [round(getattr(event, field) * 1000) for field in OPERATOR_TIMES.values()]
-            + [getattr(event, field) for field in (*OPERATOR_MEMORY.values(), "flops")]
-            for event in averages
-        ]
+        if self._more and self._cycles:
+            operator_table.keep_cycle(self._cycles - 1, self._rows, self._trace, self._more)
+        self._cycles += 1
+        self._rows = operator_table.read_rows(profiler, self._options)
         self._trace.unlink(missing_ok=True)
         profiler.export_chrome_trace(str(self._trace))
 

@@ -154,7 +154,7 @@ def _notes(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def _files(options: argparse.Namespace) -> dict[str, Path]:
     """Absolute paths of the files that the command line asks for: the script may change its working folder."""
-    named = {name: getattr(options, name, None) for name in ("steps", "memory", "trace", "operators")}
+    named = {name: getattr(options, name, None) for name in ("steps", "memory", "trace", "operators", "more")}
     return {name: path.absolute() for name, path in named.items() if path}
 
 

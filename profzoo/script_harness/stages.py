@@ -34,7 +34,7 @@ class Stages:
             self.recorder = recorders.Recorder(torch.device("cpu"), timers.timer_of(device))
         elif "trace" in files:
             self.recorder = recorders.TorchProfiler(
-                device, cell["profiler"], cell["window"], files["operators"], files["trace"]
+                device, cell["profiler"], cell["window"], files["operators"], files["trace"], files.get("more")
             )
             timer = recorders.StepTimer(device, files["steps"]) if task.times_first else None
         elif "steps" in files:

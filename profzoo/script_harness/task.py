@@ -23,8 +23,8 @@ class Task:
     """What to measure.
 
     cell: resolved settings. defaults: of each setting that can be applied, the value that leaves a script as it is.
-    folder: for notes. files: what to write, by name: `steps`, `memory`, `trace`, `operators`. at_least_s: how long the
-    window lasts at the least.
+    folder: for notes. files: what to write, by name: `steps`, `memory`, `trace`, `operators`, `more`. at_least_s: how
+    long the window lasts at the least.
     packages: folders of packages that the script's own environment may lack, by name.
     """
 

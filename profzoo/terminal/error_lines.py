@@ -9,6 +9,10 @@ from profzoo.terminal import phrases
 # The function in which profzoo's own checks raise errors; their messages need no traceback.
 CHECKED = re.compile(r"^  File .*, in run_checked$", re.MULTILINE)
 PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
+# The same raised by an input function, which Snakemake surrounds with the rule and its wildcards.
+FROM_INPUT = re.compile(
+    r"^InputFunctionException in rule .*?^  WorkflowError:\n    (?P<said>.*?)\nWildcards:", re.M | re.S
+)
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
 # A file that a rule needs and no rule makes: mostly a result, as `collect=false` leaves out the rules that measure.
 NEEDED = re.compile(r"^MissingInputException in rule (\w+)\b", re.MULTILINE)
@@ -29,6 +33,9 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
 
     >>> shorten_error("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
     "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"
+    >>> where = "InputFunctionException in rule x in file y:\\nError:\\n"
+    >>> shorten_error(where + "  WorkflowError:\\n    set z\\nWildcards:\\n", [])
+    'set z'
     """
     if any(line in message for line in TOLD):
         return ""
@@ -39,6 +46,8 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
     if (needed := NEEDED.search(message)) and (files := AFFECTED.search(message)):
         names = phrases.join_first_names(files[1].split(), SHOWN)
         return f"no rule of this run makes {names}, which {needed[1]} needs; with collect=false nothing is measured"
+    if asked := FROM_INPUT.search(message):
+        return asked["said"]
     if CHECKED.search(message):
         return "\n".join(line for line in message.splitlines() if line.strip() and not PLACES.match(line))
     return message

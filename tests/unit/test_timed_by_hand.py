@@ -221,16 +221,26 @@ def test_sizes_of_a_gpu_go_by_its_cache(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_each_arithmetic_is_timed_with_matrices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a GPU all five, fp64 at half the order, and TensorFloat-32 allowed for tf32 alone; of a CPU those it has."""
+    """Of a GPU all seven, fp64 at half the order, and TensorFloat-32 allowed for tf32 alone; of a CPU those it has."""
     asked = list[tuple[int, torch.dtype, bool]]()
 
     def product(order: int, dtype: torch.dtype, device: torch.device) -> float:
         asked.append((order, dtype, torch.backends.cuda.matmul.allow_tf32))
         return 2.0
 
-    monkeypatch.setattr(peaks, "_product", product)
+    eight_bits = list[tuple[int, str]]()
     monkeypatch.setattr(peaks, "_copy", lambda size, device: 4.0)
     monkeypatch.setattr(peaks, "_sums", lambda size, device: 8.0)
+    monkeypatch.setattr(peaks, "_product", product)
+    monkeypatch.setattr(
+        peaks, "_eight_bit_product", lambda order, name, device: eight_bits.append((order, name)) or 1.0
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    ampere = [name for name, *_ in peaks.measure_peaks(GPU, peaks.Sizes(1 << 20, 1 << 10, 100))]
+    assert ampere[-1] == "int8" and "fp8" not in ampere
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    asked.clear()
+    eight_bits.clear()
     before = torch.backends.cuda.matmul.allow_tf32
     found = {name: (rate, unit) for name, rate, unit, _ in peaks.measure_peaks(GPU, peaks.Sizes(1 << 20, 1 << 10, 100))}
     of_cpu = [name for name, *_ in peaks.measure_peaks(CPU, peaks.Sizes(1 << 20, 1 << 10, 100))]
@@ -238,12 +248,14 @@ def test_each_arithmetic_is_timed_with_matrices_of_its_own(monkeypatch: pytest.M
     flops = dict.fromkeys(("fp32", "tf32", "bf16", "fp16"), (2 * 100**3 / 2, "flop/s"))
     assert found == {
         "dram": (2 * 2**20 / 4, "byte/s"), "l2": (256 * 2**10 / 8, "byte/s"), "fp64": (2 * 50**3 / 2, "flop/s"), **flops,
+        **dict.fromkeys(("int8", "fp8"), (2 * 100**3 / 1, "flop/s")),
     }  # fmt: skip
     assert asked[:5] == [
         (50, torch.float64, False), (100, torch.float32, False), (100, torch.float32, True),
         (100, torch.bfloat16, False), (100, torch.float16, False),
     ]  # fmt: skip
-    assert of_cpu == ["dram", "l2", "fp64", "fp32", "bf16"]
+    assert eight_bits == [(100, "int8"), (100, "fp8"), (100, "int8")]
+    assert of_cpu == ["dram", "l2", "fp64", "fp32", "bf16", "int8"]
 
 
 def test_series_on_a_gpu_are_timed_by_events_in_ms(monkeypatch: pytest.MonkeyPatch) -> None:

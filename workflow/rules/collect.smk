@@ -308,12 +308,14 @@ use rule profile_nsys as profile_nsys_ranks with:
 ruleorder: profile_nsys_ranks > profile_nsys
 
 
+# Earlier cycles (`torch.repeat`) and the allocator's snapshot (`torch.snapshot`) go to a folder.
 rule profile_torch:
     """Profile a cell's window with torch.profiler."""
     input:
         sources,
         weights=weights,
     output:
+        **TORCH_FILES.further_outputs(directory),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
@@ -339,6 +341,7 @@ rule profile_torch:
 # With `torch.baseline` the job also makes the baseline, which is timed before the profiler starts.
 use rule profile_torch as profile_torch_timed with:
     output:
+        **TORCH_FILES.further_outputs(directory),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
@@ -351,6 +354,7 @@ use rule profile_torch as profile_torch_timed with:
 # Each process of a cell on several GPUs leaves both in a folder; those of the first are the cell's.
 use rule profile_torch as profile_torch_ranks with:
     output:
+        **TORCH_FILES.further_outputs(directory),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
@@ -361,6 +365,7 @@ use rule profile_torch as profile_torch_ranks with:
 
 use rule profile_torch as profile_torch_timed_ranks with:
     output:
+        **TORCH_FILES.further_outputs(directory),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",

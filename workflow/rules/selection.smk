@@ -23,6 +23,7 @@ from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection
 from profzoo.workflow.source_files import SourceFiles
 from profzoo.workflow.tables import Tables
+from profzoo.workflow.torch_files import TorchFiles
 from profzoo.workflow.user_ranges import repetition_tables, user_range_inputs, user_range_tables
 
 ASKED = Selection(
@@ -55,6 +56,7 @@ SOURCES = SourceFiles(config, MAIN, local)
 IMPORTS = imported.Imports(config, RESULTS)
 JOBS = Jobs(RUN)
 SET_JOBS = SectionSetJobs(JOBS)
+TORCH_FILES = TorchFiles(config)
 SETS = SectionSets(
     RUN,
     lambda **cell: checkpoints.export_launches.get(**cell),

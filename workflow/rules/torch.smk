@@ -36,3 +36,61 @@ rule draw_torch_memory:
         **light(),
     script:
         "../scripts/draw_torch_memory.py"
+
+
+rule export_torch_cycles:
+    """Export all cycles of the profiler's schedule, and how they differ (torch.repeat)."""
+    input:
+        code("workflow/scripts/export_torch_cycles.py"),
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        more=TORCH_FILES.require_cycles(),
+    output:
+        csv="<results>/{model}/{phase}.torch.cycles.csv",
+        differences="<results>/{model}/{phase}.torch.cycle-differences.csv",
+    log:
+        "<logs>/{model}/{phase}.torch.cycles.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_torch_cycles.py"
+
+
+rule export_torch_snapshot:
+    """Export the snapshot of the GPU's allocator, and the blocks at its peak with the lines that allocated them."""
+    input:
+        code("workflow/scripts/export_torch_snapshot.py"),
+        more=TORCH_FILES.require_snapshot(),
+    output:
+        csv="<results>/{model}/{phase}.torch-snapshot.csv",
+        pickle="<results>/{model}/{phase}.torch-snapshot.pickle",
+    log:
+        "<logs>/{model}/{phase}.torch-snapshot.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_torch_snapshot.py"
+
+
+rule export_tensorboard:
+    """Lay the traces of all cycles out for TensorBoard's profiler plugin."""
+    input:
+        code("workflow/scripts/export_tensorboard.py"),
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        more=TORCH_FILES.list_earlier_cycles,
+    output:
+        folder=directory("<results>/{model}/{phase}.tensorboard"),
+    log:
+        "<logs>/{model}/{phase}.tensorboard.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_tensorboard.py"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, RATIO, Column
 from profzoo.range_names import LAUNCHING
 
 ACTIVITIES: Mapping[str, Column] = {
@@ -87,6 +87,39 @@ MEMORY: Mapping[str, Column] = {
         f"{part}_bytes": Column(f"Of the allocated bytes, those that were allocated in `{part}`.", "byte", "torch")
         for part in LAUNCHING
     },
+}
+SNAPSHOT: Mapping[str, Column] = {
+    "device": Column("Device of the memory: `cuda:0` and so on.", tool="torch"),
+    "address": Column("Address of the block; a row is a block that was allocated at the peak.", tool="torch"),
+    "bytes": Column("Bytes that were asked for; those of all rows are the peak.", "byte", "torch"),
+    "block_bytes": Column(
+        "Bytes of the block, as the allocator rounds them; empty for a block that was released later.", "byte", "torch"
+    ),
+    "ns": Column("Time of the allocation since recording began; empty for blocks from before.", "ns", "torch", CPU),
+    "at_end": Column("Whether the block is still allocated when the window has ended.", tool="torch"),
+    "file": Column("File of the innermost line of the program that allocated the block.", tool="torch"),
+    "line": Column("Number of that line.", tool="torch"),
+    "function": Column("Function of that line.", tool="torch"),
+    "caller": Column("The next line of the program around it, as `file:line`.", tool="torch"),
+}
+CYCLES: Mapping[str, Column] = {
+    "cycle": Column("Number of the profiler's cycle, counted from 0.", tool="torch"),
+    "steps": Column("Traced steps of the cycle that are complete.", COUNT, "torch"),
+    "count": Column("Calls or launches in these steps.", COUNT, "torch"),
+    "cycles": Column("Cycles that have it.", COUNT, "torch"),
+    "count_per_step": Column("Calls or launches per step, the mean over the cycles.", COUNT, "torch"),
+    "least_count_per_step": Column("Fewest calls or launches per step of a cycle.", COUNT, "torch"),
+    "most_count_per_step": Column("Most calls or launches per step of a cycle.", COUNT, "torch"),
+    "ns_per_step": Column(
+        "Time per step, the mean over the cycles: of launches on the GPU, of operators and calls their own host time, "
+        "of ranges the host time for which they were open.",
+        "ns",
+        "torch",
+        GPU,
+    ),
+    "least_ns_per_step": Column("Shortest time per step of a cycle.", "ns", "torch", GPU),
+    "most_ns_per_step": Column("Longest time per step of a cycle.", "ns", "torch", GPU),
+    "spread": Column("Longest less shortest time per step, relative to the mean.", RATIO, "torch"),
 }
 USER_RANGES: Mapping[str, Column] = {
     "range": Column(

@@ -1,7 +1,7 @@
 """Names the files that torch.profiler leaves under results/."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import TorchSettings
@@ -11,7 +11,20 @@ def exported_files(own: "TorchSettings") -> Sequence[str]:
     """Return the tables of operators, kernels, launches and layers, the trace, and what settings ask for besides."""
     always = ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
     memory = ["{phase}.torch-memory.csv", "{phase}.torch-memory.svg", "{phase}.torch-memory.png"]
-    return [*always, *(memory if own["memory"] else [])]
+    cycles = ["{phase}.torch.cycles.csv", "{phase}.torch.cycle-differences.csv"]
+    snapshot = ["{phase}.torch-snapshot.csv", "{phase}.torch-snapshot.pickle"]
+    return [
+        *always,
+        *(memory if own["memory"] else []),
+        *(cycles if own["repeat"] > 1 else []),
+        *(snapshot if own["snapshot"] else []),
+        *(["{phase}.tensorboard"] if own["tensorboard"] else []),
+    ]
+
+
+def leaves_more(own: Mapping[str, Any]) -> bool:
+    """Return whether the job leaves a folder of further files: earlier cycles, or the allocator's snapshot."""
+    return own["repeat"] > 1 or bool(own["snapshot"])
 
 
 def table_inputs(own: "TorchSettings") -> Mapping[str, str]:
@@ -40,5 +53,6 @@ def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
     several = ["torch-ranks", "torch-collectives", "torch-skew"]
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
-    tables = ["torch", "torch-operators", "torch-time", "torch-memory", "dtypes", *several, *of_owners]
-    return [*tables, "svg", "png", "trace", "gz"]
+    asked = ["torch-memory", "torch-snapshot", "torch-more", "tensorboard", "cycles", "cycle-differences", "dtypes",
+             "svg", "png", "pickle"]  # fmt: skip
+    return ["torch", "torch-operators", "torch-time", *asked, *several, "trace", "gz", *of_owners]
