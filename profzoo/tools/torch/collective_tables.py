@@ -32,11 +32,11 @@ ABOUT: Mapping[str, Column] = {
         "Mean time that a process waits in the operation for the last one to begin it.", "ns", "torch", GPU
     ),
     "algorithm_bytes_per_s": Column(
-        "nccl-tests' algorithm bandwidth: size over `transfer_ns`.", "byte/s", "torch", GPU
+        "Algorithm bandwidth of nccl-tests: size over `transfer_ns`.", "byte/s", "torch", GPU
     ),
     "bus_bytes_per_s": Column(
-        "nccl-tests' bus bandwidth: the same times 2(n-1)/n for an all-reduce of n processes, (n-1)/n for all-gather, "
-        "reduce-scatter and all-to-all.",
+        "Bus bandwidth of nccl-tests: the same times 2(n-1)/n for an all-reduce of n processes, and (n-1)/n for "
+        "all-gather, reduce-scatter and all-to-all.",
         "byte/s", "torch", GPU,
     ),
     "probe_bus_bytes_per_s": Column(

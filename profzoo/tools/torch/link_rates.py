@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.io import column_types
-from profzoo.io.columns import COUNT, Column
+from profzoo.io.columns import COUNT, CPU, Column
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.collectives import bus_factor
 
@@ -15,11 +15,11 @@ ABOUT: Mapping[str, Column] = {
     "bytes": Column("Size of the operation, as nccl-tests counts it: of the whole buffer.", "byte"),
     "group_size": Column("Processes that took part.", COUNT),
     "calls": Column("Calls in a row that were timed together.", COUNT),
-    "time_ns": Column("Time of a call: the shortest mean of several series, on the slowest process.", "ns"),
+    "time_ns": Column("Time of a call: the shortest mean of several series, on the slowest process.", "ns", clock=CPU),
     "algorithm_bytes_per_s": Column("Algorithm bandwidth of nccl-tests: size over time.", "byte/s"),
     "bus_bytes_per_s": Column(
-        "Bus bandwidth of nccl-tests, which is comparable with the speed of the link: algorithm bandwidth times "
-        "2(n-1)/n for an all-reduce of n processes, (n-1)/n for all-gather, reduce-scatter and all-to-all.",
+        "Bus bandwidth of nccl-tests: the same times 2(n-1)/n for an all-reduce of n processes, and (n-1)/n for "
+        "all-gather, reduce-scatter and all-to-all.",
         "byte/s",
     ),
     "link": Column("What joins the GPUs: `NV` and the number of NVLinks, PCIe's path, or `network`; empty if unknown."),

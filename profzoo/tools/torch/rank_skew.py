@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.io import column_types
-from profzoo.io.columns import COUNT, GPU, Column
+from profzoo.io.columns import COUNT, CPU, GPU, Column
 from profzoo.io.csv_tables import Table
 from profzoo.tools.torch.rank_clocks import ENDS, SHARED
 from profzoo.tools.torch.rank_operations import Operations
@@ -26,8 +26,8 @@ ABOUT: Mapping[str, Column] = {
     "step": Column("Number of the step in the trace, counted from 0.", tool="torch"),
     "range": Column("Part of the step, or empty for time between parts and steps.", tool="torch"),
     "late_ns": Column(
-        "How much later than the first process this one comes to the step's collective operations because of this "
-        "part; less than 0 where the part was faster. All parts add up to how late it comes in the step.",
+        "How much later than the first process this one comes to collective operations because of this part; less "
+        "than 0 where it was faster. A step's parts add up to its lateness.",
         "ns", "torch", GPU,
     ),
     "waiting_ns": Column(
@@ -42,7 +42,7 @@ ABOUT: Mapping[str, Column] = {
     ),
     "clock_error_ns": Column(
         "How far ends of an operation lie apart on two hosts after that, in 95 % of all cases; empty with one host.",
-        "ns", "torch",
+        "ns", "torch", CPU,
     ),
 }  # fmt: skip
 TABLE = Table(
