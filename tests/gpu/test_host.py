@@ -140,6 +140,7 @@ def test_time_on_the_cpu_is_what_the_kernel_accounts(
     )
     assert mine["running_ns"].sum() == pytest.approx(sum(measured["cpu"]), rel=0.02, abs=PYTHON_NS * STEPS)
     assert (mine["running_ns"] + mine["off_ns"] + mine["lost_ns"]).tolist() == mine["wall_ns"].tolist()
+    assert mine["switches"].sum() == pytest.approx(sum(measured["switches"]), rel=0.02, abs=STEPS)
     print(tables["off_cpu"].to_string())
     off = tables["off_cpu"]
     slept = off[(off["thread"] == measured["threads"]["main"]) & (off["os_call"] == "clock_nanosleep")]
