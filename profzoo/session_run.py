@@ -55,7 +55,7 @@ def _record(options: argparse.Namespace) -> int:
         raise ConfigError(f"the folder {report.parent} of the report does not exist")
     # Otherwise it could not be told from the report of this window.
     report.unlink(missing_ok=True)
-    chosen = [f"--sample={options.sample}", f"--cpuctxsw={options.cpuctxsw}"]
+    chosen = sessions.choose_options(options.sample, options.cpuctxsw, options.gpu_metrics)
     if options.start:
         sessions.start_window(options.session, report, chosen)
         print(f"recording; `python -m profzoo session {shlex.quote(options.session)} --stop` ends it")
@@ -120,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", help="file of the report; NAME.nsys-rep unless given")
     parser.add_argument("--force", action="store_true", help="overwrite the report if it exists")
     parser.add_argument("--import", dest="to_import", action="store_true", help="import the report: tables and page")
+    parser.add_argument("--gpu-metrics", action="store_true", help="sample the GPU's metrics, which needs permission")
     for option, means in (("--sample", "CPU samples"), ("--cpuctxsw", "context switches")):
         parser.add_argument(option, choices=sessions.CHOICES, default="none", help=f"{means}, which need permission")
     return parser

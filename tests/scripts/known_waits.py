@@ -1,13 +1,14 @@
 """A program whose steps wait for known times: it sleeps, waits for a lock, reads a pipe, polls, and computes.
 
 It writes what its own clocks measured to a file, per step in ns: the wall time of each wait, the CPU time of the thread
-that runs the steps, and the numbers of its threads. With `--device cuda` it launches a kernel after each wait, and
-autograd's thread sleeps in a backward pass before it launches.
+that runs the steps, how often it left the CPU, and the numbers of its threads. With `--device cuda` it launches a
+kernel after each wait, and autograd's thread sleeps in a backward pass before it launches.
 """
 
 import argparse
 import json
 import os
+import resource
 import select
 import tempfile
 import threading
@@ -21,6 +22,12 @@ import nvtx
 
 SLEEP_S, LOCK_S, READ_S, POLL_MS, SPIN_NS, BACKWARD_S = 0.05, 0.03, 0.02, 10, 20_000_000, 0.04
 PIPE = "requests"
+
+
+def count_switches() -> int:
+    """How often this thread has left the CPU, as the kernel counts it."""
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    return used.ru_nvcsw + used.ru_nivcsw
 
 
 class Helper(threading.Thread):
@@ -80,7 +87,7 @@ class Steps:
         self.launch()
 
     def run(self) -> None:
-        begin = time.thread_time_ns()
+        begin, left = time.thread_time_ns(), count_switches()
         with self.timed("sleep"):
             time.sleep(SLEEP_S)
         self.holder.told.set()
@@ -101,6 +108,7 @@ class Steps:
         if self.backward:
             self.backward()
         self.measured["cpu"].append(time.thread_time_ns() - begin)
+        self.measured["switches"].append(count_switches() - left)
 
 
 def on_gpu(device: str, sleep: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -171,6 +171,22 @@ def _uncovered(begin: int, end: int, spans: list[tuple[int, int]]) -> int:
     return free + max(end - reached, 0)
 
 
+def test_who_ended_a_wait_acted_within_it(tmp_path: Path) -> None:
+    """A wait for data may end by itself, so that what was written long before its end has nothing to do with it."""
+    late = 1_000_000
+    trace = Trace(
+        ranges=[("step", 0, 9 * late, MAIN)],
+        os_calls=[("sem_wait", 100, late, MAIN), ("poll", 2 * late, 4 * late, MAIN), ("read", 5 * late, 6 * late, MAIN),
+                  ("pthread_mutex_lock", 7 * late, 8 * late, MAIN),
+                  # Before the lock was waited for; within; long before the end; just before it; of another kind.
+                  ("sem_post", 50, 60, AUTOGRAD), ("sem_post", 200, 210, HOLDER), ("write", 2 * late, 2 * late + 9, HOLDER),
+                  ("write", 6 * late - 1000, 6 * late - 900, AUTOGRAD), ("write", 8 * late - 10, 8 * late - 5, AUTOGRAD)],
+    )  # fmt: skip
+    table = idle_of(trace.write(tmp_path / "t.sqlite")).set_index("os_call")["woken_by"]
+    assert (table["sem_wait"], table["read"]) == (11, 8)
+    assert np.isnan([table["poll"], table["pthread_mutex_lock"], table[""]]).all()
+
+
 def test_a_file_is_named_where_it_took_most_of_the_time(tmp_path: Path) -> None:
     trace = Trace(
         ranges=[("step", 0, 1000, MAIN)],

@@ -77,6 +77,29 @@ def test_without_nsys_it_says_so(
     assert "nsys is not on PATH: install NVIDIA Nsight Systems" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("offered", "words"),
+    [
+        ("--gpu-metrics-devices=", ["--gpu-metrics-devices=cuda-visible"]),
+        ("--gpu-metrics-device=", ["--gpu-metrics-device=all"]),
+        ("", None),
+    ],
+)
+def test_metrics_of_the_gpu_are_asked_for_as_this_nsys_spells_it(
+    offered: str, words: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nsys").write_text(f'#!/bin/sh\n[ "$*" = "start --help" ] && echo "{offered}"\n')
+    (tmp_path / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    plain = ["--sample=none", "--cpuctxsw=system-wide"]
+    assert sessions.choose_options("none", "system-wide", gpu_metrics=False) == plain
+    if words is None:
+        with pytest.raises(sessions.ConfigError, match=r"^this nsys offers no --gpu-metrics-device: "):
+            sessions.choose_options("none", "system-wide", gpu_metrics=True)
+    else:
+        assert sessions.choose_options("none", "system-wide", gpu_metrics=True) == [*plain, *words]
+
+
 @pytest.mark.parametrize("seconds", ["0", "-3", "nan"])
 def test_a_window_takes_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

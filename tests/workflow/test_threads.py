@@ -18,7 +18,10 @@ from tests.workflow.test_nsys import pytestmark as pytestmark
 PROGRAM = CHECKOUT / "tests" / "scripts" / "known_waits.py"
 # By the call in which a wait of the program shows.
 CALLS = {"sleep": "clock_nanosleep", "lock": "sem_wait", "read": "read", "poll": "poll"}
+# The first step is left out of what is told per step.
 COUNTED = slice(1, None)
+# Python's part of a wait, which the program's clock measures and nsys does not.
+PYTHON_NS = 2e5
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +47,18 @@ def test_the_idle_gpu_waits_for_the_calls_of_the_program(traced: tuple[dict[str,
     """On a CPU all of the step is idle time of the GPU; each kind of wait is right within 2 %."""
     tables, measured = traced
     idle = tables["idle"].set_index("os_call")
+    # Where another program takes the core between a call and the program's look at its clock, the program counts more.
+    taken = idle.loc[idle["kind"].isin(["", "condition"]), "off_ns"].sum()
     for wait, call in CALLS.items():
         own = measured[wait][COUNTED]
-        assert idle.loc[call, "idle_ns"] == pytest.approx(sum(own) / len(own), rel=0.02, abs=2e5), wait
+        expected = sum(own) / len(own)
+        assert 0.98 * expected - PYTHON_NS - taken <= idle.loc[call, "idle_ns"] <= 1.02 * expected, wait
         assert idle.loc[call, "calls"] >= 1
     assert (idle["thread"] == measured["threads"]["main"]).all() and set(idle["cause"]) == {"host"}
     # Who held the lock and who wrote is named; nobody ends a sleep.
     assert idle.loc["sem_wait", "woken_by"] == measured["threads"]["holder"]
-    assert idle.loc["read", "woken_by"] == measured["threads"]["writer"]
+    # On a busy machine the reader may come to a core only long after it could go on.
+    assert idle.loc["read", "woken_by"] == measured["threads"]["writer"] or pd.isna(idle.loc["read", "woken_by"])
     assert pd.isna(idle.loc["clock_nanosleep", "woken_by"])
     assert idle.loc["sem_wait", "kind"] == "lock" and idle.loc["poll", "kind"] == "poll"
 
@@ -62,9 +69,13 @@ def test_time_on_the_cpu_is_what_the_kernel_accounts(traced: tuple[dict[str, pd.
     mine = threads[threads["thread"] == measured["threads"]["main"]]
     assert mine["runs_step"].all() and len(mine) == len(measured["cpu"])
     # The program reads its clock within the step, so that it misses a little of it.
-    assert mine["running_ns"].sum() == pytest.approx(sum(measured["cpu"]), rel=0.02, abs=2e5 * len(mine))
+    assert mine["running_ns"].sum() == pytest.approx(sum(measured["cpu"]), rel=0.02, abs=PYTHON_NS * len(mine))
     assert (mine["running_ns"] + mine["off_ns"] + mine["lost_ns"]).tolist() == mine["wall_ns"].tolist()
-    assert set(mine["left_in"]) == {"clock_nanosleep"}
+    longest = [max(CALLS, key=lambda wait: measured[wait][step]) for step in range(len(mine))]
+    assert mine["left_in"].tolist() == [CALLS[wait] for wait in longest]
+    # One more or less at the edges of each step.
+    assert mine["switches"].sum() == pytest.approx(sum(measured["switches"]), rel=0.02, abs=len(mine))
+    assert (mine["cores"] <= len(os.sched_getaffinity(0))).all() and (mine["cores"] >= 1).all()
     others = threads[threads["thread"] == measured["threads"]["writer"]]
     assert len(others) == len(mine) and not others["runs_step"].any()
     assert (others["running_ns"] < others["off_ns"] / 10).all()
@@ -75,8 +86,10 @@ def test_what_a_thread_left_the_cpu_in_adds_up(traced: tuple[dict[str, pd.DataFr
     off = tables["off_cpu"]
     mine = off[off["thread"] == measured["threads"]["main"]]
     by_call = mine.groupby("os_call")["off_ns"].sum()
+    taken = by_call[[call for call in by_call.index if call not in CALLS.values()]].sum()
     for wait, call in CALLS.items():
-        assert by_call[call] == pytest.approx(sum(measured[wait]), rel=0.02, abs=2e5 * len(measured[wait])), wait
+        expected = sum(measured[wait])
+        assert 0.98 * expected - PYTHON_NS * len(measured[wait]) - taken <= by_call[call] <= 1.02 * expected, wait
     threads = tables["threads"].groupby("thread")["off_ns"].sum()
     assert off.groupby("thread")["off_ns"].sum().to_dict() == threads[threads > 0].to_dict()
 

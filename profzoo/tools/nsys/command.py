@@ -23,6 +23,7 @@ INSTALL = "install NVIDIA Nsight Systems, or load its module: `nsys --version` m
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
 NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={make_nvtx_name(WINDOW)}@{DOMAIN}")
+GPU_METRICS = "--gpu-metrics-devices=cuda-visible"
 # Current names of reports, with their names before nsys 2023.
 REPORTS = {
     "cuda_api_gpu_sum": "apigpusum",
@@ -101,7 +102,7 @@ def options(nsys: "NsysSettings") -> list[str]:
     if nsys["cuda_memory_usage"]:
         words.append("--cuda-memory-usage=true")
     if nsys["gpu_metrics"]:
-        words.append("--gpu-metrics-devices=cuda-visible")
+        words.append(GPU_METRICS)
     if nsys["pytorch"] != "none":
         words.append(f"--pytorch={nsys['pytorch']}")
     if nsys["modules"]:

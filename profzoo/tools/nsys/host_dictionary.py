@@ -107,7 +107,7 @@ IDLE: Mapping[str, Column] = {
     ),
     "calls": _count("Calls per step in which the GPU was idle."),
     "woken_by": Column(
-        "Number of the thread that ended most of this wait: it called what ends such waits just before. Empty where "
+        "Number of the thread that ended most of this wait: the last that called what ends such waits. Empty where "
         "that is unknown.",
         tool="nsys",
     ),

@@ -1,6 +1,5 @@
 """Splits the GPU's idle time by cause and by the call of the operating system in which the launching thread was."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,8 +23,9 @@ COLUMNS = ["process", "cause", "thread", "name", "os_call", "kind", "idle_ns", "
 ADDED = ("process", "name", "caller", "caller_module")
 # Modules that make calls on behalf of others: the C library, and nsys itself.
 LIBRARIES = r"^(?:libc|libpthread|ld|librt)[-.]|ToolsInjection|^\[.*\]$|^$"
-# A call of another thread ended a wait if it began at most this long before; the scheduler takes tens of microseconds.
-WAKES_NS = 200_000
+# Waits that somebody ends. Others may end by themselves; a call of another thread then counts only if it began at most
+# so many ns before, as the scheduler takes tens of microseconds.
+ALWAYS_WOKEN, WAKES_NS = ("lock", "condition"), 200_000
 
 
 @dataclass(frozen=True)
@@ -155,29 +155,30 @@ def _rows_of_thread(
             "idle_ns": own["idle_ns"].sum() / idle.steps,
             "off_ns": own["off_ns"].sum() / idle.steps if off is not None else np.nan,
             "calls": own["start"].nunique() / idle.steps,
-            "woken_by": _waking_thread(events, thread, own, WAKING[kind]) if kind in WAKING else np.nan,
+            "woken_by": _waking_thread(events, thread, own, kind) if kind in WAKING else np.nan,
             "file": _file_name(events, thread, own) if kind == FILE else "",
             "chain": own.loc[own["idle_ns"].idxmax(), "chain"],
         }
 
 
-def _waking_thread(events: HostEvents, thread: int, calls: pd.DataFrame, ends_wait: re.Pattern[str]) -> float:
+def _waking_thread(events: HostEvents, thread: int, calls: pd.DataFrame, kind: str) -> float:
     """Return the number of the thread that ended most of the time of some waits; NaN if none can be told.
 
-    It is the thread of the same process that last began a call that ends such waits, at most WAKES_NS before the end.
-    calls: waits of one thread, with `end` and `idle_ns`. ends_wait: names of calls that end them.
+    It is the thread of the same process that last began a call that ends such waits, within the wait.
+    calls: waits of one thread, with `start`, `end` and `idle_ns`. kind: that of their call.
     """
     others = events.os_calls
-    near = others["start"].between(calls["end"].min() - WAKES_NS, calls["end"].max())
+    near = others["start"].between(calls["start"].min(), calls["end"].max())
     own = near & (others["thread"] & PROCESS == thread & PROCESS) & (others["thread"] != thread)
     mine = others[own]
-    names = [name for name in mine["name"].unique() if ends_wait.fullmatch(name)]
+    names = [name for name in mine["name"].unique() if WAKING[kind].fullmatch(name)]
     waking = mine[mine["name"].isin(names)].sort_values("start", kind="stable")
     at = np.searchsorted(waking["start"].to_numpy(), calls["end"].to_numpy(), side="right") - 1
     found = at >= 0
-    ended, ns = calls["end"].to_numpy()[found], calls["idle_ns"].to_numpy()[found]
+    began, ended, ns = (calls[column].to_numpy()[found] for column in ("start", "end", "idle_ns"))
     last = waking.iloc[at[found]]
-    recent = ended - last["start"].to_numpy() <= WAKES_NS
+    earliest = began if kind in ALWAYS_WOKEN else np.maximum(began, ended - WAKES_NS)
+    recent = last["start"].to_numpy() >= earliest
     if not recent.any():
         return np.nan
     by_thread = pd.Series(ns[recent]).groupby(last["thread"].to_numpy()[recent]).sum()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import external_programs
-from profzoo.tools.nsys.command import INSTALL, PROGRAM
+from profzoo.tools.nsys.command import GPU_METRICS, INSTALL, PROGRAM, adapt_options
 
 # States of a session, as `nsys sessions list` names them: the program runs and nothing is recorded, or it is recorded.
 LAUNCHED, COLLECTING = "Launched", "Collection"
@@ -78,6 +78,17 @@ def find_session(name: str) -> Session:
     if not mine[0].programs:
         raise ConfigError(f"session {name!r} runs no program any more; {describe_sessions(sessions)}")
     return mine[0]
+
+
+def choose_options(sample: str, cpuctxsw: str, gpu_metrics: bool) -> list[str]:
+    """Return the options of `nsys start`, as the installed nsys spells them; sample, cpuctxsw: of CHOICES.
+
+    Raises:
+        ConfigError: this nsys does not sample metrics of GPUs.
+    """
+    words = [f"--sample={sample}", f"--cpuctxsw={cpuctxsw}", *[GPU_METRICS] * gpu_metrics]
+    offered = external_programs.ask_program([PROGRAM, "start", "--help"]).stdout if gpu_metrics else ""
+    return adapt_options(words, offered, gpu=True)
 
 
 def start_window(name: str, report: Path, options: Sequence[str]) -> None:
