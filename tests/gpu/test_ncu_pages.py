@@ -84,6 +84,18 @@ def test_a_line_executes_its_load_once_per_turn_and_warp(source: pd.DataFrame) -
     assert loads["thread_inst_executed"].sum() == near(spills.STEPS * spills.BLOCKS * spills.THREADS)
 
 
+def test_triton_kernels_have_lines_too(source: pd.DataFrame) -> None:
+    own = source[source["function"].eq("adds")]
+    if own.empty:
+        pytest.skip("Triton compiled nothing here; the log of the profiling job says why")
+    from tests.gpu.programs import triton_lines
+
+    loads = own[own["opcode"].eq("LDG") & own["line"].eq(triton_lines.line_of_load())]
+    threads = triton_lines.PROGRAMS * triton_lines.LANES
+    assert loads["thread_inst_executed_true"].sum() == near(triton_lines.TURNS * threads)
+    assert loads["file"].str.endswith("triton_lines.py").all() and loads["source"].str.endswith("# load").all()
+
+
 def test_local_memory_is_at_the_line_that_uses_it(source: pd.DataFrame, counted: pd.DataFrame) -> None:
     row = line(source, "spills", "keep")
     for name, metric in LOCAL.items():
