@@ -11,18 +11,18 @@ FILE = Path(__file__)
 
 
 @triton.jit
-def adds(out, values, turns, LANES: tl.constexpr):
-    """Add up `turns` rows of LANES values in each program."""
-    lanes = tl.arange(0, LANES)
-    total = tl.zeros((LANES,), dtype=tl.float32)
+def adds(out, values, turns, width: tl.constexpr):
+    """Add up `turns` rows of `width` values in each program."""
+    lanes = tl.arange(0, width)
+    total = tl.zeros((width,), dtype=tl.float32)
     for turn in range(turns):
-        total += tl.load(values + (tl.program_id(0) + turn) * LANES + lanes)  # load
-    tl.store(out + tl.program_id(0) * LANES + lanes, total)
+        total += tl.load(values + (tl.program_id(0) + turn) * width + lanes)  # load
+    tl.store(out + tl.program_id(0) * width + lanes, total)
 
 
 def launch(out: Tensor, values: Tensor) -> None:
     """Launch the kernel: each of its warps loads once per turn."""
-    adds[(PROGRAMS,)](out, values, TURNS, LANES=LANES, num_warps=WARPS_OF_BLOCK, num_stages=1)
+    adds[(PROGRAMS,)](out, values, TURNS, width=LANES, num_warps=WARPS_OF_BLOCK, num_stages=1)
 
 
 def line_of_load() -> int:
