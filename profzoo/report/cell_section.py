@@ -62,6 +62,7 @@ def describe_cell(
         **_format_plans(tables.get("plans"), cell),
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
         "waits": _format_waits(schemas.rows_of_cell(tables["waits"], *cell)) if "waits" in tables else [],
+        "inside": [*schemas.rows_of_cell(tables["inside"], *cell)["says"]] if "inside" in tables else [],
         "differ": [*schemas.rows_of_cell(tables["repetition"], *cell)["says"]] if "repetition" in tables else [],
         "latency": describe_latency(schemas.rows_of_cell(tables["latency"], *cell)) if "latency" in tables else "",
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),

@@ -107,6 +107,14 @@ class Pages:
         """Those of them that exist: new ones write the page again, but a page never makes them."""
         return [path for path in self.perfetto_traces() if self.selection.path(path).exists()]
 
+    def line_tables(self) -> list[tuple[str, str]]:
+        """Tables of source lines that exist, each with its digest; the page sums them up, and never makes one."""
+        return [
+            (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+            for model, phase in self.selection.cells
+            for path in sorted(self.selection.path(f"<results>/{model}").glob(f"{phase}.ncu-source.*.csv"))
+        ]
+
     def describe_perfetto(self) -> dict[str, str]:
         """Facts about Perfetto for the page: its address, and the command that opens traces in it."""
         config = self.selection.config

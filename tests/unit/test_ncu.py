@@ -73,6 +73,12 @@ def test_a_sets_own_selection_and_cache_control_go_first() -> None:
     assert "--cache-control none" in words("launch") and "--cache-control all" in words("roofline")
 
 
+def test_a_set_keeps_machine_code_and_source_by_itself() -> None:
+    assert "--import-sass yes --import-source yes" in words("source") and "--import-sass no" in words("roofline")
+    sets = {"mine": {"set": "full", "sass": False}}
+    assert "--import-sass no" in words("mine", sets=sets, sass=True) and "--import-source" not in words("roofline")
+
+
 def test_shared_memory_is_always_asked_for_once() -> None:
     sets = {"mine": {"metrics": ["a.sum", ncu.SHARED_MEMORY[0]]}, "regex": {"sections": "regex:Mem.*"}}
     assert f"--metrics a.sum,{','.join(ncu.SHARED_MEMORY)}" in words("mine", sets=sets)

@@ -126,8 +126,13 @@ def exported(tmp_path: Path) -> Path:
 def test_tables_and_figure_are_written_as_declared(exported: Path) -> None:
     report, folder = named("sobelDouble"), exported.parent
     lines, values = folder / "source.csv", folder / "instances.csv"
-    source_export.main(report, str(exported), 10, str(lines), pytest.fail)
+    said: list[str] = []
+    source_export.main(report, str(exported), 10, str(lines), said.append)
+    assert said == [f"{lines}: Sobel: 66% of its warp samples are at instructionMix.cu:78, where warps wait most for "
+                    "tex throttle"]  # fmt: skip
     instances_export.main(report, str(exported), 10, str(values))
+    # NVIDIA's own rule says so of the whole kernel.
+    assert "L1 instruction queue for texture operations" in print_page(report, ["--page", "details"])
     table = csv_tables.read(lines, source_columns.TABLE)
     assert set(table["function"]) == {"Sobel"} and set(table["mangled"]) == {"_Z5SobelIdEvP6uchar4S1_ii"}
     assert list(table)[:10] == list(source_columns.LEADING)[:10] and table["share"].max() < 1

@@ -12,6 +12,7 @@ from profzoo.tools.ncu import source_columns, source_export
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.expensive_launches import choose_launches, read_expensive
 from profzoo.tools.ncu.source_page import UNOPENED, read_instructions, read_lines, split_row
+from profzoo.tools.ncu.source_summary import describe_kernels
 from profzoo.tools.ncu.source_table import tabulate_source
 
 FIRST = 0x7F14A325D200
@@ -188,3 +189,20 @@ def test_the_most_expensive_kernels_are_chosen_by_all_their_launches() -> None:
     assert choose_launches(split, 3, "x")["id"].tolist() == [1, 0, 3]
     with pytest.raises(DataError, match=f"x has no {GPU_TIME}"):
         choose_launches(rows.drop(columns=GPU_TIME), 2, "x")
+
+
+def test_a_sentence_says_where_a_kernel_waits_and_spills() -> None:
+    rows = table().assign(place=1, function="spill")
+    (said,) = describe_kernels(rows)
+    assert said == (
+        "spill: 56% of its warp samples are at spill.cu:12, where warps wait most for long scoreboard; warps access local "
+        "memory 131,072 times, most often at spill.cu:12"
+    )
+    # Without lines the instruction is named, and without samples the spills alone.
+    alone = rows.query("level == 'instruction'")
+    assert "50% of its warp samples are at the instruction LDL (offset 0x30)" in describe_kernels(alone)[0]
+    assert describe_kernels(rows.drop(columns="samples"))[0].startswith(
+        "spill: warps access local memory 131,072 times"
+    )
+    dry = rows.assign(local_loads=0, local_stores=0, samples=0)
+    assert describe_kernels(dry) == [] and describe_kernels(rows.assign(place=4)) == []

@@ -10,7 +10,7 @@ import pytest
 
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
-from profzoo.report import page, step_bars
+from profzoo.report import inside_kernels, page, step_bars
 from profzoo.verdicts import verdicts, wait_table
 from tests import slow
 from tests.faults import mutations as faults
@@ -169,3 +169,25 @@ def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
     # On a GPU what nsys traced tells more, and the CPU's ranges would mislead.
     assert step_bars.step_parts(tables, "unet", "inference") == []
     assert step_bars.step_parts({"steps": tables["steps"]}, "unet", "train") == []
+
+
+def test_a_table_of_source_lines_is_summed_up_for_its_cell(tmp_path: Path) -> None:
+    said = "f<T>: 56% of its warp samples are at a.cu:12, where warps wait most for long scoreboard"
+    inside = pd.DataFrame([{"model": "unet", "phase": phase, "says": says} for phase, says in
+                           (("train", said), ("inference", "of another cell"))])  # fmt: skip
+    seen = Seen(rendered(tmp_path, ["f"], inside=inside))
+    assert "Where the most expensive kernels wait and spill" in seen.text and f"{said}." in seen.text
+    assert "of another cell" not in seen.text
+    assert "expensive kernels" not in Seen(rendered(tmp_path, ["f"])).text
+
+
+def test_sentences_are_read_of_each_table_once(tmp_path: Path) -> None:
+    (tmp_path / "unet").mkdir()
+    row = {"place": 1, "id": 0, "function": "f", "mangled": "f", "level": "line", "file": "/x/a.cu", "line": 12, "source": "y",
+           "offset_bytes": None, "sass": "", "opcode": "", "samples": 5, "share": 1.0}  # fmt: skip
+    paths = [tmp_path / "unet" / f"train.ncu-source.{name}.csv" for name in ("full", "source")]
+    for path in paths:
+        pd.DataFrame([row]).to_csv(path, index=False)
+    told = inside_kernels.read_sentences(map(str, paths))
+    assert told.values.tolist() == [["unet", "train", "f: 100% of its warp samples are at a.cu:12"]]
+    assert list(inside_kernels.read_sentences([])) == list(inside_kernels.COLUMNS)

@@ -66,6 +66,12 @@ def test_doctor_without_a_gpu(fresh: Project) -> None:
 
 
 @pytest.mark.slow
+def test_metrics_without_ncu_says_so_in_one_line(fresh: Project) -> None:
+    run = fresh.snakemake("metrics", "--config", "match=dram", ok=False)
+    assert run.returncode and "profzoo: ncu is not on PATH, so that its metrics cannot be listed: install" in run.stdout
+    assert not (fresh.root / "results").exists()
+
+
 def test_doctor_where_counters_are_restricted(fresh: Project) -> None:
     fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": "permission"}
     printed = fresh.snakemake("doctor").stdout

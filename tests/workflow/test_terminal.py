@@ -71,7 +71,7 @@ def test_help_says_what_a_user_types(fresh: Project) -> None:
     listed = fresh.snakemake("--list").stdout
     typed, others = listed.split("\n\n")
     assert re.findall(r"^(\w+) \(", typed, re.MULTILINE) == [
-        "all", "report", "figures", "perfetto", "compare", "trials", "doctor", "status", "serve", "share", "verify",
-        "clean", "help",
+        "all", "report", "figures", "perfetto", "compare", "trials", "doctor", "metrics", "status", "serve", "share",
+        "verify", "clean", "help",
     ]  # fmt: skip
     assert "profile_ncu_sampled" in others

@@ -93,6 +93,7 @@ rule write_report:
         phases=config["phases"],
         tools=RUN.tools,
         trials=PAGES.trials_and_digest(),
+        lines=PAGES.line_tables(),
         lacking=[*configuration.unusable_cells(config), *LACKING],
         perfetto=PAGES.describe_perfetto(),
         traces=PAGES.written_traces(),

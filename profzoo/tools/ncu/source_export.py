@@ -10,6 +10,7 @@ from profzoo.tools.ncu import source_columns
 from profzoo.tools.ncu.expensive_launches import read_expensive
 from profzoo.tools.ncu.report_pages import print_page
 from profzoo.tools.ncu.source_page import read_instructions, read_lines
+from profzoo.tools.ncu.source_summary import describe_kernels
 from profzoo.tools.ncu.source_table import tabulate_source
 
 PAGE = ["--page", "source", "--print-source"]
@@ -53,7 +54,7 @@ def tabulate_report(report: str, chosen: pd.DataFrame) -> tuple[pd.DataFrame, li
 
 
 def main(report: str, launches: str, kernels: int, csv: str, say: Callable[[str], object] = print) -> None:
-    """Write the table of source lines.
+    """Write the table of source lines, and say where the most expensive kernels spend their time.
 
     Args:
         report: report of ncu.
@@ -64,7 +65,7 @@ def main(report: str, launches: str, kernels: int, csv: str, say: Callable[[str]
     """
     chosen = read_expensive(launches, kernels)
     table, notes = tabulate_report(report, chosen)
-    for note in notes:
+    for note in [*notes, *describe_kernels(table)]:
         say(f"{csv}: {note}")
     leading = [name for name in source_columns.LEADING if name in table]
     write_csv(table[[*leading, *(name for name in table if name not in leading)]], csv)

@@ -1,7 +1,8 @@
-"""A network that also launches kernels of known behaviour, which NVRTC compiles with a table of lines."""
+"""A network that also launches kernels of known behaviour, which NVRTC and Triton compile with a table of lines."""
 
 import ctypes
 import functools
+import sys
 from pathlib import Path
 
 import torch
@@ -53,6 +54,16 @@ def load_kernels() -> dict[str, _utils._CudaKernel]:
     return made
 
 
+def launch_triton(out: Tensor, values: Tensor) -> None:
+    """Launch the kernel of triton_lines, where Triton works; it needs a C compiler."""
+    try:
+        from tests.gpu.programs import triton_lines
+
+        triton_lines.launch(out, values)
+    except Exception as error:
+        print(f"no Triton kernel: {error!r}", file=sys.stderr)
+
+
 class Network(nn.Module):
     """Classifies its inputs, and launches the kernels besides."""
 
@@ -68,6 +79,7 @@ class Network(nn.Module):
         kernels["spills"]((BLOCKS, 1, 1), (THREADS, 1, 1), [self.out, self.some, STEPS, SIZE])
         kernels["tight"]((1, 1, 1), (1024, 1, 1), [self.out, self.some])
         kernels["phases"]((PHASE_BLOCKS, 1, 1), (1024, 1, 1), [self.out, self.many, EACH_NS, READ])
+        launch_triton(self.out, self.some)
         return self.classify(inputs)
 
 
