@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.compare import comparison_table, contributions
+from profzoo.compare import comparison_table, contributions, counter_changes
 from profzoo.io import csv_tables as reading
 from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
@@ -22,6 +22,7 @@ TABLES = {
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,
+    "compare_counters": counter_changes.COUNTERS_TABLE,
 }
 
 # Commands for tables that the default configuration does not make.
@@ -35,7 +36,7 @@ COMMANDS = {
         name: f"snakemake report --config tool=ncu,nsys ncu='{{set: {SET_OF.get(name, SET_OF_ALL)}}}'"
         for name in CHARTS
     },
-    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
+    **dict.fromkeys(("compare", "compare_parts", "compare_counters"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",
 }
 

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.compare import comparison_table, contributions, numeric_columns, numerics
+from profzoo.compare import (
+    comparison_table,
+    contributions,
+    counter_changes,
+    counter_lines,
+    numeric_columns,
+    numerics,
+)
 from profzoo.errors import DataError
 from profzoo.formatting import duration, ratio
 from profzoo.io import csv_tables as reading
@@ -24,12 +31,17 @@ EITHER = "either"
 FAILING = (speedup.SLOWER, numerics.DIFFERENT, EITHER)
 # How many parts, and kernels, are named.
 SHOWN = 3
+# How the name of a device begins that is a CPU.
+ON_CPU = "CPU"
 
 
-def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
+def format_comparison(
+    table: pd.DataFrame, seen: pd.DataFrame | None = None, counted: pd.DataFrame | None = None
+) -> list[str]:
     """Return lines: differences besides the times, then each cell with both times, outcome, speedup and interval.
 
-    seen: the table of parts; the largest ones stand below cells that are faster or slower.
+    seen: the table of parts; the largest ones stand below cells that are faster or slower. counted: the table of
+    counters; what changed stands below each cell that has any.
     """
     said = []
     for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
@@ -40,6 +52,7 @@ def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> 
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
             said += [_format_cell(name.ljust(width), row), *_format_largest_parts(row, seen)]
+            said += [] if counted is None else counter_lines.format_counters(row, counted)
         said.append("  " + count_outcomes(rows))
     return said
 
@@ -166,16 +179,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.compare.cli", description=__doc__)
     parser.add_argument("table", metavar="CSV", help="the table of a comparison")
     parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
+    parser.add_argument("--counters", metavar="CSV", help="the table of what changed in counters")
     parser.add_argument("--page", metavar="HTML", help="the page with more details, which the last line names")
     parser.add_argument("--fail-on", choices=FAILING, help="exit with 3 if that holds for any cell")
     options = parser.parse_args(arguments)
     try:
         table = reading.read(options.table, comparison_table.COMPARISON_TABLE)
         seen = reading.read(options.parts, contributions.PARTS_TABLE) if options.parts else None
+        counted = reading.read(options.counters, counter_changes.COUNTERS_TABLE) if options.counters else None
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    print("\n".join([*format_comparison(table, seen), *([f"details: {options.page}"] if options.page else [])]))
+    said = format_comparison(table, seen, counted)
+    # Nothing counts on a CPU.
+    if (counted is None or counted.empty) and not table["device"].str.startswith(ON_CPU).all():
+        said.append(counter_lines.NONE)
+    print("\n".join([*said, *([f"details: {options.page}"] if options.page else [])]))
     return EXIT_FAILING if options.fail_on and find_failing(table, options.fail_on).any() else 0
 
 

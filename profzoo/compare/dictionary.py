@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from profzoo.compare import numeric_dictionary
-from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, NINETEEN_OF_TWENTY, RATIO, Column
+from profzoo.io.columns import COUNT, CPU, FRACTION, GPU, NINE_OF_TEN, NINETEEN_OF_TWENTY, RATIO, Column
 
 _SIDES: Mapping[str, Column] = {
     "model": Column("Model, without its variant."),
@@ -64,5 +64,35 @@ PARTS: Mapping[str, Column] = {
     "candidate_launches": Column("The same of the candidate.", COUNT),
     "change": Column(
         "What else differs: one side alone has it, or the launch configuration or module type is another."
+    ),
+}
+_VALUE = "See `unit`; sums are per step, or per sample where the sides have batches of different sizes."
+COUNTERS: Mapping[str, Column] = {
+    **_SIDES,
+    "level": Column(
+        "`cell` (all kernels), `class` (of kernels), `layer`, `kernel`, or `layer kernel` (one kernel in one layer)."
+    ),
+    "range": Column("Part of the step, or direction of the layer."),
+    "name": Column("Name of the class, layer or kernel; empty for the cell."),
+    "kernel": Column("Function of the kernel at level `layer kernel`; else empty."),
+    "quantity": Column("What is compared, such as `dram_bytes`, `l2_hit_pct` or `occupancy_pct`."),
+    "unit": Column("Unit of the values: `byte`, `flop` or `%`."),
+    "baseline_value": Column(f"Value on the reference side. {_VALUE}", "see unit", "ncu", interval=NINE_OF_TEN),
+    "candidate_value": Column(f"The same of the candidate. {_VALUE}", "see unit", "ncu", interval=NINE_OF_TEN),
+    **{
+        f"{side}_{end}": Column(f"{name} end of the {NINE_OF_TEN} interval of `{side}_value`.", "see unit", "ncu")
+        for side in ("baseline", "candidate")
+        for end, name in (("low", "Lower"), ("high", "Upper"))
+    },
+    "delta": Column("`candidate_value` less `baseline_value`; of rates in percentage points.", "see unit", "ncu"),
+    "delta_share": Column("`delta` over the whole cell's sum on the reference side; empty for rates.", RATIO, "ncu"),
+    "baseline_launches": Column("Launches on the reference side, per step or sample.", COUNT, "ncu"),
+    "candidate_launches": Column("The same of the candidate.", COUNT, "ncu"),
+    "p_different": Column("p-value of a difference as large as this, if there is none (Welch's t).", FRACTION),
+    "outcome": Column(
+        "`changed` (beyond the margin, and more than chance explains), `same` (within the margin) or `undecided`."
+    ),
+    "change": Column(
+        "`appeared` or `vanished` if one side alone has the layer or kernel; or why there is no decision."
     ),
 }

@@ -5,11 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import cli, comparison_table, contributions, numerics
+from profzoo.compare import cli, comparison_table, contributions, counter_changes, counter_lines, numerics
+from profzoo.compare.counter_quantities import PERCENT, WORDS
 from profzoo.formatting import duration, ratio
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
-from profzoo.report.value_formats import Field, Formatter, make_field
+from profzoo.report.value_formats import Field, Formatter, is_cpu_device, make_field
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
@@ -62,6 +63,22 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "of the step": ("delta_share", "{:+.1%}".format),
     "launches": ("change", str),
 }
+COUNTER_COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
+    "model": (lambda row: row["model"], str),
+    "phase": (lambda row: row["phase"], str),
+    "candidate": (lambda row: row["candidate"], str),
+    "level": (lambda row: row["level"], str),
+    "range": (lambda row: row["range"], str),
+    "name": (lambda row: row["name"], str),
+    "counter": (lambda row: WORDS[row["quantity"]], str),
+    "outcome": (lambda row: row["outcome"], str),
+    "reference side": (lambda row: _format_counted(row, "baseline"), str),
+    "of the candidate": (lambda row: _format_counted(row, "candidate"), str),
+    "difference": (lambda row: counter_lines.format_delta(row), str),
+    "of the cell": (lambda row: row["delta_share"], "{:+.1%}".format),
+}
+# Levels of counters that the page shows: all of the cell, and of others the largest changes of each counter.
+COUNTED_LEVELS = (counter_changes.CLASS_LEVEL, counter_changes.LAYER_LEVEL, counter_changes.KERNEL_LEVEL)
 # Columns that are aligned left, and columns that may take several lines.
 TEXT_COLUMNS = (
     "model",
@@ -75,6 +92,7 @@ TEXT_COLUMNS = (
     "range",
     "name",
     "launches",
+    "counter",
 )
 LONG_TEXT_COLUMNS = ("why", "unsteady", "name")
 
@@ -98,8 +116,42 @@ def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
             **_drop_empty_columns(
                 list(PART_COLUMNS), _largest_changes(table, tables.get("compare_parts")), "part_columns", "parts"
             ),
+            **_drop_empty_columns(
+                list(COUNTER_COLUMNS), _changed_counters(tables.get("compare_counters")), "counter_columns", "counters"
+            ),
+            "uncounted": counter_lines.NONE if _lacks_counters(tables) else "",
         }
     }
+
+
+def _lacks_counters(tables: Mapping[str, pd.DataFrame]) -> bool:
+    """Return whether cells on a GPU were compared without counters."""
+    counted, on_cpu = tables.get("compare_counters"), tables["compare"]["device"].map(is_cpu_device)
+    return (counted is None or counted.empty) and not on_cpu.all()
+
+
+def _changed_counters(counted: pd.DataFrame | None) -> list[list[Field]]:
+    """Return all counters of each cell, and the TOP changes of each counter by class, layer and kernel."""
+    if counted is None or counted.empty:
+        return []
+    identity = [*CELL, *contributions.SIDES]
+    whole = counted[counted["level"] == counter_changes.CELL_LEVEL]
+    changed = counted[counted["level"].isin(COUNTED_LEVELS) & (counted["outcome"] == counter_changes.CHANGED)]
+    most = changed[changed.groupby([*identity, "level", "quantity"], sort=False).cumcount() < TOP]
+    rows = pd.concat([whole, most]).sort_index()
+    rows = rows.assign(name=rows["name"].replace(counter_lines.short_kernel_names(rows)))
+    return [
+        [make_field(value(row), form) for value, form in COUNTER_COLUMNS.values()] for row in rows.to_dict("records")
+    ]
+
+
+def _format_counted(row: Row, side: str) -> str:
+    """Format a value of one side with its interval."""
+    value, low, high = (
+        counter_lines.format_amount(row[f"{side}{end}"], row["unit"]) for end in ("_value", "_low", "_high")
+    )
+    unit = " %" if row["unit"] == PERCENT else ""
+    return f"{value} [{low.removesuffix(unit)}, {high}]" if low != high else value
 
 
 def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> TemplateVariables:

@@ -48,7 +48,7 @@ FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
 HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps")
 # Optional tables: of a comparison, of predicted gains, and of the data from which cells are drawn.
-COMPARISON_TABLES = ("compare", "compare_parts")
+COMPARISON_TABLES = ("compare", "compare_parts", "compare_counters")
 OF_VERDICTS = ("verdicts", "plans", "waits", "repetition")
 OPTIONAL_TABLES = (
     *COMPARISON_TABLES, *OF_VERDICTS, *CHARTS, "latency", "kernels", "ranges", "roofline", "layers", "peaks",

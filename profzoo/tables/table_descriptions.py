@@ -38,6 +38,10 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "Where the difference lies.",
         "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",
     ),
+    "compare_counters": (
+        "What changed in bytes, operations, hit rates and occupancy.",
+        "a cell, candidate, counter, and class of kernels, layer, kernel, or kernel of a layer",
+    ),
     "trials": ("Settings that were tried, and what they gained.", "a cell and settings"),
     "verdicts": (
         "What holds cells, kernels and layers back, and what to do.",

@@ -34,9 +34,10 @@ def name_loaded_of_sides(sides: Sequence[Side], input: Any) -> list[str]:
     return [word for side, path in pairs for word in ("--weights", f"{side.name}={path}")]
 
 
-def name_parts(input: Any) -> list[str]:
-    """Words that name the table of a comparison's parts, if there is one."""
-    return ["--parts", input.parts] if input.parts else []
+def name_tables(input: Any) -> list[str]:
+    """Words that name the tables of a comparison's parts and counters, if there are any."""
+    given = {"--parts": input.parts, "--counters": input.counters}
+    return [word for option, path in given.items() if path for word in (option, path)]
 
 
 def name_failing(config: Config) -> list[str]:

@@ -1,5 +1,6 @@
 """Names the input and output files of a comparison of two or more sides."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from profzoo.compare import sides
 from profzoo.compare.sides import Side
 from profzoo.workflow.selection import Cell, Selection
 
+# End of the name of a cell's launches under ncu, of its default section set.
+COUNTED = ".ncu.csv"
 # Pattern of a side's baseline, timed in separate processes.
 STEPS = f"{{phase}}.{tools.BASELINE}.csv"
 
@@ -62,9 +65,29 @@ class Comparison:
             for place, side in enumerate(self.selection.sides)
         }
 
+    def counted_files(self) -> dict[str, list[list[str]]]:
+        """Launches under ncu of each side's cells that exist already, each with its digest, by the side's name.
+
+        A comparison reads them, and never makes them: counters take minutes.
+        """
+        return {
+            side.name: [
+                [str(path), hashlib.sha256(path.read_bytes()).hexdigest()]
+                for path in map(self.selection.path, self.side_files(side, f"{{phase}}{COUNTED}"))
+                if path.exists()
+            ]
+            for side in self.selection.sides
+        }
+
+    def is_counted(self) -> bool:
+        """Whether ncu's launches of any compared cell exist on two sides."""
+        rows = zip(*(self.side_files(side, f"{{phase}}{COUNTED}") for side in self.selection.sides), strict=True)
+        return any(sum(self.selection.path(path).exists() for path in row) > 1 for row in rows)
+
     def tables(self) -> dict[str, str]:
-        """Tables of the comparison by name: outcomes, and parts of the differences; empty without a comparison."""
+        """Tables of the comparison by name: outcomes, parts of differences, counters; empty without a comparison."""
         attributed = ["compare_parts"] if {"steps", "layers"} & {*self.selection.provided} else []
+        attributed += ["compare_counters"] if self.is_counted() else []
         names = ["compare", *attributed] if self.selection.compared else []
         return {
             name: f"<results>/tables/{name}.csv" for name in names if self.selection.can_make_tables("compare", name)

@@ -70,6 +70,16 @@ def test_the_next_step_is_the_first_that_fits_more(recorded: pd.DataFrame) -> No
         assert less == (smaller[0] if smaller else None)
 
 
+def test_the_number_of_blocks_limits_small_blocks(recorded: pd.DataFrame) -> None:
+    """Barriers limit nothing in these kernels, although ncu has as many blocks for them as for the SM."""
+    small = recorded[recorded["launch__block_size"] == 32]
+    found = {occupancy.name_limiters(resources(row)): resources(row) for _, row in small.iterrows()}
+    # In some the driver configured just enough shared memory for so many blocks.
+    assert set(found) == {"blocks", "shared memory + blocks"}
+    assert occupancy.best_threads(found["blocks"]) == 64
+    assert occupancy.name_limiters(replace(found["blocks"], most_by_barriers=8)) == "barriers"
+
+
 def launches(**others: list[float]) -> pd.DataFrame:
     """Three launches of two configurations: limited by registers (two of them), and by nothing."""
     same = {"mangled": ["a", "a", "b"], "kernel": ["gemm", "gemm", "copy"], "function": ["gemm", "gemm", "copy"]}

@@ -42,6 +42,25 @@ rule tabulate_parts:
         "../scripts/tabulate_parts.py"
 
 
+rule tabulate_counter_changes:
+    """Compare the counters of both sides of every cell: bytes, operations, hit rates and occupancy, where they exist."""
+    input:
+        code("workflow/scripts/tabulate_counter_changes.py"),
+        compared="<results>/tables/compare.csv",
+    output:
+        csv=table("compare_counters"),
+    log:
+        "<logs>/tables/compare_counters.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    params:
+        counted=lambda wildcards: COMPARISON.counted_files(),
+    script:
+        "../scripts/tabulate_counter_changes.py"
+
+
 rule write_comparison:
     """Write the page of a comparison: differences, outcomes, figures and largest parts; it opens offline."""
     input:
@@ -71,13 +90,14 @@ rule compare:
     input:
         csv="<results>/tables/compare.csv",
         parts=COMPARISON.tables().get("compare_parts", []),
+        counters=COMPARISON.tables().get("compare_counters", []),
         page="<results>/compare.html",
     log:
         "<logs>/compare.log",
     localrule: True
     params:
         fail=name_failing(config),
-        parts=lambda wildcards, input: name_parts(input),
+        tables=lambda wildcards, input: name_tables(input),
     shell:
-        "python -m profzoo.compare.cli {input.csv:q} --page {input.page:q} {params.parts:q} {params.fail:q} 2>&1"
+        "python -m profzoo.compare.cli {input.csv:q} --page {input.page:q} {params.tables:q} {params.fail:q} 2>&1"
         " | tee {log:q}"

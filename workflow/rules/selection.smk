@@ -11,7 +11,7 @@ from profzoo.workflow.command_lines import (
     name_loaded,
     name_loaded_of_sides,
     name_outputs,
-    name_parts,
+    name_tables,
     quote_reports,
 )
 from profzoo.workflow.comparison import Comparison

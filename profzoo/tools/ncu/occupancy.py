@@ -85,6 +85,9 @@ def name_limiters(given: Resources) -> str:
         return ""
     limits = limit_blocks(given)
     least = min(limits.values())
+    if given.most_by_barriers >= given.most_blocks:
+        # ncu has the most blocks there, if barriers limit nothing.
+        del limits[BARRIERS]
     return " + ".join(name for name, blocks in limits.items() if blocks == least)
 
 

@@ -1,0 +1,77 @@
+"""Says in lines what counters changed between two sides, and how to collect them where there are none."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from profzoo import formatting
+from profzoo.compare.contributions import SIDES
+from profzoo.compare.counter_changes import CELL_LEVEL, CHANGED, KERNEL_LEVEL, LAYER_LEVEL
+from profzoo.compare.counter_quantities import PERCENT, WORDS
+from profzoo.io.csv_tables import Row
+from profzoo.kernels import short_names
+from profzoo.tables.schemas import CELL
+
+# How many layers, or kernels, are named per quantity.
+SHOWN = 2
+# How counters of both sides are collected, after which a comparison reads them.
+COLLECT = "snakemake all --config tool=ncu,nsys,torch ncu='{set: survey}'"
+NONE = (
+    "counters: not on both sides, so bytes, operations, hit rates and occupancy are not compared; to collect them, "
+    f"{COLLECT} for each side"
+)
+
+
+def format_counters(row: Row, table: pd.DataFrame) -> list[str]:
+    """Return lines on the counters of a compared cell: the whole cell, then where the largest changes are.
+
+    row: the cell's row of the table of comparisons. table: the table of counters.
+    """
+    keys = [*CELL, *SIDES]
+    mine = table[(table[keys] == [row[key] for key in keys]).all(axis=1)]
+    if mine.empty:
+        return []
+    whole = mine[mine["level"] == CELL_LEVEL].to_dict("records")
+    said = ["      counters: " + ", ".join(_format_value(one) for one in whole)]
+    names = short_kernel_names(mine)
+    for level in (LAYER_LEVEL, KERNEL_LEVEL):
+        changed = mine[(mine["level"] == level) & (mine["outcome"] == CHANGED)]
+        most = changed.groupby("quantity", sort=False).head(SHOWN).to_dict("records")
+        if most:
+            said.append(f"      changed {level}s: " + ", ".join(_format_change(one, names) for one in most))
+    return said
+
+
+def short_kernel_names(rows: pd.DataFrame) -> dict[str, str]:
+    """Return short names of the kernels in rows of the table of counters."""
+    return short_names.shorten_names(rows.loc[rows["level"] == KERNEL_LEVEL, "name"].unique())
+
+
+def format_amount(value: float, unit: str) -> str:
+    """Format bytes, operations or a rate.
+
+    >>> format_amount(2.5e9, "byte"), format_amount(4.2e9, "flop"), format_amount(61.24, "%")
+    ('2.5 GB', '4.2 Gflop', '61.2 %')
+    """
+    if unit == PERCENT:
+        return f"{value:.1f} %"
+    if unit == "byte":
+        return formatting.size(value)
+    return formatting.size(value).replace("bytes", "flop").replace("B", "flop")
+
+
+def _format_value(row: Row) -> str:
+    one, other = (format_amount(row[f"{side}_value"], row["unit"]) for side in SIDES)
+    return f"{WORDS[row['quantity']]} {one} -> {other} ({row['outcome']})"
+
+
+def _format_change(row: Row, names: Mapping[str, str]) -> str:
+    place = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
+    return f"{place} {WORDS[row['quantity']]} {format_delta(row)}" + (f" ({row['change']})" if row["change"] else "")
+
+
+def format_delta(row: Row) -> str:
+    """Format a difference with its sign; of rates in points."""
+    sign = "-" if row["delta"] < 0 else "+"
+    amount = format_amount(abs(row["delta"]), row["unit"])
+    return sign + (amount.replace(" %", " points") if row["unit"] == PERCENT else amount)

@@ -1,0 +1,39 @@
+"""Defines the counters that a comparison compares: bytes, operations, hit rates and occupancy."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from profzoo.tools.ncu.chart_quantities import L1_HIT, L2_HIT, MEMORY
+from profzoo.tools.ncu.quantities import QUANTITIES
+from profzoo.tools.ncu.quantity import Quantity, Sum
+
+SIMT = ("fp64_flop", "fp32_flop", "fp16_flop")
+TENSOR = ("tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop")
+PERCENT = "%"
+
+
+def _together(names: Sequence[str]) -> tuple[Sum, ...]:
+    """Return the sums that add up several quantities: every choice of the metrics by which a GPU has each of them."""
+    choices = itertools.product(*(QUANTITIES[name].sums for name in names))
+    return tuple(Sum({metric: factor for one in parts for metric, factor in one.factors.items()}) for parts in choices)
+
+
+COMPARED: Mapping[str, Quantity] = {
+    "dram_bytes": QUANTITIES["dram_bytes"],
+    "l2_bytes": QUANTITIES["l2_bytes"],
+    "simt_flop": Quantity("flop", "of SIMT units, of all precisions", _together(SIMT)),
+    "tensor_flop": Quantity("flop", "of tensor cores, of all types", _together(TENSOR)),
+    L1_HIT: MEMORY[L1_HIT],
+    L2_HIT: QUANTITIES[L2_HIT],
+    "occupancy_pct": QUANTITIES["occupancy_pct"],
+}
+# For readers.
+WORDS: Mapping[str, str] = {
+    "dram_bytes": "DRAM bytes",
+    "l2_bytes": "L2 bytes",
+    "simt_flop": "SIMT operations",
+    "tensor_flop": "tensor operations",
+    L1_HIT: "L1 hit rate",
+    L2_HIT: "L2 hit rate",
+    "occupancy_pct": "occupancy",
+}
