@@ -30,6 +30,7 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
         "repetition",
         "step-launches",
         "torch.ranges",
+        "torch.dtypes",
         "fusion",
         "fusion-kernels",
     )

@@ -22,8 +22,8 @@ def test_all_without_a_core_count(built: Project) -> None:
 
 def test_one_file_makes_only_what_it_needs(fresh: Project) -> None:
     fresh.snakemake("-j1", "results/lstm/train.torch.csv")
-    ends = {"torch.csv", "torch.launches.csv", "torch.modules.csv", "torch.ranges.csv", "torch-operators.csv"}
-    ends |= {"trace.json.gz", "trace.json.gz.json"}
+    ends = {"torch.csv", "torch.launches.csv", "torch.modules.csv", "torch.ranges.csv", "torch.dtypes.csv"}
+    ends |= {"torch-operators.csv", "trace.json.gz", "trace.json.gz.json"}
     assert fresh.files() == {f"lstm/train.{end}" for end in ends}
 
 

@@ -1,0 +1,52 @@
+"""What settings of torch.profiler export besides its last cycle, through the whole workflow."""
+
+import csv
+import io
+
+import pytest
+
+from tests.workflow.project import Project, rules
+
+CELL = "results/lstm/train"
+WORDS = ["--config", "models=lstm", "phases=train", "tool=torch"]
+PROFILING = {"profile_torch", "profile_torch_timed", "profile_torch_more", "profile_torch_timed_more"}
+
+
+def asked(settings: str) -> list[str]:
+    return [*WORDS, f"torch={{window: 1, {settings}}}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ("repeat: 1", "profile_torch"),
+        ("repeat: 2", "profile_torch_more"),
+        ("snapshot: true", "profile_torch_more"),
+        ("baseline: 3, repeat: 2", "profile_torch_timed_more"),
+    ],
+)
+def test_settings_choose_the_rule(fresh: Project, settings: str, rule: str) -> None:
+    assert rules(fresh.dry(f"{CELL}.torch.csv", *asked(settings))) & PROFILING == {rule}
+
+
+@pytest.mark.slow
+def test_all_makes_what_settings_ask_for(fresh: Project) -> None:
+    words = asked("baseline: 2, repeat: 2, memory: true, tensorboard: true")
+    fresh.snakemake("all", *words)
+    ends = {"torch-memory.csv", "torch-memory.svg", "torch-memory.png", "torch.cycles.csv", "torch-time.csv",
+            "torch.cycle-differences.csv", "torch.dtypes.csv"}  # fmt: skip
+    assert {f"lstm/train.{end}" for end in ends} <= fresh.files()
+    rows = list(csv.DictReader(io.StringIO(fresh.read(f"{CELL}.torch.cycles.csv"))))
+    steps = {row["cycle"]: row["count"] for row in rows if (row["kind"], row["name"]) == ("range", "step")}
+    assert steps == {"0": "1", "1": "1"}
+    assert fresh.dry("all", *words) == []
+    # Another figure or layout asks for no trace.
+    assert not rules(fresh.dry("all", *asked("baseline: 2, repeat: 2, memory: true"))) & PROFILING
+
+
+@pytest.mark.slow
+def test_what_was_not_recorded_is_told_in_one_line(fresh: Project) -> None:
+    told = fresh.snakemake(f"{CELL}.torch.cycles.csv", *asked("repeat: 1"), ok=False).stderr
+    assert "lstm train: this file needs torch.repeat: set it to 2 or more" in told and "Traceback" not in told
+    told = fresh.snakemake(f"{CELL}.torch-memory.csv", *asked("memory: false"), ok=False).stderr
+    assert "holds no event of memory: set torch.memory to true" in told
