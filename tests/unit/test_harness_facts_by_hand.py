@@ -4,6 +4,7 @@ import argparse
 import csv
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -79,8 +80,8 @@ def test_a_baseline_is_told_beside_the_window_and_memory_if_asked_for(
     assert int(step["optimizer_bytes"]) == 2 * 12 + 2 * 4 and int(step["inputs_bytes"]) == 3 * 2 * 4 + 3 * 8
 
 
-def test_only_the_first_process_writes(tmp_path: Path) -> None:
-    options = argparse.Namespace(trace=tmp_path / "t", operators=tmp_path / "o", steps=tmp_path / "s")
+def test_only_the_first_process_writes_unless_all_are_traced(tmp_path: Path) -> None:
+    options = argparse.Namespace(trace=tmp_path / "t", operators=tmp_path / "o", steps=tmp_path / "s", ranks=None)
     one = cell(window=2, profiler={"baseline": 3, "modules": False})
 
     def kinds(rank: int, one: dict, options: argparse.Namespace) -> list[type | None]:
@@ -92,6 +93,12 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
     assert kinds(0, without, options) == [None, recorders.TorchProfiler] and kinds(1, without, options) == [
         None,
         recorders.Recorder,
+    ]
+    options.ranks = tmp_path
+    assert kinds(0, one, options) == [recorders.StepTimer, recorders.TorchProfiler]
+    assert kinds(1, one, options) == [recorders.Recorder, recorders.TorchProfiler]
+    assert [path.name for path in measure._profiled_files(options, 1)] == [
+        f"{platform.node()}.1.{ending}" for ending in ("operators.csv", "trace.json.gz")
     ]
     options.trace = None
     assert kinds(0, one, options) == [None, recorders.StepTimer] and kinds(1, one, options) == [
