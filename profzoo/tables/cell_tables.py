@@ -213,6 +213,7 @@ def steps(
 ) -> pd.DataFrame:
     """Return one row per cell and process that nsys traced: where the time of a step goes.
 
+    Cells without any work on a GPU are left out: all of their step would be idle time of a GPU that they do not use.
     `waiting_ns` is the part of `busy_ns` and `communication_ns` in which only communication kernels run and wait for
     other processes. `busy_share` is the GPU's other busy time over the unprofiled step; `nsys_busy_share` is the same
     time over the step under nsys, which takes longer. Mean and median step, and the share of the time in which other
@@ -224,7 +225,7 @@ def steps(
         ranks: the table of the processes of cells on several GPUs.
     """
     unprofiled = ["step_ns", "step_median_ns", "cpu_taken_share"]
-    frames = [rows.assign(**cell) for cell, rows in traced]
+    frames = [rows.assign(**cell) for cell, rows in traced if (rows["busy_ns"] > 0).any()]
     if not frames:
         return pd.DataFrame(columns=STEP_LEADING)
     table = pd.concat(frames, ignore_index=True).merge(

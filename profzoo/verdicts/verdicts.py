@@ -71,8 +71,7 @@ def tabulate_verdicts(
     what-if simulation or Amdahl's law; `score` says how right such advice was; `settings` are words of models.run.
     """
     rows, known = [], facts or CellFacts()
-    # A step without any work of a GPU ran on a CPU: all of it would count as idle time of a GPU.
-    for cell, step in steps[_used_gpu(steps)].groupby(CELL, sort=False):
+    for cell, step in steps.groupby(CELL, sort=False):
         traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
         launches = schemas.rows_of_cell(kernels, *cell)
@@ -93,11 +92,6 @@ def tabulate_verdicts(
         for group in (everything, judged.of_each(traits), of_layers, others, said):
             rows += [{**own, **row.columns(), "rank": rank} for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _used_gpu(steps: pd.DataFrame) -> pd.Series:
-    """Return for each row whether any process of its cell had work on a GPU."""
-    return steps.groupby(CELL)["busy_ns"].transform("max") > 0
 
 
 def _name_reasons(found: Sequence[Verdict], cell: CellKey, facts: CellFacts) -> list[Verdict]:

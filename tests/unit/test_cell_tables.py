@@ -172,6 +172,24 @@ def test_waiting_for_other_processes_is_no_work_of_the_gpu() -> None:
     assert cell_tables.steps(baseline(alone), [(alone, row)], across_cells([]))["waiting_ns"].tolist() == [0]
 
 
+def test_a_step_without_work_on_a_gpu_has_no_idle_time_of_one() -> None:
+    """nsys traces cells on a CPU too; one process of several may have had nothing to do."""
+    row = pd.DataFrame(
+        {
+            "process": [1, 2],
+            "steps": 9,
+            "wall_ns": 200.0,
+            "busy_ns": [0.0, 0.0],
+            "communication_ns": 0.0,
+            "overlap_ns": 0.0,
+        }
+    )
+    used = row.assign(busy_ns=[0.0, 90.0])
+    other = {"model": "a", "phase": "train"}
+    table = cell_tables.steps(baseline(CELL, other), [(CELL, row), (other, used)], across_cells([]))
+    assert table["model"].tolist() == ["a", "a"] and table["busy_share"].tolist() == [0, 0.9]
+
+
 def test_where_a_step_goes_by_hand() -> None:
     """GPU busy for 90 of 200 ns under nsys: 50 of NCCL, 20 of them beside others, and 25 of them no more than waiting."""
     cell, other = CELL, {"model": "lstm", "phase": "train"}

@@ -451,12 +451,6 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
         ncu_details.read_details(page)
 
 
-def test_a_step_without_work_on_a_gpu_is_not_judged_as_one_of_a_gpu() -> None:
-    """nsys traces cells on a CPU too, where all of the step is idle time of no GPU."""
-    steps = made({}).assign(busy_ns=0.0, idle_ns=1e6, idle_host_ns=1e6)
-    assert verdicts.tabulate_verdicts(steps, kernel_rows(total_ns=[1.0])[:0], None, {}, {}, {}, RULES).empty
-
-
 def test_without_a_trace_there_is_nothing_to_judge() -> None:
     table = verdicts.tabulate_verdicts(STEPS[:0], pd.DataFrame(columns=["model", "phase"]), None, {}, {}, {}, RULES)
     assert table.empty and list(table.columns) == verdicts.COLUMNS
