@@ -49,8 +49,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
         axis.set_xlabel(f"GPU time per step by class of kernel, {phase} (%)")
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     order = [name for name in palette.CLASS_COLOURS if name in used]
-    figure.legend([used[name] for name in order], order, loc="upper left", ncols=8, frameon=False, handlelength=1,
-                  columnspacing=1.2)  # fmt: skip
+    columns = 4 * len(phases)
+    legend = figure.legend([used[name] for name in order], order, loc="upper left", ncols=columns, frameon=False,
+                           handlelength=1, columnspacing=1.2)  # fmt: skip
     # An empty title makes room for the legend of both panels.
-    figure.suptitle(" \n ", fontsize=9)
+    figure.suptitle("\n".join([" "] * -(-len(order) // columns)), fontsize=1.3 * legend.get_texts()[0].get_fontsize())
     return figure

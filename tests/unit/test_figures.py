@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -115,6 +116,18 @@ def test_a_figure_without_counters_says_what_to_collect(tables: dict[str, pd.Dat
 def test_a_figure_of_nothing_says_so(tables: dict[str, pd.DataFrame], name: str) -> None:
     draw, table = FIGURES[name]
     assert draw(tables[table].iloc[:0]).axes[0].texts[0].get_text()
+
+
+@pytest.mark.parametrize("phases", [["train"], ["train", "inference"]], ids=len)
+def test_the_legend_of_all_classes_is_whole(phases: list[str], tmp_path: Path) -> None:
+    rows = [{"model": "lstm", "phase": phase, "class": name, "total_ns": 1.0} for phase in phases
+            for name in palette.CLASS_COLOURS]  # fmt: skip
+    figure = classes.draw(pd.DataFrame(rows))
+    plots.save_figure(figure, [str(tmp_path / "a.png")], "note")
+    (legend,) = figure.legends
+    (x0, y0), (x1, y1) = legend.get_window_extent().get_points()
+    assert x0 >= 0 and x1 <= figure.bbox.width and y1 <= figure.bbox.height
+    assert y0 >= max(axis.get_window_extent().y1 for axis in figure.axes)
 
 
 def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
