@@ -32,11 +32,14 @@ WITHIN = 0.02
 TIMED = 2000
 GENERATES = "gpt"
 GIVEN: Mapping[str, Any] = {
-    "models": {"streamed": {"module": streamed.__name__}, "uneven": {"module": uneven.__name__}, GENERATES: {}},
+    "models": {
+        "streamed": {"module": streamed.__name__},
+        "uneven": {"module": uneven.__name__, "window": TIMED},
+        GENERATES: {},
+    },
     "phases": ["inference"],
     "tool": ["nsys"],
     "nsys": {"window": 6},
-    "settings": {"uneven": {"window": TIMED}},
 }
 TARGETS = (f"{CELL}.nsys-streams.csv", f"{CELL}.nsys.csv", f"{CELL}.nsys.trace.json.gz", "tables/latency.csv")
 
