@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.generation import note_token
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("recurrent", "language")
@@ -141,6 +142,7 @@ class GNMT(nn.Module):
             parents = (offsets + chosen // vocabulary).flatten()
             found = torch.cat((found[parents], (chosen % vocabulary).view(-1, 1)), dim=1)
             states = [(hidden[:, parents], cell[:, parents]) for hidden, cell in states]
+            note_token()
         return found.view(batch, beams, -1)[:, 0, 1:]
 
     def prepare(self) -> None:

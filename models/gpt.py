@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.generation import note_token
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer")
@@ -93,9 +94,11 @@ class GPT(nn.Module):
         """The likeliest next tokens, (batch, count), one at a time."""
         flow, caches = self.read(prompt, None)
         found = [self.scores(flow[:, -1:]).argmax(-1)]
+        note_token()
         while len(found) < count:
             flow, caches = self.read(found[-1], caches)
             found.append(self.scores(flow).argmax(-1))
+            note_token()
         return torch.cat(found, dim=1)
 
 

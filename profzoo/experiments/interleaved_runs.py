@@ -124,17 +124,25 @@ def _begun(
 
 
 def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
-    """Join the step tables of processes into one CSV with a side per row; returns the number of rows."""
+    """Join the step tables of processes into one CSV with a side per row; returns the number of rows.
+
+    A column that some of them lack, such as times of tokens, is empty in their rows.
+    """
+    headings = []
+    for _, path in given:
+        with path.open(newline="") as steps:
+            headings.append(next(csv.reader(steps)))
+    names = [*COLUMNS, *dict.fromkeys(name for heading in headings for name in heading)]
     count = 0
     with to.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+        writer.writeheader()
         for process, (side, path) in enumerate(given):
+            own = dict(zip(COLUMNS, (side, process), strict=True))
             with path.open(newline="") as steps:
-                heading, *rows = csv.reader(steps)
-            if not process:
-                writer.writerow([*COLUMNS, *heading])
-            writer.writerows([side, process, *row] for row in rows)
-            count += len(rows)
+                for row in csv.DictReader(steps):
+                    writer.writerow(own | row)
+                    count += 1
     return count
 
 

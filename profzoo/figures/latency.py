@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from profzoo import formatting
 from profzoo.figures import plots
 from profzoo.figures.svg_tooltips import attach_titles
+from profzoo.tables.latency import STEP
 
 ORDER = 12
 TITLE = "how long the slowest steps take"
@@ -30,6 +31,7 @@ def draw(latency: pd.DataFrame) -> Figure:
     latency: the table `latency`; columns used: model, phase, of, percentile, ns, low_ns, high_ns, needed_steps.
     """
     plots.set_style()
+    latency = latency[latency["of"] == STEP]
     table = latency.assign(row=plots.label_cells(latency), median=_medians(latency))
     known = table[table["median"].notna()]
     if known.empty:

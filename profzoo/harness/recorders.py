@@ -24,6 +24,7 @@ from profzoo.harness import (
 )
 from profzoo.harness.cpu_contention import CpuContention
 from profzoo.harness.cuda_graph import CapturedStep
+from profzoo.harness.token_times import TokenTimes
 from profzoo.machine import time_slicing
 from profzoo.statistics.steady_state import drop_warmup
 
@@ -98,7 +99,8 @@ class StepTimer(Recorder):
 
     wall_ns: host time from the end of the previous step to the end of this step; the last row includes the wait for
     the device. gpu_ns: the same interval on the device, by CUDA events; empty on a CPU. peak_memory_bytes: peak of the
-    bytes that tensors held on the GPU since the process began; empty on a CPU.
+    bytes that tensors held on the GPU since the process began; empty on a CPU. token_*_ns: times of the tokens that
+    the step generated, if it did.
 
     On a CPU, processes may take turns. A turn (shift) ends after the step that reaches SHIFT_NS. The wait between two
     shifts is part of no step.
@@ -132,12 +134,15 @@ class StepTimer(Recorder):
         self.clock.wait()
         self._memory_before = allocator_state.read_statistics(self.device)
         self._taken = CpuContention()
+        self._tokens = TokenTimes(self.clock)
+        self._tokens.start()
         self._note(0)
         self.window_began_ns = self._rows[0][0]
 
     def step(self, items: int) -> None:
         """Note the end of a step."""
         self.steps += 1
+        self._tokens.end_step()
         self._note(items)
         if self._worker and self._rows[-1][0] - self._rows[self._begun[-1]][0] >= SHIFT_NS:
             self._worker.rest()
@@ -160,6 +165,7 @@ class StepTimer(Recorder):
         self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self.clock.wait()
         end = self.clock.now()
+        self._tokens.stop()
         self._gpu_clocks.close()
         after = allocator_state.read_statistics(self.device)
         self.allocator = allocator_state.describe_allocator(self._memory_before, after, self.device)
@@ -174,11 +180,12 @@ class StepTimer(Recorder):
         on_gpu = self.device.type == "cuda"
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
         self._settled_ns = float(drop_warmup(np.array(gpu or walls, dtype=float)).mean())
+        names, tokens = self._tokens.read_times([self._marks[place - 1] for place in ends])
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(STEP_COLUMNS)
+            writer.writerow([*STEP_COLUMNS, *names])
             for index, (wall, place) in enumerate(zip(walls, ends, strict=True)):
-                writer.writerow([index, wall, gpu[index] if gpu else "", *self._rows[place][1:]])
+                writer.writerow([index, wall, gpu[index] if gpu else "", *self._rows[place][1:], *tokens[index]])
 
     def _note(self, items: int) -> None:
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None

@@ -40,23 +40,25 @@ CELLS: Mapping[str, Column] = {
 }
 _WORTH = "by how alike the steps of a process are, and how far processes lie apart"
 LATENCY: Mapping[str, Column] = {
-    "of": Column("What is timed: the `step`."),
-    "percentile": Column("Part of the steps that take at most so long: 99 of 100 at the 99th percentile.", "%"),
+    "of": Column(
+        "What is timed: the `step`; of models that generate, also the `first token` of a step and each further `token`."
+    ),
+    "percentile": Column("Part of the steps or tokens that take at most so long: 99 of 100 at the 99th.", "%"),
     "ns": Column(
-        "The percentile of the time of a step without any profiler; empty if there are too few steps for an interval.",
+        "The percentile of their time without any profiler; empty if there are too few for an interval.",
         "ns",
         "time",
         GPU,
     ),
     "low_ns": Column("Lower end of the 95 % interval of `ns`, which assumes no distribution.", "ns", "time", GPU),
     "high_ns": Column("Upper end of the 95 % interval of `ns`.", "ns", "time", GPU),
-    "steps": Column("Settled steps of all processes.", COUNT, "time"),
+    "steps": Column("Settled steps of all processes, or tokens of these.", COUNT, "time"),
     "processes": Column(
         "Processes that were measured. The interval of a single one says nothing about other processes.", COUNT
     ),
-    "independent_steps": Column(f"How many independent steps the steps are worth: {_WORTH}.", COUNT, "time"),
+    "independent_steps": Column(f"How many independent steps or tokens these are worth: {_WORTH}.", COUNT, "time"),
     "needed_steps": Column(
-        "Estimate of the steps that an interval needs, if further ones are as alike as these; 0 where there is one.",
+        "Estimate of the steps or tokens that an interval needs, if further ones are as alike; 0 where there is one.",
         COUNT,
         "time",
     ),

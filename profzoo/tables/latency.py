@@ -14,7 +14,7 @@ from profzoo.tables import dictionary
 # Those that are named on the page come first; the others show the shape between them.
 NAMED = (50.0, 90.0, 95.0, 99.0)
 PERCENTS = tuple(sorted({*NAMED, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 70.0, 80.0, 99.9}))
-STEP = "step"
+STEP, FIRST_TOKEN, TOKEN = "step", "first token", "token"
 CELL = ["model", "phase"]
 KEY = [*CELL, "of", "percentile"]
 TIMES = ["ns", "low_ns", "high_ns"]
@@ -45,8 +45,11 @@ TABLE = Table(
 )
 
 
-def list_percentiles(processes: Sequence[np.ndarray]) -> pd.DataFrame:
-    """Return one row per percentile of PERCENTS; processes: times in ns, one array per process."""
+def list_percentiles(processes: Sequence[np.ndarray], of: str = STEP) -> pd.DataFrame:
+    """Return one row per percentile of PERCENTS.
+
+    processes: times in ns, one array per process. of: what they are times of.
+    """
     found = [asdict(percentiles.estimate_percentile(processes, percent)) for percent in PERCENTS]
     table = pd.DataFrame(found).rename(columns={"percent": "percentile"})
-    return table.assign(of=STEP, steps=sum(map(len, processes)), processes=len(processes))
+    return table.assign(of=of, steps=sum(map(len, processes)), processes=len(processes))

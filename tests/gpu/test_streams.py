@@ -1,4 +1,4 @@
-"""Streams, copies, the trace for Perfetto and percentiles of programs whose every copy and kernel is known, on a GPU."""
+"""Streams, copies, Perfetto's trace, percentiles and tokens of programs whose every copy and kernel is known."""
 
 import gzip
 import itertools
@@ -12,10 +12,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from models import gpt
+from profzoo.io import csv_tables
+from profzoo.tools.time.tables import TABLE, read_token_times
 from tests.gpu.programs import streamed, uneven
 
 pytestmark = [
@@ -26,12 +30,16 @@ PROJECT = Path(__file__).parents[2]
 CELL = "streamed/inference"
 WITHIN = 0.02
 TIMED = 2000
+GENERATES = "gpt"
 GIVEN: Mapping[str, Any] = {
-    "models": {"streamed": {"module": streamed.__name__}, "uneven": {"module": uneven.__name__}},
+    "models": {
+        "streamed": {"module": streamed.__name__},
+        "uneven": {"module": uneven.__name__, "window": TIMED},
+        GENERATES: {},
+    },
     "phases": ["inference"],
     "tool": ["nsys"],
     "nsys": {"window": 6},
-    "settings": {"uneven": {"window": TIMED}},
 }
 TARGETS = (f"{CELL}.nsys-streams.csv", f"{CELL}.nsys.csv", f"{CELL}.nsys.trace.json.gz", "tables/latency.csv")
 
@@ -173,3 +181,16 @@ def test_the_slowest_steps_are_as_slow_as_they_were_made(results: Path) -> None:
     assert own.loc[99, "ns"] / own.loc[50, "ns"] == pytest.approx(uneven.SLOWER, rel=WITHIN)
     # Of one in a thousand, nothing is known of so few steps.
     assert own.loc[99.9, "needed_steps"] > TIMED and pd.isna(own.loc[99.9, "ns"])
+
+
+def test_tokens_add_up_to_their_steps(results: Path) -> None:
+    steps = csv_tables.read(results / GENERATES / "inference.time.csv", TABLE)
+    tokens = read_token_times(steps)
+    assert tokens.shape == (len(steps), gpt.WORKLOADS["trimmed"]["inference"]["generated"])
+    # Behind the last token of a step there is little more than putting all together.
+    assert tokens[1:].sum() == pytest.approx(steps["gpu_ns"][1:].sum(), rel=WITHIN)
+    # The first reads the prompt, and each is the work of all layers, so none is nothing.
+    assert tokens.min() > 0.2 * np.median(tokens)
+    table = pd.read_csv(results / "tables/latency.csv")
+    median = table[(table["model"] == GENERATES) & (table["percentile"] == 50)].set_index("of")["ns"]
+    assert median["token"] == pytest.approx(np.median(tokens[:, 1:]), rel=0.1)

@@ -14,6 +14,13 @@ STEPS: Mapping[str, Column] = {
     "gpu_ns": Column("Time of the step between CUDA events; empty on a CPU.", "ns", "time", GPU),
     "items": Column("Samples of the data in the step.", COUNT, "time"),
     "peak_memory_bytes": Column("Most GPU memory that torch had allocated during the step.", "byte", "time"),
+    "token_*_ns": Column(
+        "Time of a token of the step, counted from 0; the first includes reading the prompt. Only of models that "
+        "generate tokens; empty in steps with fewer tokens.",
+        "ns",
+        "time",
+        GPU,
+    ),
 }
 _HELD = "Part of `peak_bytes` that {} take."
 MEMORY: Mapping[str, Column] = {

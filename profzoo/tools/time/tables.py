@@ -1,13 +1,19 @@
 """Declares the columns of the baseline's tables, one row per step, written by harness/recorders.py and
 experiments/interleaved_runs.py."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from profzoo.io import column_types
+from profzoo.io.column_types import Kind
 from profzoo.io.csv_tables import Table
 from profzoo.tools.time import dictionary
+
+# The column of a token's time.
+TOKEN = re.compile(r"token_(\d+|x)_ns")
 
 
 def _in_order(table: pd.DataFrame) -> str | None:
@@ -23,6 +29,21 @@ def _each_in_order(table: pd.DataFrame) -> str | None:
     return f"process {wrong[0][0]}: {wrong[0][1]}" if wrong else None
 
 
+def _of_token(name: str) -> Kind | None:
+    """Return the type of the column of a token's time, of steps that generate tokens."""
+    return column_types.or_missing(column_types.COUNT) if TOKEN.fullmatch(name) else None
+
+
+def read_token_times(steps: pd.DataFrame) -> np.ndarray:
+    """Return the times of tokens in ns, shape (steps, most tokens of a step); NaN where a step has fewer.
+
+    >>> read_token_times(pd.DataFrame({"step": [0, 1], "token_1_ns": [3, 4], "token_0_ns": [9, 8]})).tolist()
+    [[9.0, 3.0], [8.0, 4.0]]
+    """
+    names = sorted(filter(TOKEN.fullmatch, steps), key=lambda name: int(name.split("_")[1]))
+    return steps[names].to_numpy(dtype=float)
+
+
 TABLE = Table(
     columns={
         "step": column_types.COUNT,
@@ -32,6 +53,7 @@ TABLE = Table(
         "items": column_types.or_missing(column_types.COUNT),
     },
     optional={"peak_memory_bytes": column_types.or_missing(column_types.COUNT)},
+    others=_of_token,
     key=["step"],
     holds=_in_order,
     about=dictionary.STEPS,
