@@ -5,6 +5,7 @@ tests/tools/install-ncu.sh sets both up.
 
 import csv
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -69,3 +70,15 @@ def test_lines_samples_and_advice_of_a_set_are_made_by_name(printing: Project) -
     words = "ncu={launches: all, sass: true, detailed_kernels: 2}"
     jobs = {job.rule for job in printing.dry(f"{CELL}.{names[0]}", "--config", words)}
     assert jobs == {"export_ncu_source"}
+
+
+def test_the_shipped_sets_profile_one_launch_of_each_configuration(printing: Project) -> None:
+    names = ("ncu-source.source.csv", "ncu-instances.instances.csv")
+    printing.snakemake(*(f"{CELL}.{name}" for name in names))
+    assert all(len(table(printing, name)) > 30 for name in names)
+    told = {name: json.loads(printing.read(f"{CELL}.{name}.ncu-rep.json")) for name in ("source", "instances")}
+    source, instances = (" ".join(told[name]["command"]) for name in ("source", "instances"))
+    assert "--import-sass yes --import-source yes" in source and "--section SourceCounters" in source
+    assert "--import-sass no" in instances and "--section PmSampling --section PmSampling_WarpStates" in instances
+    for command in (source, instances):
+        assert "--filter-mode per-launch-config --launch-count 1" in command and "--replay-mode kernel" in command
