@@ -16,6 +16,7 @@ LOCAL = {
     "figures",
     "report",
     "doctor",
+    "metrics",
     "serve",
     "share",
     "status",

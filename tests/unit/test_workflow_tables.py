@@ -194,3 +194,19 @@ def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> 
 
 def test_nothing_is_compared_where_nothing_was_asked_for() -> None:
     assert Comparison(select()).tables() == {}
+
+
+def test_tables_of_source_lines_are_shown_where_they_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = pages(select())
+    assert mine.line_tables() == []
+    table = Path(f"{TRAIN}.ncu-source.full.csv")
+    table.parent.mkdir(parents=True)
+    table.write_text("a\n")
+    Path("results/unet").mkdir()
+    Path("results/unet/train.ncu-source.full.csv").write_text("of another cell\n")
+    ((path, before),) = mine.line_tables()
+    assert path == str(table)
+    table.write_text("b\n")
+    # Another content makes the page again.
+    assert mine.line_tables() != [(path, before)]

@@ -82,6 +82,7 @@ def test_the_details_page_of_any_set_is_made_by_name(ncu_built: Project) -> None
     assert any(row["Estimated Speedup"] for row in rows) and len({row["ID"] for row in rows}) > 1
 
 
+@pytest.mark.slow
 def test_a_source_page_that_ncu_cannot_print_is_named_in_one_line(ncu_built: Project) -> None:
     run = ncu_built.snakemake("results/lstm/train.ncu-source.roofline.csv", ok=False)
     assert "train.roofline.ncu-rep cannot be printed by this ncu: " in said(run)[0]
