@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import formatting
-from profzoo.figures.palette import STATE_COLOURS
-from profzoo.figures.warp_states import GROUP_OF, OTHER
+from profzoo.figures.palette import OTHER_STATES, STATE_COLOURS, STATE_GROUPS
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.report import memory_drawing
@@ -92,7 +91,7 @@ def _strips_of_states(states: pd.DataFrame) -> list[TemplateVariables]:
     if states.empty:
         return []
     named = states.assign(row=states["class"].where(states["level"] == "class", "all kernels"),
-                          group=states["state"].map(GROUP_OF).fillna(OTHER))  # fmt: skip
+                          group=states["state"].map(STATE_GROUPS).fillna(OTHER_STATES))  # fmt: skip
     found: list[TemplateVariables] = []
     for name, rows in list(named.groupby("row", sort=False))[: CLASSES + 1]:
         shares = rows.groupby("group")["share"].sum() * 100
