@@ -83,6 +83,22 @@ STATE_COLOURS = {
     "instructions": "#e0605e",
     "other": "#eeeeee",
 }
+OTHER_STATES = "other"
+# The group of each state that ncu names; those that are not named here are others.
+STATE_GROUPS = {
+    state: group
+    for group, states in {
+        "issues": ("selected",),
+        "another warp issues": ("not_selected",),
+        "memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "membar", "drain"),
+        "shared memory": ("short_scoreboard", "mio_throttle"),
+        "barrier": ("barrier", "sleeping"),
+        "arithmetic pipe": ("math_pipe_throttle", "gmma", "dispatch_stall"),
+        "fixed latency": ("wait",),
+        "instructions": ("no_instruction", "branch_resolving", "imc_miss"),
+    }.items()
+    for state in states
+}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Colours of a comparison: less time, more time, the same time, and undecided.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"

@@ -18,7 +18,6 @@ CAPTION = (
     "computes in fp32, ALU on integers, XU special functions, LSU loads and stores."
 )
 
-LEAST_SHARE = 0.1
 NOT_COLLECTED = "Pipe utilisation was not collected: ncu='{set: compute}', or charts, collects it"
 
 
@@ -31,7 +30,7 @@ def draw(pipes: pd.DataFrame) -> Figure:
     plots.set_style()
     if pipes.empty:
         return plots.draw_nothing(NOT_COLLECTED)
-    rows = label_groups(pipes)
+    rows = plots.label_groups(pipes)
     table = rows.pivot_table(index="row", columns="pipe", values="busy_pct", aggfunc="first", sort=False)
     used = [pipe for pipe in PIPE_NAMES if pipe in table and table[pipe].max() >= 0.5]
     table = table[used or list(table.columns)].reindex(list(dict.fromkeys(rows["row"])))
@@ -45,16 +44,3 @@ def draw(pipes: pd.DataFrame) -> Figure:
     axis.set(xlabel="Share of the pipe's peak, while an SM has warps (%)", ylabel="")
     axis.tick_params(axis="x", rotation=0)
     return figure
-
-
-def label_groups(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of cells, and of classes with at least LEAST_SHARE of their cell's time, with a `row` label.
-
-    table: rows of a table with levels `cell` and `class`, each cell's own rows before those of its classes.
-    """
-    cells = table.assign(cell=plots.label_cells(table))
-    whole = cells[cells["level"] == "cell"].groupby("cell")["total_ns"].first()
-    large = cells["total_ns"] >= LEAST_SHARE * cells["cell"].map(whole)
-    kept = cells[(cells["level"] == "cell") | large]
-    labels = kept["cell"].where(kept["level"] == "cell", kept["cell"] + " · " + kept["class"])
-    return kept.assign(row=labels)

@@ -21,6 +21,8 @@ from profzoo.range_names import IMPORTED
 
 PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
 ROW_HEIGHT = 0.32
+# Share of its cell's GPU time from which on a class of kernels has a row.
+LEAST_CLASS = 0.1
 
 
 def set_style() -> None:
@@ -136,6 +138,19 @@ def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.
         (known[column] * known["total_ns"]).groupby([known[key] for key in ([by] if isinstance(by, str) else by)]).sum()
     )
     return sums / known.groupby(by)["total_ns"].sum()
+
+
+def label_groups(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of cells, and of classes with at least LEAST_CLASS of their cell's time, with a `row` label.
+
+    table: rows of a table with levels `cell` and `class`, each cell's own rows before those of its classes.
+    """
+    cells = table.assign(cell=label_cells(table))
+    whole = cells[cells["level"] == "cell"].groupby("cell")["total_ns"].first()
+    large = cells["total_ns"] >= LEAST_CLASS * cells["cell"].map(whole)
+    kept = cells[(cells["level"] == "cell") | large]
+    labels = kept["cell"].where(kept["level"] == "cell", kept["cell"] + " · " + kept["class"])
+    return kept.assign(row=labels)
 
 
 def draw_nothing(why: str) -> Figure:

@@ -1,14 +1,11 @@
 """Draw what warps wait for between two instructions, as stacked bars of cells and their largest kernel classes."""
 
-from collections.abc import Mapping
-
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo.figures import plots
-from profzoo.figures.palette import STATE_COLOURS
-from profzoo.figures.pipes import label_groups
+from profzoo.figures.palette import OTHER_STATES, STATE_COLOURS, STATE_GROUPS
 
 ORDER = 76
 TITLE = "warp states"
@@ -20,19 +17,6 @@ CAPTION = (
     "in cycles per instruction. Similar states are together; tables/warp_states.csv has each of them."
 )
 
-# The group of each state of ncu, in the colours' order; states that are not named here are `other`.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "issues": ("selected",),
-    "another warp issues": ("not_selected",),
-    "memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "membar", "drain"),
-    "shared memory": ("short_scoreboard", "mio_throttle"),
-    "barrier": ("barrier", "sleeping"),
-    "arithmetic pipe": ("math_pipe_throttle", "gmma", "dispatch_stall"),
-    "fixed latency": ("wait",),
-    "instructions": ("no_instruction", "branch_resolving", "imc_miss"),
-}
-OTHER = "other"
-GROUP_OF = {state: group for group, states in GROUPS.items() for state in states}
 NOT_COLLECTED = "Warp states were not collected: ncu='{set: stalls}', or charts, collects them"
 
 
@@ -45,8 +29,8 @@ def draw(warp_states: pd.DataFrame) -> Figure:
     plots.set_style()
     if warp_states.empty:
         return plots.draw_nothing(NOT_COLLECTED)
-    rows = label_groups(warp_states)
-    rows = rows.assign(group=rows["state"].map(GROUP_OF).fillna(OTHER))
+    rows = plots.label_groups(warp_states)
+    rows = rows.assign(group=rows["state"].map(STATE_GROUPS).fillna(OTHER_STATES))
     order = list(dict.fromkeys(rows["row"]))
     shares = rows.pivot_table(index="row", columns="group", values="share", aggfunc="sum", fill_value=0.0)
     cycles = rows.groupby("row")["cycles"].sum().reindex(order)

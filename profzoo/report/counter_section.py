@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import formatting
-from profzoo.figures.palette import STATE_COLOURS
-from profzoo.figures.warp_states import GROUP_OF, OTHER
+from profzoo.figures.palette import OTHER_STATES, STATE_COLOURS, STATE_GROUPS
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.report import memory_drawing
@@ -23,6 +22,7 @@ CLASSES, CONFIGURATIONS = 8, 10
 LINKS: Mapping[str, tuple[str, ...]] = {
     "L1 loads": ("global_load", "local_load"),
     "L1 stores": ("global_store", "local_store"),
+    "L1": ("l1",),
     "shared memory": ("shared_load", "shared_store"),
     "L2 reads": ("l2_read",),
     "L2 writes": ("l2_write",),
@@ -65,8 +65,9 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
     values = chart.pivot_table(index="class", columns="link", values="bytes", aggfunc="first").reindex(classes)
     sums = {name: values[[link for link in links if link in values]].sum(axis=1, min_count=1)
             for name, links in LINKS.items() if any(link in values for link in links)}  # fmt: skip
-    if "L2 reads" in sums:
-        sums.pop("L2", None)
+    for cache, directed in (("L1", "L1 loads"), ("L2", "L2 reads")):
+        if directed in sums:
+            sums.pop(cache, None)
     times = chart.groupby("class")["total_ns"].first()
     rows = [
         [name, formatting.duration(times[name]), *(format_value(one[name], formatting.size) for one in sums.values())]
@@ -92,7 +93,7 @@ def _strips_of_states(states: pd.DataFrame) -> list[TemplateVariables]:
     if states.empty:
         return []
     named = states.assign(row=states["class"].where(states["level"] == "class", "all kernels"),
-                          group=states["state"].map(GROUP_OF).fillna(OTHER))  # fmt: skip
+                          group=states["state"].map(STATE_GROUPS).fillna(OTHER_STATES))  # fmt: skip
     found: list[TemplateVariables] = []
     for name, rows in list(named.groupby("row", sort=False))[: CLASSES + 1]:
         shares = rows.groupby("group")["share"].sum() * 100

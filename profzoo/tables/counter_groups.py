@@ -30,7 +30,8 @@ def launches_of_cell(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) 
 
 def _is_whole(table: pd.DataFrame) -> bool:
     """Return whether a set has as many launches of each configuration as the window has."""
-    return bool((table.groupby(counters.KEYS, dropna=False)["launches"].transform("size") == table["launches"]).all())
+    sizes = table.groupby(counters.KEYS, dropna=False)["launches"].transform("size")
+    return bool((sizes == table["launches"].fillna(0)).all())
 
 
 def sum_by_group(

@@ -12,6 +12,7 @@ from profzoo.compare.counter_changes import CHANGED, SAME, UNDECIDED, CountedCel
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
+from tests import slow
 from tests.conftest import DATA
 
 METRICS = {"read": "dram__bytes_read.sum", "write": "dram__bytes_write.sum", "l2": "lts__t_bytes.sum"}
@@ -92,6 +93,7 @@ def test_a_run_with_one_launch_of_each_configuration_does_not_change_what_all_la
     assert (found.loc[found["level"] == "cell", "outcome"] != CHANGED).all()
 
 
+@pytest.mark.slow
 def test_simulated_samples_of_the_same_launches_seldom_differ(recorded: pd.DataFrame) -> None:
     wrong = total = 0
     for name, seeds in (("mobilenetv2.train", 1), ("bert.inference", 5)):
@@ -103,7 +105,7 @@ def test_simulated_samples_of_the_same_launches_seldom_differ(recorded: pd.DataF
 
 
 @pytest.mark.parametrize("longer", [True, False])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", slow.first(CELLS))
 def test_doubled_bytes_in_one_layer_are_found_and_named(recorded: pd.DataFrame, name: str, longer: bool) -> None:
     cell = cell_of(recorded[recorded["cell"] == name])
     layers = cell.sets[0].groupby(cell.launches["module"])[METRICS["read"]].sum()

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo import zoo_tables
 from profzoo.compare import cli, counter_changes, counter_lines, counter_sides, counter_table
 from profzoo.compare.counter_changes import CHANGED, CountedCell
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.kernels import demangle
+from profzoo.tables import cell_counters, counters_across
 from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.raw_page import LEADING
@@ -150,3 +152,23 @@ def test_amounts_are_those_of_the_table(table: pd.DataFrame) -> None:
     assert np.allclose(table["delta"], table["candidate_value"] - table["baseline_value"])
     rows = table[table["level"] == "cell"]
     assert np.allclose(rows["delta_share"], rows["delta"] / rows["baseline_value"])
+
+
+def test_tables_of_a_cell_and_across_cells_are_written_and_read_as_declared(
+    paths: dict[str, str], tmp_path: Path
+) -> None:
+    for side, path in paths.items():
+        (tmp_path / side).mkdir()
+        made = {name: str(tmp_path / side / f"train.{name}.csv") for name in cell_counters.TABLES}
+        cell_counters.main([path], None, 1, made)
+    found = {name: [str(tmp_path / side / f"train.{name}.csv") for side in paths] for name in cell_counters.TABLES}
+    across = {name: str(tmp_path / f"{name}.csv") for name in cell_counters.TABLES}
+    counters_across.main(found, across)
+    chart = zoo_tables.read_table("memory_chart", across["memory_chart"])
+    rows = reading.read(paths["plain"], export_schema.TABLE)
+    mine = chart[(chart["model"] == "plain") & (chart["link"] == "dram_read")]
+    assert mine.loc[mine["level"] == "cell", "bytes"].sum() == pytest.approx(rows[METRICS["read"]].sum())
+    assert mine.loc[mine["level"] == "class", "bytes"].sum() == pytest.approx(rows[METRICS["read"]].sum())
+    # These launches have no metrics of occupancy, pipes and states, so that their tables have no rows.
+    for name in ("occupancy", "pipes", "warp_states"):
+        assert zoo_tables.read_table(name, across[name]).empty
