@@ -36,6 +36,7 @@ def start_history(cell: "CellSettings", device: torch.device) -> None:
             f"{cell['model']} {cell['phase']}: torch.snapshot records the allocator of a GPU, and the cell runs on a "
             "CPU: set torch.snapshot to false, or device to cuda"
         )
+    torch.cuda.init()
     # Allocations and releases, with the frames of allocations, those of Python alone.
     torch.cuda.memory._record_memory_history(
         enabled="all", context="alloc", stacks="python", max_entries=MOST_EVENTS, device=device

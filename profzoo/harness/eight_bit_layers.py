@@ -4,7 +4,7 @@ Weights are rounded once, inputs in every call, each row by its own largest numb
 scale per row of the inputs and per output). torch's own operators multiply: `torch._scaled_mm` and `torch._int_mm`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -125,6 +125,17 @@ def convert_linear_layers(network: nn.Module, cell: "CellSettings", device: torc
         )
     # Torch's fused path of a Transformer's layer would read the weights from outside.
     torch.backends.mha.set_fastpath_enabled(False)
+    network = _replace(network, chosen, precision, asked)
+    if device.type == "cuda":
+        # What conversion takes is no memory of the steps.
+        del chosen
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    return network
+
+
+def _replace(network: nn.Module, chosen: Sequence[nn.Linear], precision: str, asked: str) -> nn.Module:
+    """Replace these layers; asked: beginning of a message about the first one that multiplies wrongly."""
     made = {id(layer): EightBitLinear(layer, precision) for layer in chosen}
     generator = torch.Generator().manual_seed(0)
     for layer in chosen:
@@ -153,7 +164,7 @@ def _find_layers(network: nn.Module) -> Iterator[nn.Linear]:
 
 @torch.no_grad()
 def check(made: EightBitLinear, linear: nn.Linear, asked: str, generator: torch.Generator) -> None:
-    """Compare a new layer with the one that it replaces, on random inputs, and note its error.
+    """Compare a new layer with the one that it replaces, in fp32 on random inputs, and note its error.
 
     The error may be that of rounding both factors, which is measured, and one more unit of the format.
 
@@ -161,8 +172,8 @@ def check(made: EightBitLinear, linear: nn.Linear, asked: str, generator: torch.
         ConfigError: it is larger, so that this GPU or version of torch does not multiply as it should.
     """
     inputs = torch.randn(CHECKED_ROWS, linear.in_features, generator=generator).to(linear.weight.device)
-    right = inputs.double() @ linear.weight.double().T
-    found = made(inputs).double() - (0 if made.bias is None else made.bias.double())
+    right = inputs @ linear.weight.float().T
+    found = made(inputs).float() - (0 if made.bias is None else made.bias.float())
     rounded = [_rounding_error(one, made.precision, made.by_row) for one in (inputs, linear.weight)]
     allowed = float(torch.tensor(rounded).norm()) + UNITS[made.precision]
     made.error = float((found - right).norm() / right.norm().clamp(min=LEAST_SCALE))
@@ -176,8 +187,8 @@ def check(made: EightBitLinear, linear: nn.Linear, asked: str, generator: torch.
 def _rounding_error(values: Tensor, precision: str, by_row: bool) -> float:
     """Relative error of rounding a matrix to a format."""
     rounded, scale = quantise(values, precision, by_row)
-    wide = values.double()
-    return float((rounded.double() * scale - wide).norm() / wide.norm().clamp(min=LEAST_SCALE))
+    wide = values.float()
+    return float((rounded.float() * scale - wide).norm() / wide.norm().clamp(min=LEAST_SCALE))
 
 
 def describe_eight_bit_layers(network: nn.Module) -> dict[str, Any]:
