@@ -10,7 +10,7 @@ from profzoo.formatting import duration
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import IMPORTED
-from profzoo.report import cell_data, step_bars
+from profzoo.report import cell_data, process_section, step_bars
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
 from profzoo.tables import schemas
 from profzoo.tables.tool_preference import prefer_tool
@@ -60,6 +60,7 @@ def describe_cell(
         "waits": _format_waits(schemas.rows_of_cell(tables["waits"], *cell)) if "waits" in tables else [],
         "differ": [*schemas.rows_of_cell(tables["repetition"], *cell)["says"]] if "repetition" in tables else [],
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
+        **process_section.describe_processes(tables, cell),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
         "block": cell_data.cell_block(drawn, timelines.get(cell), is_cpu_device(row["device"])),
         "files": files,

@@ -27,6 +27,7 @@ from profzoo.report import (
     heading_hints,
     inline_svg,
     overview,
+    process_section,
     savings,
     savings_section,
     value_formats,
@@ -75,6 +76,8 @@ class PageOptions(TypedDict):
     tools: Sequence[str]
     # Paths of the timelines of typical steps.
     timelines: Sequence[str]
+    # Paths of the tables of collective operations and skew, of cells on several GPUs.
+    operations: Sequence[str]
     # Model, phase and `why` of cells that were selected and cannot be made.
     lacking: Sequence[Mapping[str, str]]
     # `address` of Perfetto's page, and what to `type` so that it can be handed traces.
@@ -94,10 +97,12 @@ def main(
 
     results: folder of the cells' files, beside which the page is written.
 
-    asked: `tools`; `timelines`, paths of typical steps' timelines; `lacking`, selected cells that cannot be made; and
+    asked: `tools`; `timelines`, paths of typical steps' timelines; `operations`, paths of the tables of several
+    processes; `lacking`, selected cells that cannot be made; and
     `perfetto`, as for the page.
     """
     read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
+    read |= process_section.read_tables(asked["operations"])
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_facts(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]

@@ -15,5 +15,6 @@ with begin_script(snakemake) as job:
         "lacking": job.params["lacking"],
         "perfetto": job.params["perfetto"],
         "timelines": as_list(given.get("timelines", [])),
+        "operations": as_list(given.get("operations", [])),
     }
     page.main(tables, ranks, sidecars, figures, more, job.output[0], job.folder)
