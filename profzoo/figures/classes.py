@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo import formatting
-from profzoo.figures import palette, plots
+from profzoo.figures import palette, plots, theme
 
 ORDER = 30
 TITLE = "kernel classes"
@@ -50,8 +50,8 @@ def draw(kernels: pd.DataFrame) -> Figure:
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     order = [name for name in palette.CLASS_COLOURS if name in used]
     columns = 4 * len(phases)
-    legend = figure.legend([used[name] for name in order], order, loc="upper left", ncols=columns, frameon=False,
-                           handlelength=1, columnspacing=1.2)  # fmt: skip
+    figure.legend([used[name] for name in order], order, loc="upper left", ncols=columns, frameon=False,
+                  handlelength=1, columnspacing=1.2)  # fmt: skip
     # An empty title makes room for the legend of both panels.
-    figure.suptitle("\n".join([" "] * -(-len(order) // columns)), fontsize=1.3 * legend.get_texts()[0].get_fontsize())
+    figure.suptitle("\n".join([" "] * -(-len(order) // columns)), fontsize=1.3 * theme.SMALL_TEXT)
     return figure

@@ -10,7 +10,7 @@ from profzoo.formatting import duration
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import IMPORTED
-from profzoo.report import cell_data, counter_section, step_bars
+from profzoo.report import cell_data, counter_section, process_section, step_bars
 from profzoo.report.latency_text import describe_latency
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
 from profzoo.tables import schemas
@@ -67,6 +67,7 @@ def describe_cell(
         "latency": describe_latency(schemas.rows_of_cell(tables["latency"], *cell)) if "latency" in tables else "",
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         "counters": counter_section.describe_counters(tables, cell),
+        **process_section.describe_processes(tables, cell),
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
         "block": cell_data.cell_block(drawn, _drop_settings(timelines.get(cell), cell), is_cpu_device(row["device"])),
         "files": files,

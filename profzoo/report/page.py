@@ -28,6 +28,7 @@ from profzoo.report import (
     inline_svg,
     inside_kernels,
     overview,
+    process_section,
     savings,
     savings_section,
     value_formats,
@@ -81,6 +82,8 @@ class PageOptions(TypedDict):
     timelines: Sequence[str]
     # Paths of tables of source lines, where there are any.
     lines: Sequence[str]
+    # Paths of the tables of collective operations and skew, of cells on several GPUs.
+    operations: Sequence[str]
     # Model, phase and `why` of cells that were selected and cannot be made.
     lacking: Sequence[Mapping[str, str]]
     # `address` of Perfetto's page, and what to `type` so that it can be handed traces.
@@ -100,11 +103,13 @@ def main(
 
     results: folder of the cells' files, beside which the page is written.
 
-    asked: `tools`; `timelines`, paths of typical steps' timelines; `lines`, paths of tables of source lines; `lacking`,
-    selected cells that cannot be made; and `perfetto`, as for the page.
+    asked: `tools`; `timelines`, paths of typical steps' timelines; `lines`, paths of tables of source lines;
+    `operations`, paths of the tables of several processes; `lacking`, selected cells that cannot be made; and
+    `perfetto`, as for the page.
     """
     read = {name: zoo_tables.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     read["inside"] = inside_kernels.read_sentences(asked["lines"])
+    read |= process_section.read_tables(asked["operations"])
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_facts(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,12 @@ NO_PROBE = link_rates.TABLE.empty()
 
 
 def simulated(
-    folder: Path, late: dict[str, float], steps: int = 3, clock_us: float = 0, hosts: tuple[str, str] = ("a", "a")
+    folder: Path,
+    late: dict[str, float],
+    steps: int = 3,
+    clock_us: float = 0,
+    hosts: tuple[str, str] = ("a", "a"),
+    drop: Sequence[str] = (),
 ) -> tuple[Operations, dict[int, Timeline]]:
     """Two processes, of which the second spends more time in some parts of each step; late: us by part."""
     made = []
@@ -46,13 +52,15 @@ def simulated(
             together = zero + 350 + sum(late.values())
             sent.append(Sent("allreduce", MIB, place - 5, place, together + TRANSFER))
             ranges += [("optimizer", together + TRANSFER, zero + 900), ("step", zero, zero + 950)]
-        path = write_trace(folder / f"{rank}.json", ranges, sent, kernels, clock_us * rank)
+        path = write_trace(folder / f"{rank}.json", ranges, sent, kernels, clock_us * rank, drop=drop)
         made.append(read_process(path, hosts[rank], rank))
     return match_operations([process for process, _ in made]), {process.rank: timeline for process, timeline in made}
 
 
-def test_bandwidth_is_that_of_the_transfer_without_waiting(tmp_path: Path) -> None:
-    operations, _ = simulated(tmp_path, {"data": 300})
+# Traces of torch before 2.5 do not number operations, nor do all later ones.
+@pytest.mark.parametrize("drop", [(), ("Seq",)])
+def test_bandwidth_is_that_of_the_transfer_without_waiting(drop: Sequence[str], tmp_path: Path) -> None:
+    operations, _ = simulated(tmp_path, {"data": 300}, drop=drop)
     table = collective_tables.tabulate_collectives(operations, NO_PROBE)
     row = table.iloc[0]
     assert len(table) == 1 and row["count"] == 3 and row["group_size"] == 2 and row["hosts"] == 1
@@ -138,6 +146,24 @@ def test_traces_without_sizes_say_so_in_one_line(tmp_path: Path) -> None:
         match_operations(made)
 
 
+def test_a_window_without_operations_leaves_tables_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 1):
+        path = write_trace(tmp_path / "ranks" / f"n.{rank}.trace.json.gz", [("step", 0, 500)], [])
+        # As gloo's last one is where the profiler stopped too early.
+        cut = {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "pid": 1, "tid": 2, "ts": 1e6 + 9}
+        whole = json.loads(path.read_text())
+        whole["traceEvents"].append({**cut, "dur": 5, "args": {"External id": 513, "finished": False}})
+        path.write_text(json.dumps(whole))
+    (tmp_path / "s.json").write_text('{"ranks": [{"rank": 0}, {"rank": 1}]}')
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    told: list[str] = []
+    export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "s.json"), [], outputs, told.append)
+    assert len(told) == 1 and "has no rows: the steps of the traces hold no collective operation" in told[0]
+    assert csv_tables.read(outputs["collectives"], collective_tables.TABLE).empty
+    assert csv_tables.read(outputs["skew"], rank_skew.TABLE).empty
+
+
 def test_the_probe_is_interpolated_by_size() -> None:
     sizes = [1 << 10, 1 << 20, 1 << 24]
     # 10 us of latency, and 100 GB/s.
@@ -199,8 +225,8 @@ def test_a_process_that_sleeps_is_found_among_real_ones(tmp_path: Path) -> None:
     export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs)
     (row,) = csv_tables.read(outputs["collectives"], collective_tables.TABLE).to_dict("records")
     assert (row["collective"], row["bytes"], row["group_size"]) == ("all_reduce", 4 * 64 * 64, 2)
-    # The profiler may stop before a thread of gloo has noted the end of the last one.
-    assert row["count"] in (8, 9)
+    # The profiler may begin or stop before a thread of gloo has noted an operation.
+    assert 7 <= row["count"] <= 9
     skew = csv_tables.read(outputs["skew"], rank_skew.TABLE)
     slept = json.loads((tmp_path / "1.json").read_text())["transfer"]
     late = skew[(skew["rank"] == 1) & (skew["range"] == "transfer")]["late_ns"]

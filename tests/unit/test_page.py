@@ -10,7 +10,7 @@ import pytest
 
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
-from profzoo.report import inside_kernels, page, step_bars
+from profzoo.report import inside_kernels, page, process_section, step_bars
 from profzoo.verdicts import verdicts, wait_table
 from tests import slow
 from tests.faults import mutations as faults
@@ -191,3 +191,27 @@ def test_sentences_are_read_of_each_table_once(tmp_path: Path) -> None:
     told = inside_kernels.read_sentences(map(str, paths))
     assert told.values.tolist() == [["unet", "train", "f: 100% of its warp samples are at a.cu:12"]]
     assert list(inside_kernels.read_sentences([])) == list(inside_kernels.COLUMNS)
+
+
+def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path) -> None:
+    late = {"host": "n", "clock": "host", "clock_error_ns": "", "operations": 2, "step": 0}
+    skew = [
+        {**late, "rank": 0, "range": "backward", "late_ns": 0, "waiting_ns": 3e6, "last": 0},
+        {**late, "rank": 1, "range": "data", "late_ns": 4e6, "waiting_ns": 0, "last": 0, "operations": 0},
+        {**late, "rank": 1, "range": "backward", "late_ns": -1e6, "waiting_ns": 0, "last": 2},
+    ]
+    sent = {"collective": "all_reduce", "dtype": "Float", "bytes": 64 << 20, "group_size": 2, "hosts": 1, "count": 6}
+    sent |= dict.fromkeys(("transfer_ns", "transfer_min_ns", "transfer_max_ns"), 5e5) | {"waiting_ns": 1.5e6}
+    sent |= {"algorithm_bytes_per_s": 1.34e11, "bus_bytes_per_s": 1.34e11, "probe_bus_bytes_per_s": 2.68e11}
+    sent |= {"probe_share": 0.5, "link": "NV18"}
+    tables = {"skew": skew, "collectives": [sent]}
+    for name, (ending, table) in process_section.FILES.items():
+        (tmp_path / "unet").mkdir(exist_ok=True)
+        write_csv(pd.DataFrame(tables[name])[list(table.columns)], tmp_path / "unet" / f"train.{ending}")
+    read = process_section.read_tables([str(path) for path in sorted((tmp_path / "unet").iterdir())])
+    text = " ".join(Seen(rendered(tmp_path, ["f"], **read)).text.split())
+    assert "1n2 of 23 msdata (4 ms)0 ns" in text and "0n0 of 20 ns3 ms" in text
+    assert "Collective operations, over NV18" in text
+    assert "all-reduce67 MB6500 µs1.5 ms134.00 GB/s268.00 GB/s50%" in text
+    # A cell of one process has none of it.
+    assert "Collective operations" not in Seen(rendered(tmp_path, ["f"])).text

@@ -94,4 +94,4 @@ def test_other_rules_run_no_code_of_the_project(inputs: dict[str, set[Path]]) ->
     known = {*scripts(), *(f"{rule}_ranks" for rule in scripts())}
     others = {rule for rule in inputs if rule not in known and not rule.startswith(("profile_", "time_", "try_"))}
     own = {rule: files for rule, files in inputs.items() if rule in others and files}
-    assert set(own) == {"train_weights", "measure_peaks"}
+    assert set(own) == {"train_weights", "measure_peaks", "measure_links"}

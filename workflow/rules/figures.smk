@@ -72,6 +72,7 @@ rule write_report:
         repetition="<results>/tables/repetition.csv",
         steps="<results>/tables/steps.csv",
         ranks=TABLES.rank_tables(),
+        operations=TABLES.collective_tables(),
         sidecars=TABLES.timing_sidecars(),
         figures=PAGES.figure_files(),
         columns=TABLES.selection.makeable(["<results>/tables/columns.csv"]),

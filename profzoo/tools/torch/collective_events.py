@@ -142,8 +142,11 @@ def _is_shape(given: object) -> bool:
 
 
 def _is_communication(event: Any) -> bool:
-    """Return whether an event is a kernel that communicates, or one of gloo's operations."""
+    """Return whether an event is a kernel that communicates, or one of gloo's operations that has ended."""
     if not isinstance(event, dict) or not isinstance(event.get("name"), str):
+        return False
+    # The profiler stopped before a thread of gloo had noted this one's end and input.
+    if isinstance(event.get("args"), dict) and event["args"].get("finished") is False:
         return False
     if event.get("cat") == "user_annotation":
         return event["name"].startswith(GLOO)

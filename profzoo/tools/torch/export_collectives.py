@@ -11,7 +11,7 @@ from profzoo.tools.rank_files import files_by_rank
 from profzoo.tools.torch import collective_tables, link_rates, rank_skew, trace
 from profzoo.tools.torch.collective_events import read_collectives
 from profzoo.tools.torch.command import OF_PROCESS
-from profzoo.tools.torch.rank_operations import Process, match_operations
+from profzoo.tools.torch.rank_operations import NoOperationsError, Process, match_operations
 from profzoo.tools.torch.rank_timeline import make_timeline
 
 FACTS: fact.Needs = {"ranks": fact.PROCESSES}
@@ -22,10 +22,11 @@ def main(
 ) -> None:
     """Read the traces of a cell's processes from a folder, and write CSV: `collectives` and `skew`.
 
-    sidecar: of the traces. links: path of the measured links between the GPUs, if there is one.
+    sidecar: of the traces. links: path of the measured links between the GPUs, if there is one. Where no operation can
+    be matched, both tables have no rows, and a line says why.
 
     Raises:
-        DataError: a process left no trace, or none of their collective operations can be matched.
+        DataError: a process left no trace, or the clocks of hosts cannot be compared.
     """
     ending, count = OF_PROCESS["trace"], len(read_facts(sidecar, FACTS)["ranks"])
     processes, timelines = [], {}
@@ -34,7 +35,13 @@ def main(
         found = read_collectives(path, events)
         processes.append(Process(host, rank, found))
         timelines[rank] = make_timeline(events, found.base_ns)
-    operations = match_operations(processes)
+    try:
+        operations = match_operations(processes)
+    except NoOperationsError as error:
+        say(f"{outputs['collectives']} has no rows: {error}")
+        write_csv(collective_tables.TABLE.empty(), outputs["collectives"])
+        write_csv(rank_skew.TABLE.empty(), outputs["skew"])
+        return
     if operations.left_out:
         say(f"{outputs['collectives']}: without {operations.left_out} operations that not all processes recorded")
     probe = csv_tables.read(links[0], link_rates.TABLE) if links else link_rates.TABLE.empty()

@@ -19,6 +19,10 @@ SAME = ["group", "group_size", "collective", "dtype", "bytes"]
 OF_ALL = ["first_start_ns", "last_start_ns", "last_end_ns"]
 
 
+class NoOperationsError(DataError):
+    """The traces hold no operation that all of its processes recorded; the message says why."""
+
+
 @dataclass(frozen=True)
 class Process:
     """A process of a cell: its host, its rank, and its operations."""
@@ -49,7 +53,8 @@ def match_operations(processes: Sequence[Process]) -> Operations:
     order within a step.
 
     Raises:
-        DataError: no operation was recorded by all of its processes, or the clocks of hosts cannot be compared.
+        NoOperationsError: no operation was recorded by all of its processes.
+        DataError: the clocks of hosts cannot be compared.
     """
     frames = [one.collectives.table.assign(host=one.host, rank=one.rank) for one in processes]
     rows = pd.concat(frames, ignore_index=True)
@@ -63,7 +68,7 @@ def match_operations(processes: Sequence[Process]) -> Operations:
     whole = members == rows["group_size"].where(rows["group_size"] > 0, len(processes))
     found = rows[whole & (members > 1)].copy()
     if found.empty:
-        raise DataError(_why_none(rows, processes))
+        raise NoOperationsError(_why_none(rows, processes))
     clocks = align_clocks(found)
     shift = found["host"].map(clocks.offsets_ns).astype("int64")
     found["start_ns"] -= shift
@@ -88,9 +93,9 @@ def _why_none(rows: pd.DataFrame, processes: Sequence[Process]) -> str:
             "torch.profiler records from torch 2.3 on: their bandwidth and skew cannot be told"
         )
     if rows.empty:
-        return "the steps of the traces hold no collective operation"
+        return "the steps of the traces hold no collective operation: raise torch.window, so that more steps are traced"
     counts = ", ".join(f"{count} of rank {rank}" for rank, count in rows["rank"].value_counts().sort_index().items())
-    return f"no collective operation was recorded by all processes of its group: there are {counts}"
+    return f"no collective operation was recorded by all processes of its group: there are {counts}; raise torch.window"
 
 
 def measure_transfers(operations: Operations) -> pd.DataFrame:
