@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not AVAILABLE, reason="no NVIDIA GPU of compute capability 8.9 is visible to torch here"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _fast_path() -> Iterator[None]:
+    """Conversion turns torch's fused path of Transformers off, for the whole process."""
+    yield
+    torch.backends.mha.set_fastpath_enabled(True)
 
 
 @pytest.mark.parametrize("precision", FORMATS)
