@@ -9,7 +9,7 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.tools.torch import dictionary, owners
 from profzoo.tools.torch.host_calls import count_steps, find_steps
-from profzoo.tools.torch.nesting import MARK, classify_operators, exclusive_ns, nest_operators
+from profzoo.tools.torch.nesting import MARK, Nesting, classify_operators, exclusive_ns, nest_operators
 from profzoo.tools.torch.trace import Trace
 
 # torch's names of types, by those that torch.profiler writes; without the namespace of other C++ types.
@@ -43,7 +43,8 @@ def tabulate_dtypes(trace: Trace, gpu: bool) -> pd.DataFrame:
 
     gpu: whether the cell ran on a GPU; if not, the columns of launches are empty.
     """
-    host, device = _host_sums(trace), _device_sums(trace) if gpu else None
+    nesting = nest_operators(trace)
+    host, device = _host_sums(trace, nesting), _device_sums(trace, nesting) if gpu else None
     found = host if device is None else host.join(device, how="outer")
     found = found.reindex(columns=SUMS).fillna(dict.fromkeys(SUMS if gpu else SUMS[:2], 0)).reset_index()
     time = found["device_ns" if gpu else "self_cpu_ns"]
@@ -55,30 +56,29 @@ def tabulate_dtypes(trace: Trace, gpu: bool) -> pd.DataFrame:
     return found.sort_values(order, ascending=ascending, ignore_index=True)[list(TABLE.columns)]
 
 
-def _host_sums(trace: Trace) -> pd.DataFrame:
-    nesting = nest_operators(trace)
+def _host_sums(trace: Trace, nesting: Nesting) -> pd.DataFrame:
     own = exclusive_ns(trace, nesting.parent)
     chosen = classify_operators(trace) != MARK
     if count_steps(trace):
         chosen &= find_steps(trace.operators["start"], trace) >= 0
     places = np.flatnonzero(chosen)
-    frame = _described(trace, places).assign(calls=1, self_cpu_ns=own[places])
+    frame = _described(trace, nesting, places).assign(calls=1, self_cpu_ns=own[places])
     return frame.groupby(KEY)[["calls", "self_cpu_ns"]].sum()
 
 
-def _device_sums(trace: Trace) -> pd.DataFrame:
+def _device_sums(trace: Trace, nesting: Nesting) -> pd.DataFrame:
     launched = owners.tabulate_launches(trace)
     chosen = launched["step"].notna().to_numpy() if count_steps(trace) else np.ones(len(launched), dtype=bool)
-    frame = _described(trace, owners.launching_operators(trace)[chosen])
+    frame = _described(trace, nesting, owners.launching_operators(trace)[chosen])
     frame = frame.assign(launches=1, device_ns=launched["ns"].to_numpy()[chosen])
     return frame.groupby(KEY)[["launches", "device_ns"]].sum()
 
 
-def _described(trace: Trace, operators: np.ndarray) -> pd.DataFrame:
+def _described(trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.DataFrame:
     """Return KEY of operators; operators: their indices, -1 for an unknown one."""
     names = np.array([*trace.texts, ""], dtype=object)
     codes = {name: np.append(trace.operators[name], -1)[operators] for name in ("name", "types")}
-    top = np.append(nest_operators(trace).top, -1)[operators]
+    top = np.append(nesting.top, -1)[operators]
     written = {int(code): name_dtypes(trace.texts[code]) for code in np.unique(codes["types"]) if code >= 0}
     types = [written.get(int(code), "") for code in codes["types"]]
     cast = {int(code): name_cast(trace.texts[code]) for code in written}

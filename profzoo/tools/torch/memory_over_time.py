@@ -116,12 +116,14 @@ def _operators_at(trace: Trace, times: np.ndarray, threads: np.ndarray) -> list[
     ends = operators["start"] + operators["ns"]
     is_owner = np.array([not text.startswith(ALLOCATING) for text in trace.texts] + [True])[operators["name"]]
     is_owner &= classify_operators(trace) != MARK
-    order = {int(one): np.flatnonzero(operators["thread"] == one) for one in np.unique(threads)}
+    places = np.full(len(times), -1, dtype=np.int64)
+    for thread in np.unique(threads):
+        # The last operator that began before, of those of one thread, which are in the order of their starts.
+        mine, own = np.flatnonzero(operators["thread"] == thread), np.flatnonzero(threads == thread)
+        before = np.searchsorted(operators["start"][mine], times[own], side="right") - 1
+        places[own] = np.append(mine, -1)[before]
     found = []
-    for time, thread in zip(times.tolist(), threads.tolist(), strict=True):
-        mine = order[thread]
-        before = int(np.searchsorted(operators["start"][mine], time, side="right")) - 1
-        place = int(mine[before]) if before >= 0 else -1
+    for time, place in zip(times.tolist(), places.tolist(), strict=True):
         while place >= 0 and not (ends[place] >= time and is_owner[place]):
             place = int(parent[place])
         found.append(trace.texts[operators["name"][place]] if place >= 0 else "")
