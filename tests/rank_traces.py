@@ -24,6 +24,8 @@ class Sent:
     start: float
     end: float
     dtype: str = "Float"
+    # Ranks of the group; all of them where there are none.
+    group: tuple[int, ...] = ()
 
 
 def write_trace(
@@ -50,15 +52,16 @@ def write_trace(
         events.append(_event("cuda_runtime", "cudaLaunchKernel", zero + called, 1, own))
         events.append(_event("kernel", "void gemm<float>(int)", zero + start, end - start, own))
     for number, one in enumerate(sent):
-        total = one.elements
+        total, group = one.elements, list(one.group or range(size))
         own = {"correlation": number + 1, "External id": 9, "stream": 20, "device": 0, "context": 1}
         about = {
-            "Collective name": one.name, "In msg nelems": total, "Out msg nelems": total, "Group size": size,
+            "Collective name": one.name, "In msg nelems": total, "Out msg nelems": total,
+            "Group size": len(group),
             "dtype": one.dtype, "In split size": "[]", "Out split size": "[]", "Process Group Name": "0",
-            "Process Group Description": "default_pg", "Process Group Ranks": str(list(range(size))), "Seq": number,
+            "Process Group Description": "default_pg", "Process Group Ranks": str(group), "Seq": number,
         }  # fmt: skip
         if "gather" in one.name:
-            about["In msg nelems"] = total // size
+            about["In msg nelems"] = total // len(group)
         about = {key: value for key, value in about.items() if key not in drop}
         events.append(_event("cuda_runtime", "cudaLaunchKernelExC", zero + one.called, 2, own))
         kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,55 @@ def test_clocks_of_two_hosts_are_aligned_by_the_ends(tmp_path: Path) -> None:
     assert set(table["clock"]) == {"ends"}
     row = collective_tables.tabulate_collectives(operations, NO_PROBE).iloc[0]
     assert row["hosts"] == 2 and row["transfer_ns"] == pytest.approx(80_000, rel=1e-6)
+
+
+def test_the_stated_error_of_aligned_clocks_covers_what_they_are_off(tmp_path: Path) -> None:
+    """Two hosts with two processes each. Ends are up to 40 us apart, and one process is a millisecond late."""
+    generator, made, ahead = np.random.default_rng(7), [], 3_600e6
+    for rank in range(4):
+        ranges, sent = [], []
+        for step in range(20):
+            zero, late = step * 5e3, 1e3 if rank == 2 else 0.0
+            ranges += [
+                ("step", zero, zero + 4e3),
+                ("data", zero, zero + 100 + late),
+                ("backward", zero + 200 + late, zero + 3e3),
+            ]
+            own = [zero + 1500 + 200 * place + generator.uniform(0, 40) for place in range(2)]
+            sent.append(Sent("allreduce", 1000, zero + 290 + late, zero + 300 + late, own[0]))
+            sent.append(Sent("_reduce_scatter_base", 4000, zero + 1590, zero + 1600, own[1]))
+        clock = ahead if rank > 1 else 0.0
+        made.append(
+            read_process(write_trace(tmp_path / f"{rank}.json", ranges, sent, (), clock, 4), "ab"[rank > 1], rank)
+        )
+    operations = match_operations([one for one, _ in made])
+    error = operations.clocks.error_ns
+    assert error is not None and error < 45e3
+    assert abs(operations.clocks.offsets_ns["b"] - ahead * 1e3) <= error
+    table = rank_skew.tabulate_skew(operations, {one.rank: line for one, line in made})
+    late = table[table["range"] == "data"].groupby("rank")["late_ns"].sum() / 20
+    assert late[2] == pytest.approx(1e6, rel=0.02) and abs(late.get(3, 0.0)) < error
+    rates = collective_tables.tabulate_collectives(operations, NO_PROBE).set_index("collective")
+    # 3/2 and 3/4 of the algorithm bandwidth, for four processes.
+    ratio = rates["bus_bytes_per_s"] / rates["algorithm_bytes_per_s"]
+    assert ratio.to_dict() == pytest.approx({"all_reduce": 1.5, "reduce_scatter": 0.75}) and (rates["hosts"] == 2).all()
+
+
+def test_groups_of_processes_are_told_apart(tmp_path: Path) -> None:
+    """Ranks 0 and 1 exchange something, and so do 2 and 3 at other times; a host that is in no common group is refused."""
+    made = []
+    for rank in range(4):
+        begin = 10 + 100 * (rank > 1) + 5 * (rank % 2)
+        sent = [Sent("allreduce", 64, begin, begin, begin + 20, group=((0, 1), (2, 3))[rank > 1])]
+        path = write_trace(tmp_path / f"{rank}.json", [("step", 0, 500), ("forward", 0, 400)], sent)
+        made.append(read_process(path, "ab"[rank > 1], rank))
+    with pytest.raises(DataError, match="the clock of b cannot be compared with that of a: no collective operation"):
+        match_operations([one for one, _ in made])
+    alike = [replace(one, host="a") for one, _ in made]
+    operations = match_operations(alike)
+    assert operations.rows.groupby("operation")["rank"].agg(list).tolist() == [[0, 1], [2, 3]]
+    table = collective_tables.tabulate_collectives(operations, NO_PROBE)
+    assert table[["count", "group_size", "transfer_ns", "waiting_ns"]].to_numpy().tolist() == [[2, 2, 20_000, 2_500]]
 
 
 def test_a_delay_that_shows_in_several_operations_counts_once(tmp_path: Path) -> None:
