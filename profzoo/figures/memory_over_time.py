@@ -50,7 +50,7 @@ def draw(table: pd.DataFrame, cell: str) -> Figure:
     _mark_peak(axis, rows, scale, held.sum(axis=1) / scale)
     _mark_steps(axis, rows)
     axis.set(xlabel="Time since the first traced step began, on the host, under torch.profiler (ms)",
-             ylabel=f"Memory of {rows['device'].iloc[0]} ({unit})")  # fmt: skip
+             ylabel=f"Allocated on {rows['device'].iloc[0]} ({unit})")  # fmt: skip
     axis.set_ylim(bottom=0)
     axis.set_xlim(left=0)
     axis.set_title(f"{cell}: memory by the part of the step that allocated it", pad=26)
