@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.compare import comparison_table, contributions
+from profzoo.compare import comparison_table, contributions, latency_table
 from profzoo.io import csv_tables as reading
 from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
@@ -21,6 +21,7 @@ TABLES = {
     "trials": trials.TRIALS_TABLE,
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,
+    "compare_latency": latency_table.LATENCY_TABLE,
 }
 
 # Commands for tables that the default configuration does not make.
@@ -30,7 +31,7 @@ COMMANDS = {
     **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
     "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
-    **dict.fromkeys(("compare", "compare_parts"), "snakemake compare --config candidate=bf16"),
+    **dict.fromkeys(("compare", "compare_parts", "compare_latency"), "snakemake compare --config candidate=bf16"),
     "trials": "snakemake trials",
 }
 

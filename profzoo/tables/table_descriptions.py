@@ -31,6 +31,7 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "Where the difference lies.",
         "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",
     ),
+    "compare_latency": ("Percentiles of the time of a step on each side.", "a cell, side and percentile"),
     "trials": ("Settings that were tried, and what they gained.", "a cell and settings"),
     "verdicts": (
         "What holds cells, kernels and layers back, and what to do.",
