@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.compare import comparison_table, contributions, counter_changes
+from profzoo.compare import comparison_table, contributions, counter_changes, latency_table
 from profzoo.io import csv_tables as reading
 from profzoo.plans import table_columns as plans
 from profzoo.tables import schemas
@@ -23,6 +23,7 @@ TABLES = {
     "compare": comparison_table.COMPARISON_TABLE,
     "compare_parts": contributions.PARTS_TABLE,
     "compare_counters": counter_changes.COUNTERS_TABLE,
+    "compare_latency": latency_table.LATENCY_TABLE,
 }
 
 # Commands for tables that the default configuration does not make.
@@ -36,7 +37,10 @@ COMMANDS = {
         name: f"snakemake report --config tool=ncu,nsys ncu='{{set: {SET_OF.get(name, SET_OF_ALL)}}}'"
         for name in CHARTS
     },
-    **dict.fromkeys(("compare", "compare_parts", "compare_counters"), "snakemake compare --config candidate=bf16"),
+    **dict.fromkeys(
+        ("compare", "compare_parts", "compare_counters", "compare_latency"),
+        "snakemake compare --config candidate=bf16",
+    ),
     "trials": "snakemake trials",
 }
 

@@ -202,6 +202,17 @@ def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, lengt
     return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
 
 
+def read_compared(sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]]) -> list[ComparedCell]:
+    """Read the measurements of all cells, without energies; the arguments are those of `main`."""
+    compared: list[ComparedCell] = [
+        (cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns
+    ]
+    for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
+        found = {side: read_baseline(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
+        compared.append((_cell_without_variant(paths[0]), found, False))
+    return compared
+
+
 def main(
     sides: Sequence[str],
     turns: Sequence[str],
@@ -225,19 +236,13 @@ def main(
         for side in sampled
         for path in sampled[side]
     }
-    compared: list[ComparedCell] = [
-        (cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns
-    ]
-    for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
-        found = {side: read_baseline(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
-        compared.append((_cell_without_variant(paths[0]), found, False))
     known = [
         (
             cell,
             {side: replace(one, energies=energies.get((side, *cell.values()), {})) for side, one in each.items()},
             turn,
         )
-        for cell, each, turn in compared
+        for cell, each, turn in read_compared(sides, turns, alone)
     ]
     write_csv(tabulate_comparison(known, margin), csv)
 

@@ -11,6 +11,7 @@ _SIDES: Mapping[str, Column] = {
     "candidate": Column("Name of the side that is compared with it."),
 }
 _PER = "per step, or per sample where the sides have batches of different sizes"
+SIDE = Column("Name of the side, a variant or a folder of results; the reference side comes first.")
 COMPARED: Mapping[str, Column] = {
     **_SIDES,
     "baseline_ns": Column(f"Median time of the reference side: {_PER} (see `per`).", "ns", "time", GPU),

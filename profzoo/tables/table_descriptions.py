@@ -42,6 +42,7 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
         "What changed in bytes, operations, hit rates and occupancy.",
         "a cell, candidate, counter, and class of kernels, layer, kernel, or kernel of a layer",
     ),
+    "compare_latency": ("Percentiles of the time of a step on each side.", "a cell, side and percentile"),
     "trials": ("Settings that were tried, and what they gained.", "a cell and settings"),
     "verdicts": (
         "What holds cells, kernels and layers back, and what to do.",

@@ -93,6 +93,11 @@ class Comparison:
             name: f"<results>/tables/{name}.csv" for name in names if self.selection.can_make_tables("compare", name)
         }
 
+    def latency_tables(self) -> list[str]:
+        """The table of percentiles of each side's steps, if cells are compared and it can be made."""
+        files = ["<results>/tables/compare_latency.csv"] if self.selection.compared else []
+        return self.selection.makeable(files)
+
     def measured_cells(self) -> list[Cell]:
         """Compared cells whose step times exist on all sides, and launches too if a chosen tool times them."""
         timed = self.patterns(kernels="launch_times").values()

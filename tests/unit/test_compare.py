@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import cli, comparison_table, contributions, differences, sides
+from profzoo.compare import cli, comparison_table, contributions, differences, latency_table, sides
 from profzoo.compare.sides import Side
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, DataError
@@ -122,6 +122,28 @@ def test_any_side_may_begin_and_the_baseline_stays_what_it_is(tmp_path: Path) ->
     # What the sidecar says of all of them is of the baseline as well.
     known = json.loads(Path(f"{path}.json").read_text())
     assert (known["batch"], known["processes"][0]["batch"]) == (4, 2)
+
+
+def test_percentiles_of_each_side(tmp_path: Path) -> None:
+    """The steps of each side by themselves, the reference side first, whether sides ran in turn or each alone."""
+    path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6})
+    made = str(tmp_path / "latency.csv")
+    latency_table.main(["plain", "bf16"], [str(path)], {}, made)
+    found = reading.read(made, latency_table.LATENCY_TABLE)
+    assert list(found["side"].unique()) == ["plain", "bf16"] and set(found["model"]) == {"unet"}
+    median = found[found["percentile"] == 50].set_index("side")
+    for side, ns in (("plain", 1e6), ("bf16", 0.8e6)):
+        assert median.loc[side, "processes"] == PROCESSES
+        shown = median.loc[side, "ns"]
+        assert shown == pytest.approx(ns, rel=0.02) if median.loc[side, "needed_steps"] == 0 else pd.isna(shown)
+    assert (found["needed_steps"] > 0).any()
+    path.rename(tmp_path / "results/unet/train.time.csv")
+    Path(f"{path}.json").rename(tmp_path / "results/unet/train.time.csv.json")
+    alone = {"before": [str(tmp_path / "results/unet/train.time.csv")]}
+    latency_table.main(["before"], [], alone, made)
+    assert set(reading.read(made, latency_table.LATENCY_TABLE)["side"]) == {"before"}
+    latency_table.main([], [], {}, made)
+    assert reading.read(made, latency_table.LATENCY_TABLE).empty
 
 
 def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:

@@ -32,14 +32,15 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert sidecar["order"] == [process["side"] for process in sidecar["processes"]] == order
     rows = [line.split(",")[:3] for line in pretending.read(TURNS).splitlines()]
     assert rows[0] == ["side", "process", "step"] and [row[0] for row in rows[1::2]] == order
-    assert pretending.files() >= {"compare.html", "figures/comparison.svg", "tables/compare.csv"}
+    tables = {"tables/compare.csv", "tables/compare_latency.csv"}
+    assert pretending.files() >= {"compare.html", "figures/comparison.svg", *tables}
     assert "report.html" not in pretending.files() and undescribed(pretending.root / "results") == []
     # What was measured is not measured again; it is said again.
     assert rules(pretending.dry(*BF16)) == {"compare"}
     made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
     assert rules(pretending.dry(*BF16, "equivalence_margin=0.3")) == made
     again = pretending.dry("compare", "--config", "tool=time", "candidate=bf16", "repeats=4")
-    assert rules(again) == {"time_in_turn", *made}
+    assert rules(again) == {"time_in_turn", "tabulate_compared_latency", *made}
     pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 

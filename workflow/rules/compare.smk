@@ -22,6 +22,25 @@ rule tabulate_comparison:
         "../scripts/tabulate_comparison.py"
 
 
+rule tabulate_compared_latency:
+    """Estimate percentiles of the time of a step on every side, each with its interval."""
+    input:
+        code("workflow/scripts/tabulate_compared_latency.py"),
+        **COMPARISON.times(),
+    output:
+        csv=table("compare_latency"),
+    log:
+        "<logs>/tables/compare_latency.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    params:
+        sides=[side.name for side in SIDES],
+    script:
+        "../scripts/tabulate_compared_latency.py"
+
+
 rule tabulate_parts:
     """Attribute every difference to parts of the step, ranges, kernel classes, layers and kernels."""
     input:
@@ -92,6 +111,7 @@ rule compare:
         parts=COMPARISON.tables().get("compare_parts", []),
         counters=COMPARISON.tables().get("compare_counters", []),
         page="<results>/compare.html",
+        latency=COMPARISON.latency_tables(),
     log:
         "<logs>/compare.log",
     localrule: True
