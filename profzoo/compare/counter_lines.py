@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from profzoo import formatting
 from profzoo.compare.contributions import SIDES
 from profzoo.compare.counter_changes import CELL_LEVEL, CHANGED, KERNEL_LEVEL, LAYER_LEVEL
 from profzoo.compare.counter_quantities import PERCENT, WORDS
@@ -14,6 +13,7 @@ from profzoo.tables.schemas import CELL
 
 # How many layers, or kernels, are named per quantity.
 SHOWN = 2
+PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 # How counters of both sides are collected, after which a comparison reads them.
 COLLECT = "snakemake all --config tool=ncu,nsys,torch ncu='{set: survey}'"
 NONE = (
@@ -48,16 +48,16 @@ def short_kernel_names(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def format_amount(value: float, unit: str) -> str:
-    """Format bytes, operations or a rate.
+    """Format bytes, operations or a rate, with three digits.
 
     >>> format_amount(2.5e9, "byte"), format_amount(4.2e9, "flop"), format_amount(61.24, "%")
     ('2.5 GB', '4.2 Gflop', '61.2 %')
     """
     if unit == PERCENT:
         return f"{value:.1f} %"
-    if unit == "byte":
-        return formatting.size(value)
-    return formatting.size(value).replace("bytes", "flop").replace("B", "flop")
+    suffix = "B" if unit == "byte" else unit
+    found = next(((prefix, size) for prefix, size in PREFIXES.items() if value >= size), None)
+    return f"{value:.0f} {suffix}" if found is None else f"{value / found[1]:.3g} {found[0]}{suffix}"
 
 
 def _format_value(row: Row) -> str:

@@ -73,7 +73,7 @@ COUNTER_COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "counter": (lambda row: WORDS[row["quantity"]], str),
     "outcome": (lambda row: row["outcome"], str),
     "reference side": (lambda row: _format_counted(row, "baseline"), str),
-    "of the candidate": (lambda row: _format_counted(row, "candidate"), str),
+    "candidate side": (lambda row: _format_counted(row, "candidate"), str),
     "difference": (lambda row: counter_lines.format_delta(row), str),
     "of the cell": (lambda row: row["delta_share"], "{:+.1%}".format),
 }
