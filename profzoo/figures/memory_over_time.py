@@ -15,11 +15,11 @@ from profzoo.figures import palette, plots
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.tools.torch import memory_over_time
-from profzoo.tools.torch.memory_over_time import EARLIER, HELD
+from profzoo.tools.torch.memory_over_time import HELD
 
 FACTS: fact.Needs = {"device": fact.TEXT, "started": fact.TEXT}
-COLOURS = {EARLIER: "#d6d6d6"} | palette.PART_COLOURS
-RESERVED = "#a3203a"
+COLOURS = palette.MEMORY_COLOURS | palette.PART_COLOURS
+RESERVED = "reserved"
 
 
 def main(csv: str, sidecar: str, outputs: Sequence[str]) -> None:
@@ -45,8 +45,8 @@ def draw(table: pd.DataFrame, cell: str) -> Figure:
     held[:, 0] -= min(held[:, 0].min(), 0.0)
     _draw_areas(axis, rows["ns"].to_numpy() / 1e6, held / scale)
     if rows["reserved_bytes"].notna().all():
-        axis.plot(rows["ns"] / 1e6, rows["reserved_bytes"] / scale, color=RESERVED, linewidth=1.2, label="reserved",
-                  drawstyle="steps-post")  # fmt: skip
+        reserved = rows["reserved_bytes"] / scale
+        axis.plot(rows["ns"] / 1e6, reserved, color=COLOURS[RESERVED], linewidth=1.2, label=RESERVED, ds="steps-post")
     _mark_peak(axis, rows, scale, held.sum(axis=1) / scale)
     _mark_steps(axis, rows)
     axis.set(xlabel="Time since the first traced step began, on the host, under torch.profiler (ms)",
@@ -73,7 +73,7 @@ def _mark_peak(axis: Axes, rows: pd.DataFrame, scale: float, heights: np.ndarray
     row = rows.loc[peak]
     said = f"peak {formatting.size(row['allocated_bytes'])}" + (f", {row['operator']}" if row["operator"] else "")
     moment = row["ns"] / 1e6
-    axis.plot([moment], [heights[peak]], marker="o", color="#222222", markersize=4, zorder=4)
+    axis.plot([moment], [heights[peak]], marker="o", color="#262626", markersize=4, zorder=4)
     late = moment > rows["ns"].max() / 2e6
     axis.annotate(said, (moment, heights[peak]), xytext=(-6 if late else 6, 5), textcoords="offset points",
                   ha="right" if late else "left", fontsize=8)  # fmt: skip

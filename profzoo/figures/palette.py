@@ -99,9 +99,11 @@ STATE_GROUPS = {
     }.items()
     for state in states
 }
+# Colours of memory besides the parts of the step that allocated it.
+MEMORY_COLOURS = {"earlier": "#cfcfd6", "reserved": "#8c1d4f"}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
 # Colours of a comparison: less time, more time, the same time, and undecided.
 LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"
-GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS)
+GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS, MEMORY_COLOURS)
 # Colours without a fixed meaning, used in this order: seaborn's palette `deep`.
 CYCLE = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")

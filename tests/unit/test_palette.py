@@ -32,7 +32,7 @@ def test_a_colour_means_one_thing() -> None:
     assert {colour: names for colour, names in meanings.items() if len(names) > 1} == {}
 
 
-@pytest.mark.parametrize("group", palette.GROUPS, ids=["phase", "class", "step", "part", "bound"])
+@pytest.mark.parametrize("group", palette.GROUPS, ids=["phase", "class", "step", "part", "bound", "memory"])
 def test_colours_of_a_group_are_told_apart(group: dict[str, str]) -> None:
     seen = {name: lightness_and_hue(colour) for name, colour in group.items()}
     near = [
