@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _PHASE = "|".join(PHASES_OF_FILES)
 # Paths under results/, besides the folders of models, and in one of those.
-SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
+SHARED = re.compile(
+    r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+(\.links\.\d+x\d+)?\.csv(\.json)?"
+)
 OF_CELL = re.compile(rf"({_PHASE})(\.[\w-]+)*(\.csv|\.json)|({_PHASE})\.nsys/\w+\.csv|weights\.pt\.json")
 REPORT = re.compile(rf"({_PHASE})(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
 # The folder that an archive unpacks into, and the file in it that says how the results were measured.
