@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _PHASE = "|".join(PHASES_OF_FILES)
 # Paths under results/, besides the folders of models, and in one of those.
-SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
+SHARED = re.compile(
+    r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+(\.links\.\d+x\d+)?\.csv(\.json)?"
+)
 # Tables of source lines hold the program's own source, and stay.
 OF_CELL = re.compile(
     rf"(?!({_PHASE})\.ncu-source\.)({_PHASE})(\.[\w-]+)*(\.csv|\.json)|({_PHASE})\.nsys/\w+\.csv|weights\.pt\.json"

@@ -14,6 +14,7 @@ MEASURING: Mapping[str, tuple[str, str]] = {
     "time_inference": (BASELINE, "inference"),
     "time_in_turn": ("comparison", ""),
     "measure_peaks": ("peaks", ""),
+    "measure_links": ("links", ""),
     "probe_ncu": ("probe", ""),
     "try_settings": ("trials", ""),
 }

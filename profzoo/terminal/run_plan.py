@@ -10,7 +10,7 @@ from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
 
 # Measurements that run in addition to the requested ones.
-BESIDES = ("weights", tools.BASELINE, "peaks", "probe")
+BESIDES = ("weights", tools.BASELINE, "peaks", "links", "probe")
 # A run of at most this many jobs, none of them a measurement, gets no headline.
 FEW = 3
 MODELS_SHOWN = 24
@@ -71,7 +71,7 @@ def _tool(task: Task) -> str:
 
 def cells_to_measure(measuring: Collection[Task]) -> list[str]:
     """Return the measured cells, each once; weights are not counted."""
-    cells = dict.fromkeys(task.cell for task in measuring if task.what not in ("weights", "peaks", "probe"))
+    cells = dict.fromkeys(task.cell for task in measuring if task.what not in ("weights", "peaks", "links", "probe"))
     return list(cells or dict.fromkeys(task.cell for task in measuring))
 
 

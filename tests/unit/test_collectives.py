@@ -100,8 +100,9 @@ def test_files_are_as_declared(tmp_path: Path) -> None:
 
 
 def test_clocks_of_two_hosts_are_aligned_by_the_ends(tmp_path: Path) -> None:
-    operations, timelines = simulated(tmp_path, {"forward": 120.0}, clock_us=5_000_000, hosts=("a", "b"))
-    assert operations.clocks.offsets_ns == {"a": 0, "b": 5_000_000_000} and operations.clocks.error_ns == 0
+    operations, timelines = simulated(tmp_path, {"forward": 120.0}, clock_us=5_000_000.037, hosts=("a", "b"))
+    assert operations.clocks.offsets_ns == pytest.approx({"a": 0, "b": 5_000_000_037}, abs=1)
+    assert operations.clocks.error_ns == pytest.approx(0, abs=2)
     table = rank_skew.tabulate_skew(operations, timelines)
     assert table.groupby(["rank"])["late_ns"].sum().to_dict() == pytest.approx({0: 0, 1: 360_000})
     assert set(table["clock"]) == {"ends"}

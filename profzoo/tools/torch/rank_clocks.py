@@ -40,6 +40,8 @@ def align_clocks(operations: pd.DataFrame) -> Clocks:
     if len(hosts) == 1:
         return Clocks({first: 0}, SHARED, None)
     together = operations[operations["collective"].isin(TOGETHER)]
+    # Times since 1970 in ns are too large for floating-point numbers, which the pivot makes of them.
+    together = together.assign(end_ns=together["end_ns"] - operations["end_ns"].min())
     ends = together.pivot_table(index="operation", columns="host", values="end_ns", aggfunc="max")
     offsets = {first: 0}
     while missing := [host for host in hosts if host not in offsets]:
