@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     OWNED_LEVEL: {"direction": "range", "module": "name", "function": "kernel"},
 }
 IDENTITY = ["level", "range", "name", "kernel", "quantity"]
-NUMBERS = [f"{side}{end}" for side in SIDES for end in ("_value", "_low", "_high")]
+NUMBERS = [f"{side}{end}" for side in SIDES for end in ("_value", "_value_low", "_value_high")]
 COLUMNS = {
     **dict.fromkeys(["model", "phase", *SIDES, *IDENTITY], column_types.TEXT),
     "unit": column_types.TEXT,
@@ -164,7 +164,8 @@ def _differences(sides: Mapping[str, pd.DataFrame], points: float | None, margin
     for side, given in sides.items():
         half = interval_half_width(given["error"].to_numpy(), given["freedom"].to_numpy())
         rows[f"{side}_value"] = given["value"]
-        rows[f"{side}_low"], rows[f"{side}_high"] = (given["value"] - half).clip(lower=0), given["value"] + half
+        rows[f"{side}_value_low"] = (given["value"] - half).clip(lower=0)
+        rows[f"{side}_value_high"] = given["value"] + half
     delta = other["value"] - one["value"]
     allowed = pd.Series(points, delta.index) if points is not None else margin * one["value"]
     variances = [given["error"] ** 2 for given in (one, other)]
@@ -178,7 +179,8 @@ def _differences(sides: Mapping[str, pd.DataFrame], points: float | None, margin
     nearest = (delta.abs() - allowed) / error.where(~certain, 1.0)
     equivalent = pd.Series(special.stdtr(freedom, nearest), delta.index)
     equivalent = equivalent.where(~certain, (delta.abs() > allowed).astype("float64"))
-    apart = (rows["baseline_low"] > rows["candidate_high"]) | (rows["candidate_low"] > rows["baseline_high"])
+    low, high = ([rows[f"{side}_value_{end}"] for side in SIDES] for end in ("low", "high"))
+    apart = (low[0] > high[1]) | (low[1] > high[0])
     return pd.DataFrame({**rows, "delta": delta, "p_different": different, "p_equivalent": equivalent,
                          "beyond": delta.abs() > allowed, "apart": apart})  # fmt: skip
 

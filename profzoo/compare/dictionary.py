@@ -80,11 +80,6 @@ COUNTERS: Mapping[str, Column] = {
     "unit": Column("Unit of the values: `byte`, `flop` or `%`."),
     "baseline_value": Column(f"Value on the reference side. {_VALUE}", "see unit", "ncu", interval=NINE_OF_TEN),
     "candidate_value": Column(f"The same of the candidate. {_VALUE}", "see unit", "ncu", interval=NINE_OF_TEN),
-    **{
-        f"{side}_{end}": Column(f"{name} end of the {NINE_OF_TEN} interval of `{side}_value`.", "see unit", "ncu")
-        for side in ("baseline", "candidate")
-        for end, name in (("low", "Lower"), ("high", "Upper"))
-    },
     "delta": Column("`candidate_value` less `baseline_value`; of rates in percentage points.", "see unit", "ncu"),
     "delta_share": Column("`delta` over the whole cell's sum on the reference side; empty for rates.", RATIO, "ncu"),
     "baseline_launches": Column("Launches on the reference side, per step or sample.", COUNT, "ncu"),

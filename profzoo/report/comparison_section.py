@@ -148,7 +148,7 @@ def _changed_counters(counted: pd.DataFrame | None) -> list[list[Field]]:
 def _format_counted(row: Row, side: str) -> str:
     """Format a value of one side with its interval."""
     value, low, high = (
-        counter_lines.format_amount(row[f"{side}{end}"], row["unit"]) for end in ("_value", "_low", "_high")
+        counter_lines.format_amount(row[f"{side}{end}"], row["unit"]) for end in ("_value", "_value_low", "_value_high")
     )
     unit = " %" if row["unit"] == PERCENT else ""
     return f"{value} [{low.removesuffix(unit)}, {high}]" if low != high else value

@@ -9,6 +9,8 @@ from profzoo import formatting
 
 # Percentiles that are named, and how.
 NAMED = {50.0: "half", 90.0: "90 %", 95.0: "95 %", 99.0: "99 %"}
+# Other names of those that cannot be told.
+MISSING = {50.0: "the median"}
 
 
 def describe_latency(rows: pd.DataFrame) -> str:
@@ -35,7 +37,7 @@ def _describe(named: Sequence[Mapping[Hashable, Any]], of: str) -> str:
         if not row["needed_steps"]
     ]
     missing = [
-        f"{NAMED[row['percentile']]} (about {formatting.estimate(row['needed_steps'])})"
+        f"{MISSING.get(row['percentile'], NAMED[row['percentile']])} (about {formatting.estimate(row['needed_steps'])})"
         for row in named
         if row["needed_steps"]
     ]
