@@ -11,6 +11,7 @@ from profzoo import tools
 from profzoo.figures import all_figures, drawing, list_drawable
 from profzoo.figures.plots import make_note, save_figure
 from profzoo.report import page
+from profzoo.tables import latency
 from profzoo.tables import layers as layer_tables
 from profzoo.verdicts import cpu_verdicts, rules
 
@@ -68,7 +69,9 @@ def tables() -> dict[str, pd.DataFrame]:
     verdicts = cpu_verdicts.tabulate_cpu_verdicts(
         cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load_rules()
     )
-    return {"cells": cells, "ranges": ranges, "activity": activity, "agreement": agreement, "verdicts": verdicts, "layers": _layers(),
+    times = [np.linspace(9.9, 10.1, 20) * MS]
+    slowest = pd.concat([latency.list_percentiles(times).assign(model="m", phase=phase) for phase in PHASES])
+    return {"latency": slowest.reset_index(drop=True)[latency.COLUMNS], "cells": cells, "ranges": ranges, "activity": activity, "agreement": agreement, "verdicts": verdicts, "layers": _layers(),
             "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
             "ranks": pd.DataFrame(columns=["model", "phase"])}  # fmt: skip
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import cli, comparison_table, contributions, differences, latency_table, sides
+from profzoo.compare import cli, comparison_table, contributions, counter_lines, differences, latency_table, sides
 from profzoo.compare.sides import Side
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, DataError
@@ -325,5 +325,6 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
         "  differs: precision fp32 -> bf16",
     ]
     assert printed[2].startswith("  unet train") and " slower" in printed[2] and "0.7" in printed[2]
-    assert printed[3:] == ["      idle host +300 µs", "      forward gemm +300 µs (appeared)", "  1 slower"]
+    below = ["      idle host +300 µs", "      forward gemm +300 µs (appeared)", "  1 slower", counter_lines.NONE]
+    assert printed[3:] == below
     assert cli.main(words) == 0 and cli.main([str(tmp_path / "none.csv")]) == 1

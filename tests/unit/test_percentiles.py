@@ -144,7 +144,8 @@ def test_what_the_page_says(table: pd.DataFrame) -> None:
     assert "99 % take at most" in said["unet"] and "needed" not in said["unet"]
     assert "half take at most" in said["lstm"] and "More steps are needed for 90 % (about" in said["lstm"]
     assert (
-        said["gnmt"] == "More steps are needed for the median (about 6), 90 % (about 36), 95 % (about 72), 99 % (about 370)."
+        said["gnmt"]
+        == "More steps are needed for the median (about 6), 90 % (about 36), 95 % (about 72), 99 % (about 370)."
     )
     assert describe_latency(table.head(0)) == ""
 

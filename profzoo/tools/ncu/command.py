@@ -60,7 +60,7 @@ def adapt_to_cell(ncu: "NcuSettings", name: str, cell: CellSettings) -> "NcuSett
     if cell.get("graph") or cell["compile"] == "reduce-overhead":
         given = any(word.startswith(GRAPH_PROFILING) for word in ncu["extra"])
         ncu = {**ncu, "extra": [*ncu["extra"], *([] if given else [GRAPH_PROFILING, "node"])]}
-    if cell["precision"] in quantities.EIGHT_BITS.values() and (asked := ncu["sets"][name].get("metrics")):
+    if cell.get("precision") in quantities.EIGHT_BITS.values() and (asked := ncu["sets"][name].get("metrics")):
         counted = quantities.add_eight_bit_metrics(asked, cell["precision"])
         ncu = {**ncu, "sets": {**ncu["sets"], name: {**ncu["sets"][name], "metrics": counted}}}
     if process_count(cell) == 1 or name == CENSUS:
