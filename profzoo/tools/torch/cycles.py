@@ -41,6 +41,7 @@ DIFFERENCES = Table(
     | {"spread": column_types.or_missing(column_types.AMOUNT)},
     key=GROUP,
     about={**dictionary.ACTIVITIES, **dictionary.CYCLES},
+    ranges={name: (f"least_{name}", f"most_{name}") for name in MEASURES},
 )
 FACTS: fact.Needs = {
     "cell": {"profiler": {"memory": fact.FLAG, "repeat": fact.COUNT}, "window": fact.COUNT},
