@@ -36,6 +36,7 @@ from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time import tables as time_tables
 from profzoo.tools.torch import owners as torch_owners
+from profzoo.tools.torch import streams as torch_streams
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import user_ranges as torch_user_ranges
 from profzoo.what_if import tables as replay
@@ -143,6 +144,9 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.torch.launches.csv": File(
         "Launches by torch.profiler with their owners (on a CPU: calls of operators).", "a launch", torch_owners.TABLE
+    ),
+    "{model}/{phase}.torch.streams.csv": File(
+        "What each stream of the GPU did per step, by torch.profiler.", "a stream", torch_streams.TABLE
     ),
     "{model}/{phase}.torch.ranges.csv": File(
         "Ranges that the program opened with record_function.", "a range", torch_user_ranges.TABLE

@@ -306,3 +306,20 @@ rule export_torch:
         **light(),
     script:
         "../scripts/export_torch.py"
+
+
+rule export_torch_streams:
+    """Export what each stream of the GPU did per step by torch.profiler; nsys has the same with copies, in `all`."""
+    input:
+        code("workflow/scripts/export_torch_streams.py"),
+        trace="<results>/{model}/{phase}.trace.json.gz",
+    output:
+        csv="<results>/{model}/{phase}.torch.streams.csv",
+    log:
+        "<logs>/{model}/{phase}.torch.streams.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_torch_streams.py"

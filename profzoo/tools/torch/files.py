@@ -34,4 +34,4 @@ def required_files(own: "TorchSettings") -> Sequence[str]:
 def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
-    return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]
+    return ["torch", "torch-operators", "torch-time", "streams", "trace", "gz", *of_owners]
