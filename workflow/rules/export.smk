@@ -212,7 +212,7 @@ rule export_perfetto:
     group:
         "export"
     resources:
-        **light(),
+        **light(minutes=30, mem_mb=8000),
     script:
         "../scripts/export_perfetto.py"
 
