@@ -217,12 +217,6 @@ rule export_perfetto:
         "../scripts/export_perfetto.py"
 
 
-rule perfetto:
-    """Write the traces of nsys for Perfetto, which the next report links."""
-    input:
-        PAGES.perfetto_traces(),
-
-
 # This is a checkpoint, because only the trace shows whether ncu has to count the launches itself.
 checkpoint export_launches:
     """Export the launches of a step in the order of the nsys trace, as the census for planning ncu."""
