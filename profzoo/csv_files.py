@@ -47,6 +47,7 @@ from profzoo.tools.torch import link_rates
 from profzoo.tools.torch import memory_over_time as torch_memory
 from profzoo.tools.torch import owners as torch_owners
 from profzoo.tools.torch import rank_skew as torch_skew
+from profzoo.tools.torch import streams as torch_streams
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import user_ranges as torch_user_ranges
 from profzoo.what_if import tables as replay
@@ -219,6 +220,9 @@ CSV_FILES: Mapping[str, File] = {
         "Ranges that the program opened with record_function.", "a range", torch_user_ranges.TABLE
     ),
     "{model}/{phase}.torch.modules.csv": File("Modules that were called.", "a module", torch_owners.MODULES),
+    "{model}/{phase}.torch.streams.csv": File(
+        "What each stream of the GPU did per step, by torch.profiler.", "a stream", torch_streams.TABLE
+    ),
     "{model}/{phase}.torch.dtypes.csv": File(
         "Operators by the types of their inputs, and casts.", "an operator and types", torch_dtypes.TABLE
     ),

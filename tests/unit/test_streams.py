@@ -1,5 +1,7 @@
 """The tables of streams and copies: a program with known overlaps, a sweep ns by ns, and a recording of an H200."""
 
+import gzip
+import itertools
 import json
 import random
 import sqlite3
@@ -16,6 +18,8 @@ from profzoo.tools import stream_overlap
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import streams
 from profzoo.tools.stream_overlap import CASES, KINDS
+from profzoo.tools.torch import streams as torch_streams
+from tests.conftest import DATA
 from tests.traced_programs import DEVICE, PAGEABLE, PINNED, TO_DEVICE, TO_HOST, Traced
 
 US, MS = 1000, 1_000_000
@@ -206,3 +210,57 @@ def test_a_graph_that_was_traced_whole_runs_on_its_stream(tmp_path: Path, record
     table = streams.tabulate_streams(export)[0].set_index("stream")
     assert table.loc[["8", "9", "all"], "busy_ns"].to_list() == [250, 100, 300]
     assert table.loc["all", "kernel_beside_kernel_ns"] == 50 and table.loc["8", "kernels"] == 1
+
+
+def at_each_change(rows: list[tuple[int, int, int, str]]) -> dict[str, float]:
+    """The cases of all streams, by a look at each moment at which anything begins or ends."""
+    moments = sorted({time for start, end, *_ in rows for time in (start, end)})
+    found = dict.fromkeys(["busy", *CASES], 0.0)
+    for begin, end in itertools.pairwise(moments):
+        running = [(stream, kind) for start, stop, stream, kind in rows if start <= begin and end <= stop]
+        if not running:
+            continue
+        # A stream with a kernel counts as computing, whatever else it does.
+        computing = {stream for stream, kind in running if kind == "kernel"}
+        moving = {stream for stream, _ in running} - computing
+        case = ("alone" if len(computing | moving) == 1 else "copy_beside_kernel" if computing and moving
+                else "kernel_beside_kernel" if computing else "copy_beside_copy")  # fmt: skip
+        for name in ("busy", case):
+            found[name] += end - begin
+    return found
+
+
+@pytest.mark.parametrize("name", ["train", "unet.train"])
+def test_streams_of_recorded_traces_of_torch(tmp_path: Path, name: str) -> None:
+    """Two trainings on an H100 and an H200, in which cuDNN runs kernels on streams of its own beside each other."""
+    told: list[str] = []
+    torch_streams.main(
+        str(DATA / f"torch/{name}.trace.json.gz"), str(tmp_path / "s.csv"), lambda line: told.append(line)
+    )
+    table = csv_tables.read(tmp_path / "s.csv", torch_streams.TABLE).set_index("stream")
+    with gzip.open(DATA / f"torch/{name}.trace.json.gz", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    kinds = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
+    rows = [
+        (
+            start := round(event["ts"] * 1000),
+            start + round(event["dur"] * 1000),
+            event["args"]["stream"],
+            kinds[event["cat"]],
+        )
+        for event in events
+        if event.get("cat") in kinds
+    ]
+    steps = table.loc["all", "steps"]
+    assert len(rows) == table.loc["all", ["kernels", "copies", "memsets"]].sum() * steps and len(table) > 3
+    for case, ns in at_each_change(rows).items():
+        assert table.loc["all", f"{case}_ns"] * steps == pytest.approx(ns), case
+    assert table.loc["all", "kernel_beside_kernel_ns"] > 0
+
+
+def test_a_trace_of_a_cpu_has_no_streams(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": []}))
+    told: list[str] = []
+    torch_streams.main(str(tmp_path / "t.json"), str(tmp_path / "s.csv"), lambda line: told.append(str(line)))
+    assert csv_tables.read(tmp_path / "s.csv", torch_streams.TABLE).empty
+    assert told == [f"{tmp_path / 's.csv'} {torch_streams.NO_STEP}"]

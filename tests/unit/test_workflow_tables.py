@@ -132,6 +132,17 @@ def test_the_page_has_trials_where_there_are_some(tmp_path: Path) -> None:
     assert path == str(tmp_path / "tables/trials.csv") and len(digest) == 64
 
 
+def test_the_page_links_traces_of_nsys_that_there_are(tmp_path: Path) -> None:
+    mine = pages(select(tmp_path, tool=["nsys"]))
+    every = mine.perfetto_traces()
+    assert every and all(path.endswith(".nsys.trace.json.gz") for path in every) and mine.written_traces() == []
+    first = mine.selection.path(every[0])
+    first.parent.mkdir(parents=True)
+    first.touch()
+    assert mine.written_traces() == [every[0]]
+    assert pages(select(tmp_path, tool=["torch"])).perfetto_traces() == []
+
+
 def test_the_page_says_how_traces_are_opened_of_a_named_run() -> None:
     assert pages(select(run="night")).describe_perfetto()["type"] == "snakemake serve --config run=night"
     assert pages(select()).describe_perfetto()["type"] == "snakemake serve"

@@ -33,7 +33,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
     compared = ["results/tables/compare_parts.csv", "results/compare.html", "results/tables/trials.csv"]
     config.append("candidate=bf16")
-    printed = project.snakemake("all", *ranks, *compared, "--config", *config, "--dry-run", "--forceall").stdout
+    asked = ["perfetto", "results/lstm/train.torch.streams.csv", "results/tables/compare_latency.csv"]
+    printed = project.snakemake("all", *ranks, *compared, *asked, "--config", *config, "--dry-run", "--forceall").stdout
     for name in ("a.sqlite", "b.csv", "c.json"):
         (project.root / name).touch()
     (project.root / "d.csv").write_text("Time (%),Total Time (ns),Instances,Name\n")

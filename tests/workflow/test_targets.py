@@ -29,7 +29,7 @@ def test_one_file_makes_only_what_it_needs(fresh: Project) -> None:
 
 def test_report_opens_offline(built: Project) -> None:
     page = built.read("results/report.html")
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == len([*built.root.glob("results/figures/*.svg")]) > 4
     assert not re.findall(r"""(?:src|srcset|data)\s*=\s*["']?\s*(?:https?:)?//""", page)
     assert not re.findall(r"""<(?:script|link)\b[^>]*(?:src|href)=(?!"data:,")""", page)
     assert not re.findall(r"""url\(\s*["']?(?:https?:)?//|@import""", page)

@@ -271,15 +271,9 @@ rule export_perfetto:
     group:
         "export"
     resources:
-        **light(),
+        **light(minutes=30, mem_mb=8000),
     script:
         "../scripts/export_perfetto.py"
-
-
-rule perfetto:
-    """Write the traces of nsys for Perfetto, which the next report links."""
-    input:
-        PAGES.perfetto_traces(),
 
 
 # This is a checkpoint, because only the trace shows whether ncu has to count the launches itself.
@@ -408,3 +402,20 @@ rule export_torch:
         **light(),
     script:
         "../scripts/export_torch.py"
+
+
+rule export_torch_streams:
+    """Export what each stream of the GPU did per step by torch.profiler; nsys has the same with copies, in `all`."""
+    input:
+        code("workflow/scripts/export_torch_streams.py"),
+        trace="<results>/{model}/{phase}.trace.json.gz",
+    output:
+        csv="<results>/{model}/{phase}.torch.streams.csv",
+    log:
+        "<logs>/{model}/{phase}.torch.streams.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/export_torch_streams.py"

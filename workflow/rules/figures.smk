@@ -53,6 +53,12 @@ rule figures:
         PAGES.figure_files(),
 
 
+rule perfetto:
+    """Write the traces of nsys for Perfetto, which the next report links."""
+    input:
+        PAGES.perfetto_traces(),
+
+
 rule write_report:
     """Write the report: one HTML page that opens offline."""
     input:

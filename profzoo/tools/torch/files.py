@@ -54,5 +54,5 @@ def name_parts(own: "TorchSettings") -> Sequence[str]:
     several = ["torch-ranks", "torch-collectives", "torch-skew"]
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
     asked = ["torch-memory", "torch-snapshot", "torch-more", "tensorboard", "cycles", "cycle-differences", "dtypes",
-             "svg", "png", "pickle"]  # fmt: skip
+             "streams", "svg", "png", "pickle"]  # fmt: skip
     return ["torch", "torch-operators", "torch-time", *asked, *several, "trace", "gz", *of_owners]
