@@ -153,6 +153,14 @@ def test_what_was_not_collected_has_no_rows() -> None:
     assert notes == []
 
 
+def test_without_times_there_are_no_sums_and_nothing_fails() -> None:
+    """As of a report that was made elsewhere with other metrics."""
+    table = counted(**{DRAM.format("read"): (1, 1)}).drop(columns=GPU_TIME)
+    found, notes = cell_counters.make_tables([table], None, 1)
+    assert all(one.empty for one in found.values()) and notes == [cell_counters.NOT_ALL]
+    assert all(one.empty for one in cell_counters.make_tables([], None, 1)[0].values())
+
+
 def test_a_set_with_some_launches_and_no_multiplicities_gives_no_sums() -> None:
     some = counted(**{DRAM.format("read"): (1, 1)}).iloc[:3]
     found, notes = cell_counters.make_tables([some], None, 2)
