@@ -11,9 +11,8 @@ from profzoo.collect.failure_summary import Failure
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
 ADDED |= {"program", "timeline", "fusion", "fusion-kernels", "repetition", "step-launches"}
 ADDED |= {"nsys-threads", "nsys-off-cpu", "nsys-samples", "nsys-idle"}
-ADDED |= {"occupancy", "memory-chart", "pipes", "warp-states"}
 # Such files by their whole name after the phase, as a section set may have the same name.
-USER_RANGES = "ranges.csv"
+BY_WHOLE_NAME = {"ranges.csv", "occupancy.csv", "memory-chart.csv", "pipes.csv", "warp-states.csv"}
 # Folders of results besides the models' folders, each with a word for one of its files.
 ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
 CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference|imported)\.(?P<rest>[\w.+-]*\w)")
@@ -57,7 +56,7 @@ def is_dispensable(path: str) -> bool:
     """
     place = Path(path)
     _, _, rest = place.name.partition(".")
-    return place.parent.name in ACROSS or rest == USER_RANGES or bool(set(rest.split(".")) & ADDED)
+    return place.parent.name in ACROSS or rest in BY_WHOLE_NAME or bool(set(rest.split(".")) & ADDED)
 
 
 def read_missing(noted: str | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Defines the counters that a comparison compares: bytes, operations, hit rates and occupancy."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from profzoo.tools.ncu.chart_quantities import L1_HIT, L2_HIT, MEMORY
 from profzoo.tools.ncu.quantities import QUANTITIES
@@ -27,6 +27,17 @@ COMPARED: Mapping[str, Quantity] = {
     L2_HIT: QUANTITIES[L2_HIT],
     "occupancy_pct": QUANTITIES["occupancy_pct"],
 }
+
+
+def are_counted(columns: Collection[str]) -> bool:
+    """Return whether a table of ncu's launches with these columns has any of the compared counters.
+
+    >>> are_counted(["id", "lts__t_bytes.sum"]), are_counted(["id", "gpu__time_duration.sum"])
+    (True, False)
+    """
+    return any(set(one.factors) <= set(columns) for quantity in COMPARED.values() for one in quantity.sums)
+
+
 # For readers.
 WORDS: Mapping[str, str] = {
     "dram_bytes": "DRAM bytes",

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from profzoo import formatting
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 from profzoo.figures.svg_tooltips import attach_titles
 from profzoo.tables.latency import STEP
 
@@ -20,8 +20,8 @@ CAPTION = (
     "percentile without a mark needs more steps than were measured; the text says how many. The interval of a single "
     "process says nothing about other processes."
 )
-# Colour and marker of each percentile that is marked.
-MARKS = {50.0: ("#3d6480", "|"), 90.0: ("#009e73", "o"), 95.0: ("#d55e00", "s"), 99.0: ("#a3203a", "D")}
+# Marker of each percentile that is marked.
+MARKS = {50.0: "|", 90.0: "o", 95.0: "s", 99.0: "D"}
 LAST = max(MARKS)
 
 
@@ -62,7 +62,8 @@ def _draw_row(axis: Axes, place: int, rows: pd.DataFrame) -> None:
     """Draw a cell's percentiles; rows: by percentile, times over the median."""
     known = rows[rows["ns"].notna()]
     axis.plot(known["ns"], [place] * len(known), color="#999999", linewidth=0.8, zorder=1)
-    for percentile, (colour, marker) in MARKS.items():
+    for percentile, marker in MARKS.items():
+        colour = palette.PERCENTILE_COLOURS[percentile]
         own = known[known["percentile"] == percentile]
         if own.empty:
             continue

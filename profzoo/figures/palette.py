@@ -99,6 +99,8 @@ STATE_GROUPS = {
     }.items()
     for state in states
 }
+# Colours of percentiles of the time of a step.
+PERCENTILE_COLOURS = {50.0: "#3d6480", 90.0: "#009e73", 95.0: "#d55e00", 99.0: "#a3203a"}
 # Colours of memory besides the parts of the step that allocated it.
 MEMORY_COLOURS = {"earlier": "#cfcfd6", "reserved": "#8c1d4f"}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")

@@ -12,7 +12,6 @@ from profzoo.kernels import kernel_classes
 from profzoo.tables import counter_groups, memory_chart, occupancy, pipes, warp_states
 from profzoo.tools.ncu import chart_quantities, export_schema
 from profzoo.tools.ncu.chart_sets import MEMORY_CHART, OCCUPANCY, PIPES, WARP_STATES
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 # By the table's name: its declaration.
 TABLES: Final[Mapping[str, Table]] = {
@@ -31,8 +30,8 @@ OTHER_RULES = (
     "block size, so what limits them is not said"
 )
 NOT_ALL = (
-    "ncu profiled only some launches, and nothing says for how many others they stand, so there are no sums over the "
-    "step; ncu.launches: sampled, or all, has them"
+    "ncu profiled only some launches, or no times of them, and nothing says for how many others they stand, so there "
+    "are no sums over the step; ncu.launches: sampled, or all, has them"
 )
 
 
@@ -46,8 +45,8 @@ def make_tables(
         census: all launches of the window, in order, if the launches of the sets were chosen from them.
         steps: number of steps in the window.
     """
-    names = pd.concat([table["kernel"] for table in (*sets, *([] if census is None else [census]))]).unique()
-    classes = kernel_classes.classify_all(names)
+    tables = [*sets, *([] if census is None else [census])]
+    classes = kernel_classes.classify_all({name for table in tables for name in table["kernel"].unique()})
     launches = counter_groups.launches_of_cell(sets, census)
     found = {OCCUPANCY: occupancy.make_occupancy(sets, census, classes, steps)}
     for name, (make, known) in _OF_GROUPS.items():
@@ -71,8 +70,7 @@ def main(
     """
     counted = [reading.read(path, export_schema.TABLE) for path in sets]
     every = export_schema.read_census(census) if census else None
-    timed = [table for table in counted if GPU_TIME in table] if every is None else counted
-    found, notes = make_tables(timed, every, steps)
+    found, notes = make_tables(counted, every, steps)
     for note in notes:
         say(f"{outputs[OCCUPANCY]}: {note}")
     for name, table in found.items():

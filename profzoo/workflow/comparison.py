@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profzoo import tools
 from profzoo.compare import sides
+from profzoo.compare.counter_quantities import are_counted
 from profzoo.compare.sides import Side
 from profzoo.workflow.selection import Cell, Selection
 
@@ -74,15 +75,15 @@ class Comparison:
             side.name: [
                 [str(path), hashlib.sha256(path.read_bytes()).hexdigest()]
                 for path in map(self.selection.path, self.side_files(side, f"{{phase}}{COUNTED}"))
-                if path.exists()
+                if _has_counters(path)
             ]
             for side in self.selection.sides
         }
 
     def is_counted(self) -> bool:
-        """Whether ncu's launches of any compared cell exist on two sides."""
+        """Whether counters of any compared cell exist on two sides."""
         rows = zip(*(self.side_files(side, f"{{phase}}{COUNTED}") for side in self.selection.sides), strict=True)
-        return any(sum(self.selection.path(path).exists() for path in row) > 1 for row in rows)
+        return any(sum(_has_counters(self.selection.path(path)) for path in row) > 1 for row in rows)
 
     def tables(self) -> dict[str, str]:
         """Tables of the comparison by name: outcomes, parts of differences, counters; empty without a comparison."""
@@ -104,3 +105,11 @@ class Comparison:
         launches = [self.side_files(side, pattern) for pattern in timed for side in self.selection.sides]
         rows = zip(self.selection.compared, *self.times().values(), *launches, strict=True)
         return [cell for cell, *files in rows if all(self.selection.path(file).exists() for file in files)]
+
+
+def _has_counters(path: Path) -> bool:
+    """Return whether a table of ncu's launches exists and has counters that are compared, by its first line."""
+    if not path.exists():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return are_counted(file.readline().rstrip().split(","))

@@ -6,12 +6,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from profzoo.config import configuration
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
 from profzoo.tables import cell_counters, warp_states
 from profzoo.tools.ncu import chart_sets
 from profzoo.tools.ncu.chart_quantities import LINKS, STATES
+from profzoo.tools.ncu.chart_sets import charts_of_set
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
@@ -153,6 +155,14 @@ def test_what_was_not_collected_has_no_rows() -> None:
     assert notes == []
 
 
+def test_without_times_there_are_no_sums_and_nothing_fails() -> None:
+    """As of a report that was made elsewhere with other metrics."""
+    table = counted(**{DRAM.format("read"): (1, 1)}).drop(columns=GPU_TIME)
+    found, notes = cell_counters.make_tables([table], None, 1)
+    assert all(one.empty for one in found.values()) and notes == [cell_counters.NOT_ALL]
+    assert all(one.empty for one in cell_counters.make_tables([], None, 1)[0].values())
+
+
 def test_a_set_with_some_launches_and_no_multiplicities_gives_no_sums() -> None:
     some = counted(**{DRAM.format("read"): (1, 1)}).iloc[:3]
     found, notes = cell_counters.make_tables([some], None, 2)
@@ -173,13 +183,23 @@ def test_the_first_set_that_has_a_metric_counts() -> None:
     ("chosen", "charts"),
     [
         ({"set": "full"}, ["occupancy", "memory_chart", "pipes", "warp_states"]),
+        ({"set": "detailed"}, ["occupancy", "memory_chart", "pipes"]),
         ({"set": "basic"}, ["occupancy"]),
         ({"sections": ["ComputeWorkloadAnalysis"]}, ["occupancy", "pipes"]),
         ({"metrics": [STALLED.format("barrier")]}, ["occupancy", "warp_states"]),
     ],
 )
 def test_which_charts_a_section_set_collects(chosen: dict, charts: list[str]) -> None:
-    assert chart_sets.charts_of_set(chosen) == charts
+    assert charts_of_set(chosen) == charts
+
+
+def test_every_shipped_set_says_what_it_collects() -> None:
+    shipped = configuration.normalise_config({})["ncu"]["sets"]
+    found = {name: charts_of_set(one) for name, one in shipped.items()}
+    assert found["charts"] == found["full"] == list(chart_sets.CHARTS)
+    assert found["launch"] == ["occupancy"] and found["survey"] == ["occupancy", "memory_chart"]
+    for chart, name in chart_sets.SET_OF.items():
+        assert chart in found[name]
 
 
 def test_links_without_a_direction_are_those_of_which_both_directions_have_links() -> None:

@@ -9,7 +9,10 @@ import pytest
 from profzoo import zoo_tables
 from profzoo.compare import cli, counter_changes, counter_lines, counter_sides, counter_table
 from profzoo.compare.counter_changes import CHANGED, CountedCell
+from profzoo.compare.sides import Side
 from profzoo.errors import DataError
+from profzoo.figures import counter_changes as figure_of_changes
+from profzoo.figures import plots
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.kernels import demangle
@@ -18,6 +21,8 @@ from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.raw_page import LEADING
 from profzoo.tools.torch import owners
+from profzoo.workflow.comparison import Comparison
+from profzoo.workflow.selection import Selection
 from tests.unit.compared import compared
 from tests.unit.test_counter_changes import METRICS, cell_of, planted, recorded
 from tests.unit.test_page import rendered
@@ -172,3 +177,37 @@ def test_tables_of_a_cell_and_across_cells_are_written_and_read_as_declared(
     # These launches have no metrics of occupancy, pipes and states, so that their tables have no rows.
     for name in ("occupancy", "pipes", "warp_states"):
         assert zoo_tables.read_table(name, across[name]).empty
+
+
+def test_the_figure_colours_what_changed_and_marks_the_rest(table: pd.DataFrame, tmp_path: Path) -> None:
+    figure = figure_of_changes.draw(one_comparison(), table)
+    plots.save_figure(figure, [str(tmp_path / "changes.svg")], "")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["? +1.5 %", "= +0.0 %"]
+    changed = table.assign(outcome=CHANGED, delta=table["baseline_value"] / 4)
+    (first, _) = figure_of_changes.draw(one_comparison(), changed).axes[0].texts
+    assert first.get_text() == "+25.0 %"
+    (said,) = figure_of_changes.draw(one_comparison(), table.iloc[:0]).axes[0].texts
+    assert "docs/guides/faster.md" in said.get_text()
+
+
+@pytest.mark.parametrize(
+    ("columns", "counted"),
+    [("id,lts__t_bytes.sum", True), ("id,gpu__time_duration.sum", False), (None, False)],
+)
+def test_a_comparison_looks_for_counters_in_what_exists(
+    columns: str | None, counted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only of cells that ncu counted on both sides there is a table, and nothing is profiled for it."""
+    monkeypatch.chdir(tmp_path)
+    sides = []
+    for name in ("before", "after"):
+        (tmp_path / name / "unet").mkdir(parents=True)
+        if columns is not None:
+            (tmp_path / name / "unet/train.ncu.csv").write_text(f"{columns}\n0,1\n")
+        sides.append(Side(name, Path(name)))
+    selection = Selection({}, [CELL], [], {}, sides=sides, compared=[CELL])  # type: ignore[arg-type]
+    comparison = Comparison(selection)
+    assert comparison.is_counted() == counted
+    found = comparison.counted_files()
+    assert [len(found[side.name]) for side in sides] == [int(counted)] * 2

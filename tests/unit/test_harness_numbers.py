@@ -61,7 +61,7 @@ def test_the_baseline_s_loss_is_that_of_its_last_step(tmp_path: Path, monkeypatc
 
 
 def test_a_step_has_the_samples_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_loop, "process_count", lambda cell: 4)
+    monkeypatch.setattr(step_loop, "batch_count", lambda cell: 4)
     counted(tmp_path, monkeypatch, "counting_items", "warmup=1", "window=2")
     assert [row["items"] for row in csv.DictReader((tmp_path / "s.csv").open())] == ["12", "12"]
 

@@ -28,7 +28,8 @@ def test_all_words_of_a_set_of_launches() -> None:
     )
     assert " ".join(ncu.options(given, "own")) == (
         "--force-overwrite --target-processes all --profile-from-start off --nvtx --nvtx-push-pop-scope process "
-        "--cache-control all --clock-control none --import-sass yes --target-processes-filter exclude:sh --devices 0,2 "
+        "--cache-control all --clock-control none --import-sass yes --import-source yes "
+        "--target-processes-filter exclude:sh --devices 0,2 "
         f"--section A --section B --metrics x.sum,y.sum,{SHARED} --verbose"
     )
 

@@ -27,7 +27,7 @@ LOCAL = {
     "help",
     "import",
 }
-COLLECTING = r"^        \*\*on_(one_)?gpus?\(.*\),$"
+COLLECTING = r"^        \*\*(RESOURCES\.)?on_(one_gpu|gpus|links)\(.*\),$"
 
 
 def profile(name: str) -> dict[str, object]:
@@ -50,7 +50,10 @@ def test_every_rule_says_what_its_jobs_ask_for() -> None:
     collecting = {name: body for name, body in rules().items() if re.search(COLLECTING, body, re.MULTILINE)}
     assert {"time_training", "profile_ncu", "examine_machine"} <= set(collecting)
     for body in collecting.values():
-        assert re.search(r"^    threads: (cores_of_one|cores\(.*\))$", body, re.MULTILINE) and "    group:" not in body
+        assert (
+            re.search(r"^    threads: (cores_of_one|RESOURCES\.cores_of_links|cores\(.*\))$", body, re.MULTILINE)
+            and "    group:" not in body
+        )
     # For some in no group jobs of all cells wait, which would be one group with them.
     alone = {"print_probe", "expect_gains", "tabulate_trials"}
     # Each converts a report of its own, which takes minutes and gigabytes.

@@ -71,6 +71,16 @@ def test_other_set_has_its_counts_from_the_census(ncu_built: Project) -> None:
         assert int(row["launches"]) == len(same)
 
 
+def test_what_limits_occupancy_is_in_a_table(ncu_built: Project) -> None:
+    ncu_built.snakemake("results/tables/occupancy.csv", "--config", "tool=ncu", "models=lstm", "phases=train")
+    rows = list(csv.DictReader(io.StringIO(ncu_built.read("results/tables/occupancy.csv"))))
+    assert sum(float(row["launches"]) for row in rows) == LAUNCHES
+    assert all(row["theoretical_pct"] == row["computed_pct"] for row in rows)
+    assert {row["limiter"] for row in rows} >= {"", "registers"}
+    # The set launch has no counters.
+    assert ncu_built.read("results/tables/memory_chart.csv").count("\n") == 1
+
+
 def test_details_page_is_verbatim(ncu_built: Project) -> None:
     rows = table(ncu_built, "train.ncu-details.csv")
     assert {"Section Name", "Metric Name", "Rule Description"} <= set(rows[0])

@@ -15,6 +15,8 @@ rule convert_tables:
         "<logs>/tables.{format}.log",
     wildcard_constraints:
         format=constraints.match_any(table_formats.FORMATS),
+    group:
+        "report"
     resources:
         **light(),
     params:

@@ -20,7 +20,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     PIPES: ["ComputeWorkloadAnalysis"],
     WARP_STATES: ["WarpStateStats"],
 }
-OWN_SETS = ("detailed", "full")
+OWN_SETS: Mapping[str, Sequence[str]] = {
+    "full": (MEMORY_CHART, PIPES, WARP_STATES),
+    "detailed": (MEMORY_CHART, PIPES),
+}
 # The shipped set that collects each of them, or all of them.
 SET_OF: Mapping[str, str] = {MEMORY_CHART: "memory", PIPES: "compute", WARP_STATES: "stalls"}
 SET_OF_ALL = "charts"
@@ -43,7 +46,7 @@ def charts_of_set(chosen: "SectionSet") -> list[str]:
 
 
 def _collects(chosen: "SectionSet", chart: str) -> bool:
-    if chosen.get("set") in OWN_SETS:
+    if chart in OWN_SETS.get(chosen.get("set", ""), ()):
         return True
     given = chosen.get("sections", [])
     if isinstance(given, str):
