@@ -74,7 +74,7 @@ class Jobs:
 
     def describe_training(self, wildcards: Wildcards) -> str:
         """Job text of the training whose weights inference loads: on one GPU, with as few steps as possible."""
-        one = {"gpus": 1, "nodes": 1, "parallel": "ddp"}
+        one = {"gpus", "nodes", "parallel"}
         alone = {
             part: {
                 name: {key: changes[key] for key in changes if key not in one}
@@ -86,7 +86,9 @@ class Jobs:
             **self.config,
             "settings": alone["settings"],
             "variants": alone["variants"],
-            **one,
+            "gpus": 1,
+            "nodes": 1,
+            "parallel": "ddp",
             BASELINE: {**self.config[BASELINE], "window": 1},
         }
         return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
