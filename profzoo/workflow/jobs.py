@@ -74,7 +74,7 @@ class Jobs:
 
     def describe_training(self, wildcards: Wildcards) -> str:
         """Job text of the training whose weights inference loads: on one GPU, with as few steps as possible."""
-        one = ("gpus", "nodes", "parallel")
+        one = {"gpus", "nodes", "parallel"}
         alone = {
             part: {
                 name: {key: changes[key] for key in changes if key not in one}

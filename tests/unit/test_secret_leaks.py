@@ -24,9 +24,8 @@ def test_the_list_is_exact_and_each_group_is_described() -> None:
     )
     listed = [name for group in groups.values() for name in group["names"].split()]
     assert len(listed) == len(set(listed)) and environment.allowed_names(2) == set(listed)
-    apart = {name for group in groups.values() if "apart" in group for name in group["names"].split()}
-    assert environment.allowed_names(2) - environment.allowed_names() == apart
-    assert apart == {name for batch in ("slurm", "kubernetes") for name in groups[batch]["names"].split()}
+    of_nodes = {name for group in ("slurm", "kubernetes") for name in groups[group]["names"].split()}
+    assert environment.allowed_names(2) - environment.allowed_names() == of_nodes
     assert not any(secret_leaks.NAMED.search(name) for name in listed)
 
 
