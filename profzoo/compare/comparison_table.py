@@ -206,9 +206,7 @@ def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, lengt
     return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
 
 
-def read_compared(
-    sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]]
-) -> list[ComparedCell]:
+def read_compared(sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]]) -> list[ComparedCell]:
     """Read the measurements of all cells, without energies; the arguments are those of `main`."""
     compared: list[ComparedCell] = [
         (cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns
