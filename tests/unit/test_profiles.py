@@ -26,6 +26,7 @@ LOCAL = {
     "trials",
     "help",
     "import",
+    "perfetto",
 }
 COLLECTING = r"^        \*\*(RESOURCES\.)?on_(one_gpu|gpus|links)\(.*\),$"
 
