@@ -15,7 +15,7 @@ from typing import Any
 from profzoo.io import column_types
 from profzoo.io.column_types import Kind
 from profzoo.io.csv_tables import Table
-from profzoo.tools.ncu import number_parsing
+from profzoo.tools.ncu import links, number_parsing
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.tools.ncu.raw_page import NOISE
@@ -140,7 +140,7 @@ def of_page(content: bytes, measured: bool) -> Launches:
         held = {
             heading[at]: printed_value([other[at] for other in rows], row[at], UNITS.get(units[at], 1))
             for at in range(start, len(heading))
-            if not ncu_tables.CONSTANT.match(heading[at])
+            if not ncu_tables.CONSTANT.match(heading[at]) and not links.is_link(heading[at])
         }
         found[int(one["ID"])] = one["Kernel Name"], [*sizes, int(one["Stream"])], held
     return found

@@ -26,7 +26,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.tables import baseline_steps, steps_per_export, tabulate
-from profzoo.tools.ncu import details_page
+from profzoo.tools.ncu import details_page, links
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
@@ -94,7 +94,9 @@ def of_page(path: Path) -> otherwise.Launches:
     table = recorded.pages(path)
     measured = path.name == "mangled.csv"
     sizes = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream"]
-    metrics = [name for name in table if name not in ncu_tables.LEADING] if measured else []
+    # What describes links of the machine is kept or left out by what other columns say of them.
+    told = [name for name in table if name not in ncu_tables.LEADING and not links.is_link(name)]
+    metrics = told if measured else []
     return {
         row["id"]: (
             row["mangled" if measured else "kernel"],

@@ -71,8 +71,9 @@ def terms() -> set[str]:
 
 def test_the_glossary_has_the_names_of_measurements_and_the_precisions() -> None:
     measured = {name for name, _ in job_titles.MEASURING.values()} - set(names())
-    # One is named by its plural.
-    assert {name.removesuffix("s") if name in ("peaks", "trials") else name for name in measured} - terms() == set()
+    # Some are named by their plural.
+    plurals = ("peaks", "trials", "links")
+    assert {name.removesuffix("s") if name in plurals else name for name in measured} - terms() == set()
     assert {"full precision", "double precision", "reduced precision", "numerics", "gain", "verdict", "plan"} <= terms()
 
 
