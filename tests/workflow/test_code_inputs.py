@@ -14,6 +14,8 @@ from tests.loaded_files import loaded
 from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
 
 CODE = re.compile(r"(?:profzoo|models|workflow/scripts)/[\w./]+")
+# Everything that torch.profiler can leave.
+TORCH = "torch={repeat: 2, memory: true, tensorboard: true, snapshot: true}"
 # A run of a cell, and then the project's modules that it has loaded.
 RUN = """
 import sys
@@ -33,7 +35,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
     compared = ["results/tables/compare_parts.csv", "results/compare.html", "results/tables/trials.csv"]
     config.append("candidate=bf16")
+    config += ["export=json", "nsys={gpu_metrics: true}", TORCH]
     asked = ["perfetto", "results/lstm/train.torch.streams.csv", "results/tables/compare_latency.csv"]
+    asked += ["results/tables/compare_counters.csv", "results/lstm/train.torch-snapshot.csv"]
+    asked += ["results/lstm/train.ncu-source.source.csv", "results/lstm/train.ncu-timeline.instances.png"]
     printed = project.snakemake("all", *ranks, *compared, *asked, "--config", *config, "--dry-run", "--forceall").stdout
     for name in ("a.sqlite", "b.csv", "c.json"):
         (project.root / name).touch()
