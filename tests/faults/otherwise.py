@@ -123,7 +123,9 @@ def of_sqlite(content: bytes) -> Totals:
 
 def of_trace(content: bytes) -> Totals:
     """Read the launches of a trace by kind and name."""
-    events = json.loads(gzip.decompress(content))["traceEvents"]
+    # torch writes texts as they are, with control characters and invalid UTF-8. Lines may end as on another system.
+    text = gzip.decompress(content).decode("utf-8-sig", errors="replace")
+    events = json.loads(text.replace("\r\n", "\n").replace("\r", "\n"), strict=False)["traceEvents"]
     known = [event for event in events if event.get("cat") in DEVICE_KINDS]
     return by_name((DEVICE_KINDS[one["cat"]], one["name"], round(one["dur"] * 1000)) for one in known)
 
