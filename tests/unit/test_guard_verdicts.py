@@ -64,12 +64,17 @@ def fastest_ns(step: Callable[[], None]) -> float:
 
 def test_guards_cost_what_the_twin_without_them_gains() -> None:
     wasteful, mended = compiled(guarded), compiled(free)
-    took, left = fastest_ns(wasteful), fastest_ns(mended)
-    # Of several traces the quietest, as of the times.
-    traces = [guard_verdicts.find_guards(activities(wasteful)) for _ in range(3)]
-    found = min((one for one in traces if one), key=lambda one: one.ns)
-    print(f"guards take {found.ns / 1e3:.0f} us, and the twin {(took - left) / 1e3:.0f} us less")
-    assert found.calls == 1 and found.ns == pytest.approx(took - left, rel=0.5)
+    rounds = []
+    # The machine's speed changes, so times and traces are taken in turn, and of the rounds the middle one counts.
+    for _ in range(5):
+        took, left = fastest_ns(wasteful), fastest_ns(mended)
+        found = min(
+            filter(None, (guard_verdicts.find_guards(activities(wasteful)) for _ in range(2))), key=lambda one: one.ns
+        )
+        rounds.append((found.ns / (took - left), took, found))
+    ratio, took, found = sorted(rounds, key=lambda one: one[0])[2]
+    print(f"guards take {found.ns / 1e3:.0f} us, {ratio:.2f} times what the twin takes less")
+    assert found.calls == 1 and ratio == pytest.approx(1, rel=0.5)
     (row,) = guard_verdicts.judge_guards(RULES, found, {}, took + 4 * found.ns, took + 4 * found.ns)
     assert row.verdict == VERDICT and row.gain == pytest.approx(5 / 4, rel=0.2)
     assert row.next_step.startswith("torch.compile checks guards once per step, which takes ")
