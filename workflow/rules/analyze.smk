@@ -133,10 +133,10 @@ rule replay_steps:
         "../scripts/replay_steps.py"
 
 
-rule tabulate_threads:
+rule export_threads:
     """Tabulate what a cell's threads did, and in which calls of the operating system they were while the GPU idled."""
     input:
-        code("workflow/scripts/tabulate_threads.py"),
+        code("workflow/scripts/export_threads.py"),
         sqlite=RUN.pattern("trace_database"),
         sidecar=RUN.pattern("trace_database_sidecar"),
     output:
@@ -151,7 +151,7 @@ rule tabulate_threads:
     resources:
         **light(),
     script:
-        "../scripts/tabulate_threads.py"
+        "../scripts/export_threads.py"
 
 
 rule find_chains:
