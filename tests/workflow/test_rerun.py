@@ -176,10 +176,10 @@ def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Pa
 @pytest.mark.parametrize("change", slow.first(["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"]))
 def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, change: str) -> None:
     built.replace("tiny.yaml", "lstm: {sequence_length: 8}", f"lstm: {{sequence_length: 8, {change}}}")
-    jobs = [job for job in built.dry("all") if job.rule in COLLECTING]
+    jobs = [job for job in built.dry("all") if job.rule in {*COLLECTING, "profile_torch_ranks"}]
     assert {job.model for job in jobs} == {"lstm"}
     # On several GPUs the weights are trained as ever.
-    wanted = ["profile_torch", "time_training"] if "gpus" in change else [*CELL, "profile_torch"]
+    wanted = ["profile_torch_ranks", "time_training"] if "gpus" in change else [*CELL, "profile_torch"]
     assert sorted(job.rule for job in jobs) == sorted(wanted)
 
 
