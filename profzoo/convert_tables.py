@@ -29,7 +29,6 @@ def convert_tables(
         ConfigError: the package for the format is not installed.
         DataError: a required table does not match its declaration.
     """
-    table_formats.check_formats([format_])
     folder.mkdir(parents=True, exist_ok=True)
     for path, kind in list_tables(results):
         name = path.relative_to(results)

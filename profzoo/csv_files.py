@@ -52,7 +52,7 @@ from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import user_ranges as torch_user_ranges
 from profzoo.what_if import tables as replay
 
-COLUMNS = ("table", "column", "unit", "meaning", "tool", "clock")
+DICTIONARY_COLUMNS = ("table", "column", "unit", "meaning", "tool", "clock")
 _ABOUT: Mapping[str, Column] = {
     "table": Column("CSV below results/, with what differs between files in braces."),
     "column": Column("Name of the column, or of a family of columns with `*`."),
@@ -63,7 +63,7 @@ _ABOUT: Mapping[str, Column] = {
     "tool": Column("Tool that measured it; empty where it is set or derived."),
     "clock": Column("Clock of a time: `gpu` (on a CPU the host's), or `cpu` for the host's."),
 }
-DICTIONARY = Table(columns=dict.fromkeys(COLUMNS, column_types.TEXT), key=["table", "column"], about=_ABOUT)
+DICTIONARY = Table(columns=dict.fromkeys(DICTIONARY_COLUMNS, column_types.TEXT), key=["table", "column"], about=_ABOUT)
 # Of programs that profzoo keeps the output of as it is.
 _AS_PRINTED = {"*": Column("As `nsys stats` prints it; the name of the column has its unit.", "see name", "nsys")}
 

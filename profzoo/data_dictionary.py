@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.csv_files import COLUMNS, CSV_FILES
+from profzoo.csv_files import CSV_FILES, DICTIONARY_COLUMNS
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
@@ -34,9 +34,9 @@ def list_entries() -> Iterator[tuple[str, str, Column]]:
 
 
 def tabulate_columns() -> pd.DataFrame:
-    """Return the dictionary as a table: COLUMNS, a row per column of each kind of file."""
+    """Return the dictionary as a table: DICTIONARY_COLUMNS, a row per column of each kind of file."""
     rows = [(file, name, one.unit, one.means, one.tool, one.clock) for file, name, one in list_entries()]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(DICTIONARY_COLUMNS))
 
 
 def main(csv: str | Path) -> None:

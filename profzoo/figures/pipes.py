@@ -2,10 +2,9 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
-from profzoo.figures import plots
+from profzoo.figures import percent_map, plots
 from profzoo.tools.ncu.chart_quantities import PIPE_NAMES
 
 ORDER = 74
@@ -35,12 +34,6 @@ def draw(pipes: pd.DataFrame) -> Figure:
     used = [pipe for pipe in PIPE_NAMES if pipe in table and table[pipe].max() >= 0.5]
     table = table[used or list(table.columns)].reindex(list(dict.fromkeys(rows["row"])))
     figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(table))))
-    sns.heatmap(table, ax=axis, cmap="Greens", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
-                linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
-    for number in axis.texts:
-        # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
-        if number.get_color() == ".15":
-            number.set_color("black")
+    percent_map.draw_percent_map(axis, table, "Greens")
     axis.set(xlabel="Share of the pipe's peak, while an SM has warps (%)", ylabel="")
-    axis.tick_params(axis="x", rotation=0)
     return figure

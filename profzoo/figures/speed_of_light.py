@@ -2,10 +2,9 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
-from profzoo.figures import plots
+from profzoo.figures import percent_map, plots
 
 ORDER = 70
 TITLE = "speed of light"
@@ -41,12 +40,6 @@ def draw(kernels: pd.DataFrame) -> Figure:
     means = pd.DataFrame({label: plots.weighted_means(cells, name, "cell") for name, label in known.items()})
     means = means.reindex(list(dict.fromkeys(cells["cell"])))
     figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(means))))
-    sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
-                linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
-    for number in axis.texts:
-        # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
-        if number.get_color() == ".15":
-            number.set_color("black")
+    percent_map.draw_percent_map(axis, means, "Blues")
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")
-    axis.tick_params(axis="x", rotation=0)
     return figure

@@ -100,10 +100,10 @@ rule write_report:
         phases=config["phases"],
         tools=RUN.tools,
         trials=PAGES.trials_and_digest(),
-        lines=PAGES.line_tables(),
+        lines=lambda wildcards: PAGES.line_tables(),
         lacking=[*configuration.unusable_cells(config), *LACKING],
         perfetto=PAGES.describe_perfetto(),
-        traces=PAGES.written_traces(),
+        traces=lambda wildcards: PAGES.written_traces(),
     script:
         "../scripts/write_report.py"
 

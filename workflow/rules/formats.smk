@@ -8,7 +8,7 @@ rule convert_tables:
     """Write all tables as Parquet, Arrow or JSON, in a folder."""
     input:
         code("workflow/scripts/convert_tables.py"),
-        tables=PAGES.all_tables(rules.write_report.input),
+        tables=lambda wildcards: PAGES.all_tables(rules.write_report.input),
     output:
         folder=directory("<results>/tables.{format}"),
     log:
