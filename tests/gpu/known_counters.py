@@ -76,7 +76,7 @@ class Known(nn.Module):
         self.classify = nn.Linear(1, 2)
         self.copies, self.kernels, self.memory = copies, {}, {}
 
-    def prepare(self, device: torch.device) -> None:
+    def fill_memory(self, device: torch.device) -> None:
         """Compile the kernels, and fill their memory: the ring visits all its places in an order of large strides."""
         architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
         for name, source in SOURCES.items():
@@ -92,7 +92,7 @@ class Known(nn.Module):
     @torch.no_grad()
     def run_known(self, device: torch.device) -> None:
         if not self.kernels:
-            self.prepare(device)
+            self.fill_memory(device)
         run, held = self.kernels, self.memory
         blocks = COPIED * self.copies // 16 // THREADS
         run["vector_copy"](grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[held["from"], held["to"]])

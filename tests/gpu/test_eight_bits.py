@@ -64,7 +64,8 @@ def test_layers_are_checked_and_captured_in_a_graph(precision: str, words: list[
     print(precision, words, found)
     # Two layers of each of 12 blocks, and one of the head; the projections of attention are of another class.
     assert (found["layers"], found["other_linear_layers"], found["scales"]) == (25, 12, "row")
-    assert found["largest_error"] < 2**0.5 * eight_bit_layers.UNITS[precision]
+    # Steps of int8 are 1/127 of a row's largest value; behind GELU, that is almost six times its quadratic mean.
+    assert found["largest_error"] < 2 * eight_bit_layers.UNITS[precision]
 
 
 def test_peaks_are_above_those_of_bf16() -> None:

@@ -57,7 +57,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
     )
     said = run.stdout + run.stderr
     if "NVGPUCTRPERM" in said:
@@ -158,7 +158,7 @@ def test_dram_moves_the_bytes_that_are_known(
             for quantity in ("dram_read", "dram_write")
         ]
         print(f"{name}: DRAM read and wrote {moved[0] / known:.3f} and {moved[1] / known:.3f} of the known bytes")
-        assert moved == pytest.approx([known, known], rel=0.15)
+        assert moved == pytest.approx([known, known], rel=0.02)
     upload = mean(samples, "pcie_rx", inner(section("upload"))), mean(samples, "pcie_rx", inner(section("sleep")))
     print("PCIe to the GPU:", upload, "% in uploads and in sleep")
     assert upload[0] > 20 and upload[1] < 2
@@ -170,7 +170,8 @@ def test_tables_say_the_same_and_contradict_nothing(export: Path, tmp_path: Path
     said: list[str] = []
     over_time_export.main(str(export), str(tmp_path / "rep.json"), *made, say=lambda line: said.append(str(line)))
     print(*said, sep="\n")
-    assert len(said) == 1 and "allocated before the window" in said[0], said
+    # Releases before 2025.3 do not tell what was allocated before the window.
+    assert all("allocated before the window" in line for line in said), said
     metrics = csv_tables.read(made[0], gpu_metric_tables.SAMPLES)
     steps = csv_tables.read(made[1], gpu_metric_tables.STEPS)
     print(steps.T.to_string())
@@ -185,7 +186,12 @@ def test_tables_say_the_same_and_contradict_nothing(export: Path, tmp_path: Path
 def test_memory_is_taken_and_freed_when_the_program_does(export: Path, section: Callable[[str], np.ndarray]) -> None:
     table, _ = gpu_memory.tabulate_memory(export)
     print(table.to_string())
-    blocks = table[table["bytes"] == over_time.BLOCK]
+    kept = table[(table["kind"] == "device") & (table["operation"] == "before")]
+    if len(kept):
+        # Tensors of the program, and what torch and cuBLAS hold besides.
+        known = 3 * over_time.GIB + 3 * 2 * over_time.SIDE**2 + over_time.UPLOAD
+        assert known <= kept["bytes"].item() < known + (200 << 20)
+    blocks = table[(table["bytes"] == over_time.BLOCK) & (table["operation"] != "before")]
     assert list(blocks["operation"]) == ["allocation", "free"] * over_time.STEPS and set(blocks["kind"]) == {"device"}
     assert list(blocks["step"]) == [step for step in range(over_time.STEPS) for _ in range(2)]
     first = query(export, f"SELECT start, end FROM NVTX_EVENTS WHERE {RANGE_TEXT} = ?", make_nvtx_name(STEP)).min()

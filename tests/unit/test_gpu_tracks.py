@@ -59,6 +59,32 @@ def test_memory_in_use_is_what_was_taken_and_not_freed(trace: tuple[Path, pd.Dat
     assert gpu_memory.tabulate_memory(path, whole_run=True)[1] == []
 
 
+def test_memory_that_nsys_tells_from_before_the_trace_is_one_row(trace: tuple[Path, pd.DataFrame]) -> None:
+    """nsys 2025.3 begins with all allocations and frees so far, in their order, at the time 0."""
+    path, spans = trace
+    third, process = int(spans["start"][3]), int(spans["process"][0])
+    events = [
+        (0, 1000, 64 * MB, DEVICE, False),
+        (0, 2000, 32 * MB, DEVICE, False),
+        (0, 2000, 32 * MB, DEVICE, True),
+        (0, 2000, 16 * MB, DEVICE, False),
+        (0, 9000, 4 * MB, PINNED, False),
+        (third + 100, 2000, 16 * MB, DEVICE, True),
+        (third + 200, 2000, 8 * MB, DEVICE, False),
+        (third + 300, 2000, 8 * MB, DEVICE, True),
+    ]
+    sampled_traces.add_memory(path, process, events)
+    table, said = gpu_memory.tabulate_memory(path)
+    assert said == [] and gpu_memory.TABLE.holds(table) is None
+    device = table[table["kind"] == "device"]
+    assert list(device["operation"]) == ["before", "free", "allocation", "free"]
+    assert list(device["in_use_bytes"] // MB) == [80, 64, 72, 64]
+    assert list(device["allocated_before"]) == [True, True, False, False]
+    pinned = table[table["kind"] == "pinned"]
+    assert pinned[["operation", "bytes", "allocated_before"]].values.tolist() == [["before", 4 * MB, True]]
+    assert set(table["t_ns"][table["operation"] == "before"]) == {-int(spans["start"][0])}
+
+
 def test_a_table_of_memory_that_does_not_add_up_is_refused(trace: tuple[Path, pd.DataFrame]) -> None:
     path, spans = trace
     start, process = int(spans["start"][1]), int(spans["process"][0])

@@ -12,6 +12,7 @@ import pytest
 from profzoo.errors import DataError
 from profzoo.figures import kernel_timeline
 from profzoo.io import csv_tables, scripts
+from profzoo.tools.ncu import instances_export
 from profzoo.tools.ncu.instances_columns import OF_KERNEL, TABLE
 from profzoo.tools.ncu.instances_page import read_instances
 
@@ -66,6 +67,13 @@ def test_samples_are_timed_from_the_start_of_the_kernel_in_their_replay(starts: 
     assert set(of(table, "sm__inst")["kind"]) == {"time"} and set(of(table, "sm__inst")["unit"]) == {"%"}
 
 
+def test_the_mean_that_ncu_puts_before_samples_is_none_of_them() -> None:
+    """As ncu 2025.3 prints it, in place of the value of the launch."""
+    name = "LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct"
+    table = of(read_instances(page({name: ("%", f"(0 (+0): 49.40; {samples(ZERO, [10, 90])})")}), "x"), "hit_rate")
+    assert table["value"].tolist() == [10, 90] and set(table["kind"]) == {"time"}
+
+
 def test_samples_without_a_start_are_timed_from_the_first() -> None:
     table = read_instances(page(starts="profiler__other_{}"), "x")
     assert of(table, "sm__inst")["time_ns"].tolist() == [0, 1000, 2000, 3000, 4000]
@@ -102,6 +110,22 @@ def test_the_table_is_as_declared(tmp_path: Path) -> None:
     scripts.write_csv(told[list(TABLE.columns)], tmp_path / "x.csv")
     read = csv_tables.read(tmp_path / "x.csv", TABLE)
     assert len(read) == len(told) and set(OF_KERNEL) <= set(read)
+
+
+def test_a_report_without_machine_code_has_no_opcodes_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {"with": page(), "without": page().replace("sass__inst", "inst")}
+    monkeypatch.setattr(instances_export, "print_page", lambda report, words, launch: pages[report])
+    chosen = pd.DataFrame({"place": [1], "id": [3], "function": ["k"], "mangled": ["k"]})
+    monkeypatch.setattr(instances_export, "read_expensive", lambda launches, kernels: chosen)
+    said: list[str] = []
+    for report in pages:
+        instances_export.main(report, "x.csv", 1, str(tmp_path / f"{report}.csv"), said.append)
+    (line,) = said
+    assert (
+        line.startswith(f"{tmp_path}/without.csv: the report does not tell which instructions") and "sass: true" in line
+    )
 
 
 @pytest.mark.parametrize("printed", ["", "==ERROR== nothing\n", page() + page().partition("\n")[2]])

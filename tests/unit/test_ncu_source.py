@@ -126,6 +126,12 @@ def test_an_instruction_of_two_lines_counts_in_both_and_once_as_itself() -> None
     assert rows.query("level == 'instruction'")["samples"].sum() == 1000
 
 
+def test_a_launch_that_ncu_prints_twice_counts_once() -> None:
+    """ncu 2025.3 printed the last launch of a report of 20 so."""
+    assert read_instructions(sass_page() * 2, "x") == read_instructions(sass_page(), "x")
+    assert read_lines(cuda_page() * 2, "x") == read_lines(cuda_page(), "x")
+
+
 def test_what_a_version_does_not_print_is_no_column(tmp_path: Path) -> None:
     lacking = ("# Samples", "Warp Stall Sampling (All Samples)", "Instructions Executed", "stall_lg")
     rows = tabulate_source(read_instructions(sass_page(lacking), "x"), [])
@@ -167,7 +173,7 @@ def test_a_set_of_ranges_has_no_kernels(tmp_path: Path) -> None:
         (sass_page().replace('"Address",', '"Where",'), "has a row of"),
         (sass_page().replace('"EXIT', '"EX","IT').replace('","0"', ""), "has a row of"),
         (sass_page().replace(hex(FIRST), "nowhere"), "an instruction at 'nowhere'"),
-        (sass_page() * 2, "is of several launches, where one was asked for"),
+        (sass_page() + sass_page().replace('"300"', '"301"'), "is of several launches, where one was asked for"),
     ],
 )
 def test_a_damaged_page_is_named_in_one_line(page: str, said: str) -> None:

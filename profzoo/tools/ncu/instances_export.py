@@ -1,12 +1,14 @@
 """Exports metrics with several values per launch, of the most expensive kernels of a report."""
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu.expensive_launches import read_expensive
 from profzoo.tools.ncu.instances_columns import OF_KERNEL, TABLE
-from profzoo.tools.ncu.instances_page import read_instances
+from profzoo.tools.ncu.instances_page import OPCODE, read_instances
 from profzoo.tools.ncu.report_pages import print_page
 
 PAGE = ["--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"]
@@ -14,6 +16,11 @@ PAGE += ["--print-metric-instances", "details"]
 NO_INSTANCES = (
     "holds no metric with several values per launch: collect the sections PmSampling or InstructionStats, as the set "
     "`instances` does"
+)
+
+NO_OPCODES = (
+    "the report does not tell which instructions were executed, as ncu derives them from machine code: collect the "
+    "section set with `sass: true`, as the set `instances` has it"
 )
 
 
@@ -35,14 +42,17 @@ def tabulate_report(report: str, chosen: pd.DataFrame) -> pd.DataFrame:
     return table[list(TABLE.columns)]
 
 
-def main(report: str, launches: str, kernels: int, csv: str) -> None:
-    """Write the table of instances.
+def main(report: str, launches: str, kernels: int, csv: str, say: Callable[[str], object] = print) -> None:
+    """Write the table of instances, and say if it has no instructions.
 
     Args:
         report: report of ncu.
         launches: the exported table of the same section set.
         kernels: number of kernels, the most expensive first.
         csv: the table to write.
+        say: function that prints a note for the user.
     """
-    chosen = read_expensive(launches, kernels)
-    write_csv(tabulate_report(report, chosen), csv)
+    table = tabulate_report(report, read_expensive(launches, kernels))
+    if not table["kind"].eq(OPCODE).any():
+        say(f"{csv}: {NO_OPCODES}")
+    write_csv(table, csv)

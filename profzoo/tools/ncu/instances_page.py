@@ -17,6 +17,8 @@ TIME, OPCODE, OCCUPANCY, LINK, OTHER = "time", "opcode", "occupancy", "link", "o
 COLUMNS = ("metric", "unit", "kind", "instance", "time_ns", "value", "text")
 # A sample over time: its time by the GPU's clock, and from the first sample.
 STAMP = re.compile(r"(\d{12,}) \(\+(\d+)\)")
+# What ncu 2025.3 puts before the samples of a metric: its mean, at no time.
+NO_TIME = "0 (+0)"
 # An instruction, whose values the table of source lines has.
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{12,}")
 # When the kernel began in each replay that took samples; the second is of versions before 2025, and a few microseconds
@@ -106,7 +108,7 @@ def _rows(name: str, unit: str, one: Instances, starts: list[int]) -> list[tuple
     rows: list[tuple[object, ...]] = []
     for label, printed in one.values.items():
         found = STAMP.fullmatch(label)
-        if not found and ADDRESS.fullmatch(label):
+        if not found and (ADDRESS.fullmatch(label) or (stamps and label == NO_TIME)):
             continue
         value = _number(printed)
         scaled = None if value is None else value * factor

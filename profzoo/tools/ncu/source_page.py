@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from profzoo.errors import DataError
 from profzoo.tools.ncu.raw_page import NOISE, ODD
@@ -47,10 +48,14 @@ class Line:
     values: Mapping[str, str]
 
 
+Part = TypeVar("Part", Instruction, Line)
+
+
 def read_instructions(printed: str, where: str) -> list[Instruction]:
     """Return the instructions of one launch, as `ncu --page source --csv --print-source sass` prints them.
 
-    where: name of the report, for messages. A launch whose machine code is not in the report has no instruction.
+    where: name of the report, for messages. A launch whose machine code is not in the report has no instruction. ncu
+    2025.3 prints some launches twice with the same values, and then the first time counts.
 
     Raises:
         DataError: the page is damaged, or is of more than one launch.
@@ -63,6 +68,7 @@ def read_instructions(printed: str, where: str) -> list[Instruction]:
         if not HEX.fullmatch(address):
             raise DataError(f"{where}: the source page has an instruction at {address!r}: {ODD}")
         found.append(Instruction(int(address, 16), row[heading.index(SOURCE)].strip(), _values(heading, row)))
+    found = _drop_repetition(found)
     if len({one.address for one in found}) < len(found):
         raise DataError(f"{where}: the source page is of several launches, where one was asked for: {ODD}")
     return found
@@ -91,7 +97,13 @@ def read_lines(printed: str, where: str) -> list[Line]:
             addresses.append(int(row[heading.index(ADDRESS)], 16))
             last = found[-1]
             found[-1] = Line(last.file, last.number, last.text, tuple(addresses), last.values)
-    return [line for line in found if line.addresses]
+    return _drop_repetition([line for line in found if line.addresses])
+
+
+def _drop_repetition(found: list[Part]) -> list[Part]:
+    """Return the first half of what is there twice in the same order with the same values, and all of anything else."""
+    half = len(found) // 2
+    return found[:half] if found[:half] == found[half:] else found
 
 
 def _rows(printed: str, where: str) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:

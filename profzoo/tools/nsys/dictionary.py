@@ -125,14 +125,14 @@ GPU_MEMORY: Mapping[str, Column] = {
     "gpu": Column("CUDA's number of the GPU in the process; -1 where the export does not tell.", tool="nsys"),
     "kind": Column("Kind of memory: `device`, `pinned` (of the host), `managed` and others of CUPTI.", tool="nsys"),
     "operation": Column(
-        "`allocation` or `free`; `before` for memory that the trace sees freed and not allocated.", tool="nsys"
+        "`allocation` or `free`; `before` for all memory that was allocated before the trace.", tool="nsys"
     ),
     "step": Column("Step of the window, counted from 0; empty outside all steps.", tool="nsys"),
     "t_ns": _host("Time of the event, from the start of the first traced step on."),
     "bytes": Column("Bytes that were taken or freed.", "byte", "nsys"),
     "in_use_bytes": Column(
-        "Bytes of this kind in use after the event; memory from before the trace is in it only if the trace sees it "
-        "freed.",
+        "Bytes of this kind in use after the event. Without nsys 2025.3, memory from before the trace is in it only if "
+        "the trace sees it freed.",
         "byte",
         "nsys",
     ),

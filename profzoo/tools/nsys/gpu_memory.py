@@ -1,9 +1,9 @@
 """Reads the GPU memory in use over time, by kind of memory, from the allocations that nsys traced.
 
-nsys traces an allocation only while it collects. Where the window alone is traced (`nsys.capture: window`), memory that
-was allocated before it is not known, unless the trace sees it freed. `in_use_bytes` then is the least that was in use;
-with `nsys.capture: run` it is all. torch takes memory from CUDA in large blocks and keeps them, so that these are the
-blocks of its allocator, and not its tensors.
+nsys 2025.3 begins a trace with all that was allocated and freed before it, at the time 0. Where a release does not, and
+the window alone is traced (`nsys.capture: window`), memory that was allocated before it is not known, unless the trace
+sees it freed. `in_use_bytes` then is the least that was in use; with `nsys.capture: run` it is all. torch takes memory
+from CUDA in large blocks and keeps them, so that these are the blocks of its allocator, and not its tensors.
 """
 
 import sqlite3
@@ -29,6 +29,8 @@ NOTHING = (
 OPTION = ("%COLLECT_GPU_MEMORY_USAGE", "true")
 # Numbers of ENUM_CUDA_DEV_MEM_EVENT_OPER and ENUM_CUDA_MEM_KIND in every export.
 ALLOCATION, FREE = 0, 1
+# The time that nsys gives to what happened before it began to trace.
+BEGINNING = 0
 KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown")
 BEFORE, TAKEN, FREED = "before", "allocation", "free"
 COLUMNS = [
@@ -79,9 +81,9 @@ def read_memory(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame 
     """Return one row per allocation or free by time, with what was in use after it; or one line why there is none.
 
     Columns: `process` (`globalPid`), `gpu` (CUDA's number of the device in the process), `kind` of memory, `operation`,
-    `start` in ns, `bytes`, `in_use_bytes`, `peak_bytes` so far, and `allocated_before`: whether the trace shows the
-    free of memory whose allocation it does not have. Such memory counts from a row of the operation BEFORE on, at the
-    time of the group's first event.
+    `start` in ns, `bytes`, `in_use_bytes`, `peak_bytes` so far, and `allocated_before`: whether the memory was
+    allocated before nsys began to trace. All such memory of a group is one row of the operation BEFORE: at BEGINNING
+    if nsys tells what was allocated, else at the time of the group's first event, and of memory that was freed alone.
     """
     if why := explain_missing(database, tables):
         return why
@@ -89,41 +91,54 @@ def read_memory(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame 
     rows = read_integers(database.execute(f"SELECT {', '.join(read.values())} FROM {EVENTS}"))
     events = pd.DataFrame(rows.reshape(-1, len(NEEDED)), columns=["start", "process", "gpu", "address", "bytes", "kind",
                                                                   "freed"])  # fmt: skip
-    events = events.sort_values(["start", "freed"], ascending=[True, False], kind="stable", ignore_index=True)
+    events = events.sort_values("start", kind="stable", ignore_index=True)
     events["kind"] = [KINDS[number] if 0 <= number < len(KINDS) else KINDS[-1] for number in events["kind"]]
-    events = _match_frees(events)
-    if events.empty:
+    events, held = _match_frees(events)
+    firsts = events.assign(start=events.groupby(GROUP)["start"].transform("min"))
+    unknown = firsts[events["allocated_before"] & ~events["told_before"]]
+    before = pd.concat([held, unknown]).groupby(GROUP, as_index=False).agg({"start": "min", "bytes": "sum"})
+    before = before[before["bytes"] > 0].assign(operation=BEFORE, allocated_before=True)
+    table = pd.concat([before, events.drop(columns="told_before")], ignore_index=True)
+    if table.empty:
         return NOTHING
-    unknown = events[events["allocated_before"]].groupby(GROUP)["bytes"].sum()
-    starts = events.groupby(GROUP)["start"].min()
-    before = unknown.to_frame().join(starts).reset_index().assign(operation=BEFORE, allocated_before=True)
-    table = pd.concat([before, events], ignore_index=True).astype(dict.fromkeys(WHOLE, "int64"))
-    table = table.sort_values("start", kind="stable", ignore_index=True)
+    table = table.astype(dict.fromkeys(WHOLE, "int64")).sort_values("start", kind="stable", ignore_index=True)
     sign = np.where(table["operation"] == FREED, -1, 1)
     groups = [table[name] for name in GROUP]
     table["in_use_bytes"] = (table["bytes"] * sign).groupby(groups).cumsum()
     return table.assign(peak_bytes=table.groupby(GROUP)["in_use_bytes"].cummax())
 
 
-def _match_frees(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the events with `operation` and `allocated_before`; a free has the bytes, GPU and kind of its allocation.
+def _match_frees(events: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the traced events, and the allocations that were held when nsys began to trace, as far as it tells them.
 
-    An allocation at an address that is in use, and a free without bytes of memory from before the trace, are left out.
+    Events get `operation`, `allocated_before`, and `told_before`: whether the allocation is among those that were held.
+    A free has the bytes, GPU and kind of its allocation. An allocation at an address that is in use, and a free without
+    bytes of memory from before the trace, are left out.
     """
     held: dict[tuple[int, int], dict] = {}
     rows = []
-    for row in events.to_dict("records"):
-        # Addresses are unique in a process, also across its GPUs.
+    # Addresses are unique in a process, also across its GPUs.
+    for row in events[events["start"] <= BEGINNING].to_dict("records"):
+        place = (row["process"], row["address"])
+        if row["freed"] == ALLOCATION:
+            held.setdefault(place, {**row, "told_before": True})
+        else:
+            held.pop(place, None)
+    first = pd.DataFrame(list(held.values()), columns=events.columns)
+    for row in events[events["start"] > BEGINNING].to_dict("records"):
         place = (row["process"], row["address"])
         if row["freed"] == ALLOCATION and place not in held:
-            held[place] = row
-            rows.append({**row, "operation": TAKEN, "allocated_before": False})
+            held[place] = {**row, "told_before": False}
+            rows.append({**row, "operation": TAKEN, "allocated_before": False, "told_before": False})
         elif row["freed"] == FREE:
             taken = held.pop(place, None)
             own = {} if taken is None else {name: taken[name] for name in ("bytes", "gpu", "kind")}
-            rows.append({**row, **own, "operation": FREED, "allocated_before": taken is None})
-    found = pd.DataFrame(rows, columns=[*events.columns, "operation", "allocated_before"])
-    return found[found["bytes"] > 0]
+            told = taken is not None and taken["told_before"]
+            rows.append(
+                {**row, **own, "operation": FREED, "allocated_before": taken is None or told, "told_before": told}
+            )
+    found = pd.DataFrame(rows, columns=[*events.columns, "operation", "allocated_before", "told_before"])
+    return found[found["bytes"] > 0].astype({"allocated_before": "bool", "told_before": "bool"}), first
 
 
 def tabulate_memory(path: str | Path, whole_run: bool = False) -> tuple[pd.DataFrame, list[str]]:
@@ -142,7 +157,7 @@ def tabulate_memory(path: str | Path, whole_run: bool = False) -> tuple[pd.DataF
     origin = int(spans["start"].min()) if len(spans) else int(found["start"].min())
     table = found.assign(t_ns=found["start"] - origin, step=_steps_at(found, spans))
     notes = []
-    if not whole_run:
+    if not whole_run and not (found["start"] == BEGINNING).any():
         notes.append(
             "GPU memory that was allocated before the window is not in the trace unless it is freed there, so "
             "in_use_bytes is the least; set nsys.capture to run for all of it"
