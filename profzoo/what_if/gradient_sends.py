@@ -7,7 +7,7 @@ gradients in each of them, unless it runs under `no_sync`: only what the last on
 import numpy as np
 
 from profzoo.range_names import PARTS
-from profzoo.what_if import changes
+from profzoo.what_if import changes, process_waits
 from profzoo.what_if.program import CALL, Program
 
 # Numbers of these parts in the column `part`, and of launches outside of all parts.
@@ -34,8 +34,18 @@ def count_sending_passes(program: Program) -> float:
 
 
 def send_once(program: Program) -> Program:
-    """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it."""
-    return changes.fuse(program, find_early_sends(program))
+    """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it.
+
+    The process waits as long for others as before, because they are as late: it does so in the first send that stays.
+    """
+    early = find_early_sends(program)
+    if not early.any():
+        return program
+    talks, _ = _find_sending(program)
+    stays = np.where(talks & ~early, np.arange(len(early)), len(early))
+    following = np.minimum.accumulate(stays[::-1])[::-1]
+    to = np.where(following < len(early), following, -1)
+    return changes.fuse(process_waits.move_waits(program, early, to), early)
 
 
 def _find_sending(program: Program) -> tuple[np.ndarray, np.ndarray]:
