@@ -121,12 +121,8 @@ def make_tables(
         lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
         before = simulator.step_times(lean, simulator.simulate(lean))
-        found, differ = {}, graph_obstacles.steps_differ(lean)
-        for name, change in predicted_gains.PANEL.items():
-            other = change(lean)
-            after = simulator.step_times(other, simulator.simulate(other))
-            found[name] = predicted_gains.gain_of_steps(before, after, differ=differ)
-            rows.append({"process": process, "change": name, **vars(found[name])})
+        found = _predict_panel(lean, before)
+        rows += [{"process": process, "change": name, **vars(gain)} for name, gain in found.items()]
         traced = simulator.step_times(one, simulator.measured_times(one)).mean()
         hosts.append(
             {
@@ -141,6 +137,16 @@ def make_tables(
             }
         )
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
+
+
+def _predict_panel(one: program.Program, before: np.ndarray) -> dict[str, predicted_gains.Gain]:
+    """Return the gain of each change that is simulated for every program; before: ns of the unchanged steps."""
+    found, differ = {}, graph_obstacles.steps_differ(one)
+    for name, change in predicted_gains.PANEL.items():
+        other = change(one)
+        after = simulator.step_times(other, simulator.simulate(other))
+        found[name] = predicted_gains.gain_of_steps(before, after, differ=differ)
+    return found
 
 
 def host_step_ns(steps: pd.DataFrame) -> float | None:

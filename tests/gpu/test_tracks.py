@@ -90,7 +90,8 @@ def samples(export: Path) -> pd.DataFrame:
     with open_export(export) as (database, tables):
         found = gpu_metrics.read_samples(database, tables, int(steps.min()), int(steps.max()))
     assert isinstance(found, pd.DataFrame), found
-    return found
+    # The program runs on the first GPU alone.
+    return found[found["gpu"] == 0]
 
 
 def mean(samples: pd.DataFrame, quantity: str, spans: np.ndarray) -> float:
