@@ -1,5 +1,6 @@
 """Runs the steps of a cell: warm-up, then the window, each step in named ranges."""
 
+import inspect
 import math
 import pickle
 import sys
@@ -125,10 +126,22 @@ def set_up_network(network: nn.Module, cell: "CellSettings", device: torch.devic
 
 
 def prepare_network(network: nn.Module) -> None:
-    """Call the `prepare` methods of modules, which a model needs after weights were moved, cast or loaded."""
+    """Call the `prepare` methods of modules, which a model needs after weights were moved, cast or loaded.
+
+    A method of this name that needs arguments is something else, of a library for example.
+    """
     for module in network.modules():
-        if callable(hook := getattr(module, "prepare", None)):
+        if callable(hook := getattr(module, "prepare", None)) and not _needs_arguments(hook):
             hook()
+
+
+def _needs_arguments(function: Callable[..., object]) -> bool:
+    """Return whether a function cannot be called without arguments."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def run_steps(

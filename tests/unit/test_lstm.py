@@ -128,6 +128,14 @@ def test_prepare_reaches_modules_at_any_depth(monkeypatch: pytest.MonkeyPatch) -
     assert calls == [module.lstm for module in modules[1]]
 
 
+def test_a_method_named_prepare_that_needs_arguments_is_something_else() -> None:
+    class Library(nn.Linear):
+        def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("not for the harness")
+
+    step_loop.prepare_network(nn.Sequential(Library(2, 2)))
+
+
 def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     to, train = nn.Module.to, nn.Module.train
