@@ -7,7 +7,7 @@ import pandas as pd
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys import call_stacks, host_events, idle_calls, process_events, sample_table, thread_table
-from profzoo.tools.nsys.host_events import CALL_CHAINS, SAMPLES, SWITCHES, SYSTEM_CALLS, HostEvents
+from profzoo.tools.nsys.host_events import CALL_CHAINS, COLLECTED_BY, SAMPLES, SWITCHES, SYSTEM_CALLS, HostEvents
 from profzoo.tools.nsys.trace import explain_no_steps, open_export
 
 # Options of nsys that ask for what a table holds, as in the command of a sidecar; `none` asks for nothing.
@@ -16,6 +16,9 @@ ASKED_BY: Mapping[str, tuple[str, ...]] = {
     SWITCHES: ("--cpuctxsw=",),
     SYSTEM_CALLS: ("--trace=",),
 }
+RECORDED_NONE = "nsys was asked for them and recorded none"
+# Of these, `snakemake doctor` says whether nsys may record them.
+NEEDS_PERMISSION = (SAMPLES, SWITCHES)
 
 
 def make_tables(path: str, whole_run: bool = False) -> tuple[dict[str, pd.DataFrame], HostEvents]:
@@ -54,9 +57,25 @@ def main(sqlite: str, report_sidecar: str, outputs: Mapping[str, str], say: Call
         # This goes to the log only; the export of the same trace tells the user.
         print(f"{outputs['threads']} has no row, as {sqlite} {lacking}")
     for table, why in events.lacking.items():
-        (say if was_asked_for(table, facts.get("command", [])) else print)(f"{sqlite}: {why}")
+        if was_asked_for(table, facts.get("command", [])):
+            say(f"{sqlite}: {explain_asked(table, why)}")
+        else:
+            print(f"{sqlite}: {why}")
     for name, path in outputs.items():
         write_csv(made[name], path)
+
+
+def explain_asked(table: str, why: str) -> str:
+    """Return why a table is missing that the user asked for: a line of HostEvents.lacking, without advice to ask.
+
+    >>> explain_asked("OSRT_API", "the trace holds no calls: have osrt in nsys.traces")
+    'the trace holds no calls: nsys was asked for them and recorded none'
+    """
+    advice = COLLECTED_BY[table]
+    if not why.endswith(advice):
+        return why
+    permission = "; `snakemake doctor` says whether this machine allows it" if table in NEEDS_PERMISSION else ""
+    return f"{why.removesuffix(advice)}{RECORDED_NONE}{permission}"
 
 
 def was_asked_for(table: str, command: object) -> bool:
