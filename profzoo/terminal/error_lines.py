@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from profzoo.terminal import phrases
 
@@ -14,10 +14,13 @@ FROM_INPUT = re.compile(
     r"^InputFunctionException in rule .*?^  WorkflowError:\n    (?P<said>.*?)\nWildcards:", re.M | re.S
 )
 MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
-# A file that a rule needs and no rule makes: mostly a result, as `collect=false` leaves out the rules that measure.
+# A file that a rule needs and no rule makes.
 NEEDED = re.compile(r"^MissingInputException in rule (\w+)\b", re.MULTILINE)
 AFFECTED = re.compile(r"^\s+affected files:\n((?:\s+.+\n?)+)", re.MULTILINE)
 SHOWN = 2
+# Names of results that only cells on several GPUs have, such as `train.nsys-ranks`.
+OF_SEVERAL_GPUS = re.compile(r"\.\w+-ranks\b")
+HELP = "`snakemake help` says what can be made"
 # Messages at the end of a run that repeat failures which were reported before.
 TOLD = (
     "At least one job did not complete successfully.",
@@ -26,28 +29,39 @@ TOLD = (
 )
 
 
-def shorten_error(message: str, targets: Collection[str]) -> str:
+def shorten_error(message: str, targets: Collection[str], collects: bool) -> str:
     """Return Snakemake's message about an error, shortened; empty if the error has been reported before.
 
-    targets: names of rules that a user may type.
+    targets: names of rules that a user may type. collects: whether the run may measure (the setting `collect`).
 
-    >>> shorten_error("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
+    >>> message = "MissingRuleException:\\nNo rule to produce figuers (if you use input functions ..."
+    >>> shorten_error(message, ["figures"], collects=True)
     "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"
     >>> where = "InputFunctionException in rule x in file y:\\nError:\\n"
-    >>> shorten_error(where + "  WorkflowError:\\n    set z\\nWildcards:\\n", [])
+    >>> shorten_error(where + "  WorkflowError:\\n    set z\\nWildcards:\\n", [], collects=True)
     'set z'
     """
     if any(line in message for line in TOLD):
         return ""
     if missing := MISSING.search(message):
         near = difflib.get_close_matches(missing[1], targets, n=1)
-        hint = f": did you mean '{near[0]}'? `snakemake help`" if near else "; `snakemake help`"
-        return f"no rule or file '{missing[1]}'{hint} says what can be made"
+        hint = f": did you mean '{near[0]}'? {HELP}" if near else f"; {HELP}"
+        return f"no rule or file '{missing[1]}'{hint}"
     if (needed := NEEDED.search(message)) and (files := AFFECTED.search(message)):
-        names = phrases.join_first_names(files[1].split(), SHOWN)
-        return f"no rule of this run makes {names}, which {needed[1]} needs; with collect=false nothing is measured"
+        return _explain_needed(files[1].split(), needed[1], collects)
     if asked := FROM_INPUT.search(message):
         return asked["said"]
     if CHECKED.search(message):
         return "\n".join(line for line in message.splitlines() if line.strip() and not PLACES.match(line))
     return message
+
+
+def _explain_needed(files: Sequence[str], rule: str, collects: bool) -> str:
+    """Explain why no rule makes what a rule needs; the advice names a setting only where that is the reason."""
+    line = f"no rule of this run makes {phrases.join_first_names(files, SHOWN)}, which {rule} needs"
+    if not collects:
+        # The rules that measure are left out.
+        return f"{line}; with collect=false nothing is measured"
+    if all(OF_SEVERAL_GPUS.search(file) for file in files):
+        return f"{line}: only cells on several GPUs have it: set gpus to 2 or more"
+    return f"{line}; {HELP}"

@@ -55,11 +55,20 @@ class LogHandler(LogHandlerBase):
         self.began = self.spoke = time.monotonic()
         # Functions that say what a rule without outputs would do, by name of the rule; a dry run prints that.
         self.foretold: dict[str, Callable[[], Sequence[str]]] = {}
-        self.attach(sys.stderr, _nothing, tuple)
+        self.attach(sys.stderr, _nothing, tuple, lambda: True)
 
-    def attach(self, stream: TextIO, planned: Planned, targets: Callable[[], Sequence[str]]) -> None:
-        """Set the stream, and functions that return the planned run and the names of rules that a user may type."""
-        self.stream, self.planned, self.targets = stream, planned, targets
+    def attach(
+        self,
+        stream: TextIO,
+        planned: Planned,
+        targets: Callable[[], Sequence[str]],
+        collects: Callable[[], bool],
+    ) -> None:
+        """Set the stream, and functions that return the planned run and the names of rules that a user may type.
+
+        collects: function that returns whether the run may measure (the setting `collect`).
+        """
+        self.stream, self.planned, self.targets, self.collects = stream, planned, targets, collects
         self.terminal = bool(getattr(stream, "isatty", bool)())
         plain = self.common_settings.nocolor or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.colours = self.terminal and not plain
@@ -112,7 +121,7 @@ class LogHandler(LogHandlerBase):
             for job in record.job_error_info:  # type: ignore[attr-defined]
                 self._failed(job["jobid"])
         elif event == LogEvent.ERROR:
-            if line := error_lines.shorten_error(record.getMessage(), self.targets()):
+            if line := error_lines.shorten_error(record.getMessage(), self.targets(), self.collects()):
                 self.say(line, "failed")
         elif event is None:
             self._plainly(record)

@@ -33,7 +33,13 @@ def take_over(workflow: Any) -> LogHandler | None:
     if theirs is None:
         return None
     handler = LogHandler(workflow.output_settings, None)
-    handler.attach(theirs.stream, lambda: plan_jobs(workflow), lambda: typed_rules(workflow))
+    handler.attach(
+        theirs.stream,
+        lambda: plan_jobs(workflow),
+        lambda: typed_rules(workflow),
+        # The configuration is read after this function returns.
+        lambda: bool(workflow.config.get("collect", True)),
+    )
     snakemake_internals.replace_stream_handler(workflow, theirs, handler)
     return handler
 

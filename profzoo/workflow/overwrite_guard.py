@@ -16,11 +16,11 @@ NAMED = 3
 KEEP = "`--config collect=false` takes results as they are"
 
 
-def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) -> None:
+def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool, collects: bool) -> None:
     """Raise ConfigError if jobs would overwrite foreign files, or measurements of a GPU by measurements of a CPU.
 
     jobs: jobs of Snakemake's graph. made_here: paths that earlier runs in this folder made. gpu_missing: whether jobs
-    run on this machine and it has no GPU.
+    run on this machine and it has no GPU. collects: whether the run may measure (the setting `collect`).
     """
     mine = {_place(path) for path in made_here}
     foreign, measured = [], []
@@ -33,10 +33,14 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
             measured.append(f"{sidecar.with_suffix('')} was measured on {gpu}")
     if foreign:
         one = len(foreign) == 1
+        # A run that does not measure replaces tables, figures and the page alone.
+        advice = (
+            f"; for results from elsewhere, {KEEP}" if collects else ", and new ones are made from the measurements"
+        )
         raise ConfigError(
             f"{_listed(list(map(str, foreign)))} {'was' if one else 'were'} not made in this folder, according to "
-            f"its records, and this run would replace {'it' if one else 'them'}: move {'it' if one else 'them'} away; "
-            f"for results from elsewhere, {KEEP}"
+            f"its records, and this run would replace {'it' if one else 'them'}: move {'it' if one else 'them'} away"
+            f"{advice}"
         )
     if measured:
         raise ConfigError(

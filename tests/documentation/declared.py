@@ -55,7 +55,7 @@ NOT_RUN = {
     **dict.fromkeys(("sudo", "pip", "pipx", "uv", "uvx", "apt", "apt-get", "modprobe", "conda"), CHANGES),
     **dict.fromkeys(("export", "cd", ".", "source", "set", "mkdir", "cp", "mv", "ls", "echo", "cat", "id", "rm",
                      "head", "tail", "less", "grep", "tar"), SHELL),
-    "dot": "it belongs to Graphviz, and draws what snakemake prints",
+    **dict.fromkeys(("dot", "tred"), "it belongs to Graphviz, and draws what snakemake prints"),
     **dict.fromkeys(("ncu", "nsys", "nvidia-smi"), "it needs NVIDIA's profilers or driver; tests/gpu run them"),
 }  # fmt: skip
 # Commands that no dry run can plan, and why.

@@ -6,45 +6,13 @@
 # PROFZOO_NSYS=DIR/target-linux-x64, and the test suite finds both. Does nothing where DIR is complete.
 set -euo pipefail
 
-die() { echo "install-nsys: $*" >&2; exit 1; }
+. "$(dirname "$0")/debian_packages.sh"
 
-[ $# -eq 1 ] || die "usage: install-nsys.sh DIR"
-mkdir -p "$1"
-dir=$(cd "$1" && pwd)
-[ -e "$dir/.complete" ] && exit 0
-
-for tool in apt-get dpkg-deb; do
-  command -v "$tool" >/dev/null || die "no $tool here: this takes a Debian machine; install Nsight Systems by hand"
-done
-[ "$(dpkg --print-architecture)" = amd64 ] || die "unpacks packages for amd64 only, this is $(dpkg --print-architecture)"
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-
-# fetch NAME SOURCES PACKAGE...: packages from these apt sources, unpacked into $tmp/NAME. Lists and archives of apt
-# stay in $tmp, so that neither root nor a change to the system is needed.
-fetch() {
-  local name=$1 sources=$2 options
-  shift 2
-  mkdir -p "$tmp/$name.apt/lists/partial" "$tmp/$name.apt/cache/archives/partial" "$tmp/$name.debs"
-  options=(-qq -o "Dir::State::Lists=$tmp/$name.apt/lists" -o "Dir::Cache=$tmp/$name.apt/cache"
-           -o "APT::Sandbox::User=$(id -un)" -o Acquire::Retries=3)
-  # Without a list of its own, apt takes the machine's sources.
-  [ -z "$sources" ] || options+=(-o "Dir::Etc::SourceList=$sources" -o Dir::Etc::SourceParts=/dev/null)
-  apt-get "${options[@]}" update || die "apt cannot read its package lists: is the mirror to be reached?"
-  (cd "$tmp/$name.debs" && apt-get "${options[@]}" download "$@") || die "apt has no $*"
-  for deb in "$tmp/$name.debs"/*.deb; do dpkg-deb -x "$deb" "$tmp/$name"; done
-}
-
-# The mirror is the one that the machine's own sources name.
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null \
-  | grep -v '^ *#' | grep -oE '[a-z+]+://[^] ]+/debian/?( |$)' | head -n 1 || true)
-[ -n "$mirror" ] || die "apt's sources name no Debian mirror: install Nsight Systems by hand"
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$keys] $mirror trixie non-free" > "$tmp/trixie.list"
-fetch nsys "$tmp/trixie.list" nsight-systems nsight-systems-target
+begin "Nsight Systems" "$@"
+list_non_free
+unpack nsys "$tmp/trixie.list" nsight-systems nsight-systems-target
 # What its importer links against, in builds that fit the machine's C library.
-fetch libraries "" libssh-4 libpfm4
+unpack libraries "" libssh-4 libpfm4
 
 rm -rf "$dir/target-linux-x64" "$dir/host-linux-x64" "$dir/python"
 cp -r "$tmp/nsys/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64" "$dir/"

@@ -62,10 +62,13 @@ def told_by(
     stream: io.StringIO,
     reasons: Mapping[int, Sequence[str]] | None = None,
     settings: SimpleNamespace = QUIET,
+    collects: bool = True,
 ) -> list[str]:
     """The lines that a handler prints of records, each a dictionary of its attributes."""
     mine = log_handler.LogHandler(settings, None)
-    mine.attach(stream, lambda: (progress, Place(1, False), 0.0, reasons or {}), lambda: ["figures", "report"])
+    mine.attach(
+        stream, lambda: (progress, Place(1, False), 0.0, reasons or {}), lambda: ["figures", "report"], lambda: collects
+    )
     for record in records:
         level = record.get("levelno", logging.INFO)
         mine.handle(logging.makeLogRecord({"levelno": level, "msg": "", **record}))
@@ -257,14 +260,30 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
          "tool.0 = 'x': did you mean 'y'?"),
         ('MissingInputException in rule join in file "/a/analyze.smk", line 23:\nMissing input files for rule join:\n'
          "    output: a.csv\n    wildcards: model=lstm\n    affected files:\n        b.csv\n        c.csv\n        d.csv",
-         "no rule of this run makes b.csv, c.csv and 1 more, which join needs; with collect=false nothing is measured"),
+         "no rule of this run makes b.csv, c.csv and 1 more, which join needs; `snakemake help` says what can be made"),
+        ('MissingInputException in rule ranks in file "/a/export.smk", line 23:\nMissing input files for rule ranks:\n'
+         "    output: a.csv\n    affected files:\n        lstm/train.nsys-ranks",
+         "no rule of this run makes lstm/train.nsys-ranks, which ranks needs: only cells on several GPUs have it: "
+         "set gpus to 2 or more"),
         ("WorkflowError:\nAt least one job did not complete successfully.", ""),
         ('RuleException:\nCalledProcessError in file "a.smk", line 3:\nCommand returned non-zero exit status 1.', ""),
         ("LockException:\nError: Directory cannot be locked.", "LockException:\nError: Directory cannot be locked."),
     ],
 )  # fmt: skip
 def test_mistakes_are_said_in_a_line(message: str, line: str) -> None:
-    assert error_lines.shorten_error(message, ["figures", "report"]) == line
+    assert error_lines.shorten_error(message, ["figures", "report"], collects=True) == line
+
+
+@pytest.mark.parametrize("missing", ["b.csv", "lstm/train.nsys-ranks"])
+def test_a_missing_result_is_explained_by_a_setting_only_where_that_is_set(missing: str) -> None:
+    lines = ["MissingInputException in rule join in file a:", "    affected files:", f"        {missing}"]
+    told = {
+        collects: told_by(run_of(), [{"event": "error", "msg": "\n".join(lines)}], io.StringIO(), collects=collects)
+        for collects in (True, False)
+    }
+    assert all(len(printed) == 1 and missing in printed[0] for printed in told.values())
+    assert "collect=false" not in told[True][0]
+    assert told[False][0].endswith("which join needs; with collect=false nothing is measured")
 
 
 def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:

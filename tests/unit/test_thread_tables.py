@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from profzoo.io import csv_tables
-from profzoo.tools.nsys import host_events, host_schema, host_tables
+from profzoo.tables import step_timeline
+from profzoo.tools.nsys import host_schema, host_tables
 from tests.written_threads import AUTOGRAD, MAIN, RUNS, SLEEPS, WORKER, Trace
 
 TABLES = {
@@ -148,7 +149,9 @@ def test_samples_without_stacks_have_no_function(tmp_path: Path) -> None:
     assert tables["samples"].empty and row(tables["threads"], 0, 7)["function"] == ""
 
 
-def test_only_what_was_asked_for_and_is_not_there_goes_to_the_console(tmp_path: Path) -> None:
+def test_only_what_was_asked_for_and_is_not_there_goes_to_the_console(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     export = TRACE.write(tmp_path / "t.sqlite", ["SCHED_EVENTS", "COMPOSITE_EVENTS"])
     command = ["nsys", "profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=process-tree"]
     (tmp_path / "t.json").write_text(json.dumps({"capture": "window", "command": command}))
@@ -156,7 +159,16 @@ def test_only_what_was_asked_for_and_is_not_there_goes_to_the_console(tmp_path: 
     host_tables.main(
         str(export), str(tmp_path / "t.json"), {name: str(tmp_path / name) for name in TABLES}, said.append
     )
-    assert said == [f"{export}: the trace holds no {host_events.LACKING['SCHED_EVENTS']}"]
+    # Whoever has set nsys.cpuctxsw is not told to set it, neither here nor below the typical step.
+    why = (
+        "the trace holds no context switches, so time on and off the CPU is unknown: nsys was asked for them and "
+        "recorded none; `snakemake doctor` says whether this machine allows it"
+    )
+    assert said == [f"{export}: {why}"]
+    assert "set nsys.sample to process-tree" in capsys.readouterr().out
+    step_timeline.main(str(export), str(tmp_path / "t.json"), str(tmp_path / "step.json"), str(tmp_path / "tracks.csv"))
+    not_collected = json.loads((tmp_path / "step.json").read_text())["not_collected"]
+    assert why in not_collected and not any("set nsys.cpuctxsw" in line for line in not_collected)
 
 
 def test_a_trace_without_steps_has_empty_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

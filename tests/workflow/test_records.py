@@ -160,6 +160,9 @@ def test_a_sidecar_of_another_cell_is_refused_by_the_tables(built: Project) -> N
         shutil.rmtree(path)
     for name in ("train.time.csv", "train.time.csv.json"):
         shutil.copy(built.root / "results/unet" / name, built.root / "results/lstm" / name)
+    told = built.snakemake("results/tables/cells.csv", "--force", "--config", "collect=false", ok=False).stderr
+    # Whoever has set collect=false is not told to set it.
+    assert "were not made in this folder" in told and "--config collect=false" not in told
     for folder in ("tables", "figures"):
         shutil.rmtree(built.root / "results" / folder)
     (built.root / "results/report.html").unlink()

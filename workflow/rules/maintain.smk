@@ -69,7 +69,7 @@ onstart:
         # Remove the states of runs that were killed.
         run_state.forget_run(others=True)
     planned = snakemake_internals.jobs_to_run(workflow.dag)
-    run_checked(overwrite_guard.check, planned, clean.read_recorded_paths(), GPU_MISSING)
+    run_checked(overwrite_guard.check, planned, clean.read_recorded_paths(), GPU_MISSING, config["collect"])
     # This comes before the first job, so that files of a killed run are recorded too.
     clean.record_paths(run_end.made_files(planned))
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)

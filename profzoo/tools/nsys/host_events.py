@@ -32,11 +32,18 @@ NEEDED: Mapping[str, Sequence[str]] = {
     SAMPLES: ("id", "start", "globalTid"),
     SAMPLE_CHAINS: ("id", "symbol", "module", "stackDepth"),
 }
+# What collects a table, for users who have not set it.
+COLLECTED_BY: Mapping[str, str] = {
+    SYSTEM_CALLS: "have osrt in nsys.traces",
+    SWITCHES: "set nsys.cpuctxsw to process-tree",
+    SAMPLES: "set nsys.sample to process-tree",
+}
 # What is unknown without a table, and what collects it.
 LACKING: Mapping[str, str] = {
-    SYSTEM_CALLS: "calls of the operating system, so it is unknown what threads waited for: have osrt in nsys.traces",
-    SWITCHES: "context switches, so time on and off the CPU is unknown: set nsys.cpuctxsw to process-tree",
-    SAMPLES: "CPU samples, so it is unknown which functions ran: set nsys.sample to process-tree",
+    SYSTEM_CALLS: "calls of the operating system, so it is unknown what threads waited for: "
+    + COLLECTED_BY[SYSTEM_CALLS],
+    SWITCHES: f"context switches, so time on and off the CPU is unknown: {COLLECTED_BY[SWITCHES]}",
+    SAMPLES: f"CPU samples, so it is unknown which functions ran: {COLLECTED_BY[SAMPLES]}",
 }
 # The bits of a globalTid that name the thread; 0 where the export does not know it.
 THREAD = 0xFFFFFF

@@ -6,16 +6,17 @@ import pandas as pd
 
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.tools.nsys import call_stacks, host_events, idle_calls, process_events, sample_table, thread_table
-from profzoo.tools.nsys.host_events import CALL_CHAINS, SAMPLES, SWITCHES, SYSTEM_CALLS, HostEvents
+from profzoo.tools.nsys import (
+    call_stacks,
+    host_events,
+    idle_calls,
+    process_events,
+    requested_events,
+    sample_table,
+    thread_table,
+)
+from profzoo.tools.nsys.host_events import CALL_CHAINS, HostEvents
 from profzoo.tools.nsys.trace import explain_no_steps, open_export
-
-# Options of nsys that ask for what a table holds, as in the command of a sidecar; `none` asks for nothing.
-ASKED_BY: Mapping[str, tuple[str, ...]] = {
-    SAMPLES: ("--sample=",),
-    SWITCHES: ("--cpuctxsw=",),
-    SYSTEM_CALLS: ("--trace=",),
-}
 
 
 def make_tables(path: str, whole_run: bool = False) -> tuple[dict[str, pd.DataFrame], HostEvents]:
@@ -48,27 +49,13 @@ def main(sqlite: str, report_sidecar: str, outputs: Mapping[str, str], say: Call
     outputs: paths of the tables by name. What nobody asked for goes to the log alone.
     """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
-    whole_run = facts["capture"] == "run"
+    whole_run, command = facts["capture"] == "run", facts.get("command", [])
     made, events = make_tables(sqlite, whole_run)
     if lacking := explain_no_steps(sqlite, whole_run):
         # This goes to the log only; the export of the same trace tells the user.
         print(f"{outputs['threads']} has no row, as {sqlite} {lacking}")
     for table, why in events.lacking.items():
-        (say if was_asked_for(table, facts.get("command", [])) else print)(f"{sqlite}: {why}")
+        tell = say if requested_events.was_asked_for(table, command) else print
+        tell(f"{sqlite}: {requested_events.explain(why, command)}")
     for name, path in outputs.items():
         write_csv(made[name], path)
-
-
-def was_asked_for(table: str, command: object) -> bool:
-    """Whether the command of nsys asked for what a table of the export holds.
-
-    >>> was_asked_for("SCHED_EVENTS", ["nsys", "profile", "--cpuctxsw=process-tree"])
-    True
-    >>> was_asked_for("SCHED_EVENTS", ["nsys", "profile", "--cpuctxsw=none"]), was_asked_for("SCHED_EVENTS", [])
-    (False, False)
-    >>> was_asked_for("OSRT_API", ["nsys", "profile", "--trace=cuda,nvtx"])
-    False
-    """
-    words = [str(word) for word in command] if isinstance(command, list) else []
-    given = [word.removeprefix(option) for option in ASKED_BY[table] for word in words if word.startswith(option)]
-    return any("osrt" in value.split(",") if table == SYSTEM_CALLS else value != "none" for value in given)

@@ -1,0 +1,46 @@
+"""Says why a trace lacks events of the host: nobody asked nsys for them, or nsys was asked and recorded none."""
+
+from collections.abc import Mapping
+
+from profzoo.tools.nsys.host_events import COLLECTED_BY, SAMPLES, SWITCHES, SYSTEM_CALLS
+
+# Options of nsys that ask for what a table holds, as in the command of a sidecar; `none` asks for nothing.
+ASKED_BY: Mapping[str, str] = {SAMPLES: "--sample=", SWITCHES: "--cpuctxsw=", SYSTEM_CALLS: "--trace="}
+RECORDED_NONE = "nsys was asked for them and recorded none"
+# nsys needs permission to record these, and `snakemake doctor` checks it.
+NEEDS_PERMISSION = (SAMPLES, SWITCHES)
+
+
+def explain(why: str, command: object) -> str:
+    """Return the reason why events are missing, without the advice to ask for them if nsys was asked.
+
+    Args:
+        why: reason as in HostEvents.lacking, or another line, which is returned as it is.
+        command: command line of nsys, as in a sidecar.
+
+    >>> line = "the trace holds no context switches: set nsys.cpuctxsw to process-tree"
+    >>> explain(line, ["nsys", "profile", "--cpuctxsw=none"]) == line
+    True
+    >>> explain(line, ["nsys", "profile", "--cpuctxsw=process-tree"]).partition("; ")[0]
+    'the trace holds no context switches: nsys was asked for them and recorded none'
+    """
+    for table, advice in COLLECTED_BY.items():
+        if why.endswith(advice) and was_asked_for(table, command):
+            permission = "; `snakemake doctor` says whether this machine allows it" if table in NEEDS_PERMISSION else ""
+            return f"{why.removesuffix(advice)}{RECORDED_NONE}{permission}"
+    return why
+
+
+def was_asked_for(table: str, command: object) -> bool:
+    """Whether the command of nsys asked for what a table of the export holds.
+
+    >>> was_asked_for("SCHED_EVENTS", ["nsys", "profile", "--cpuctxsw=process-tree"])
+    True
+    >>> was_asked_for("SCHED_EVENTS", ["nsys", "profile", "--cpuctxsw=none"]), was_asked_for("SCHED_EVENTS", [])
+    (False, False)
+    >>> was_asked_for("OSRT_API", ["nsys", "profile", "--trace=cuda,nvtx"])
+    False
+    """
+    words, option = [str(word) for word in command] if isinstance(command, list) else [], ASKED_BY[table]
+    given = [word.removeprefix(option) for word in words if word.startswith(option)]
+    return any("osrt" in value.split(",") if table == SYSTEM_CALLS else value != "none" for value in given)
