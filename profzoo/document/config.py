@@ -60,8 +60,8 @@ itself, the run ends with one line. A model may declare only one workload or pha
 
 `profzoo/harness/interface.py` lists further functions that a model may define, each with its default: `loss`,
 `optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`. Models with training steps of their own define
-`others`, `optimizers` and `training_step` (`models/srgan.py`). If a module of the network has a method `prepare` without
-arguments, it is called after the module's weights were moved or loaded (`models/lstm.py`).
+`others`, `optimizers` and `training_step` (`models/srgan.py`). If a module of the network has a method `prepare`
+without arguments, it is called after the module's weights were moved or loaded (`models/lstm.py`).
 
 ```yaml
 models: [mine]

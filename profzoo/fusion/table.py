@@ -22,7 +22,7 @@ from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.tools.nsys import launches_by_step
 from profzoo.tools.torch.trace import read_trace
-from profzoo.what_if import predicted_gains, storage
+from profzoo.what_if import predicted_gains, simulator, storage
 from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 
@@ -149,20 +149,21 @@ def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int,
         return table
     program = max(programs.values(), key=lambda one: float(one.gpu["ns"].sum()))
     operations = Operations(program)
+    unchanged = simulator.step_times(program, simulator.simulate(program))
+
+    def predict(own: pd.DataFrame, fused_ns: pd.Series) -> predicted_gains.Gain | None:
+        after = gains.fuse_chains(operations, own, fused_ns)
+        return predicted_gains.predict_gain(program, after, unchanged=unchanged) if after else None
+
     promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
     found = table.set_index("chain")
     for number in table["chain"][promise.sort_values(ascending=False).index[:SIMULATED]]:
         own = kernels[kernels[joining.NUMBER] == number]
-        gained = [_gain(operations, own, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
+        gained = [predict(own, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
         if gained[0]:
             low, high = (min(one.low for one in gained if one), max(one.high for one in gained if one))
             found.loc[number, GAINS] = [gained[0].gain, low, high]
     return found.reset_index()[COLUMNS]
-
-
-def _gain(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Series) -> predicted_gains.Gain | None:
-    after = gains.fuse_chains(operations, kernels, fused_ns)
-    return predicted_gains.predict_gain(operations.program, after) if after else None
 
 
 def main(traced: str, nsys: tuple[str, str], peaks: str, programs: str, outputs: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Loads the functions of a model's file, and supplies defaults for missing ones."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -103,3 +104,16 @@ def load_functions(module: str) -> ModelFunctions:
     source = importlib.import_module(module)
     names = ModelFunctions.__dataclass_fields__
     return ModelFunctions(**{name: getattr(source, name) for name in names if hasattr(source, name)})
+
+
+def needs_arguments(function: Callable[..., object]) -> bool:
+    """Return whether a function cannot be called without arguments.
+
+    >>> needs_arguments(lambda: 1), needs_arguments(lambda inputs: inputs)
+    (False, True)
+    """
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return True
+    return False

@@ -1,6 +1,5 @@
 """Runs the steps of a cell: warm-up, then the window, each step in named ranges."""
 
-import inspect
 import math
 import pickle
 import sys
@@ -131,17 +130,8 @@ def prepare_network(network: nn.Module) -> None:
     A method of this name that needs arguments is something else, of a library for example.
     """
     for module in network.modules():
-        if callable(hook := getattr(module, "prepare", None)) and not _needs_arguments(hook):
+        if callable(hook := getattr(module, "prepare", None)) and not interface.needs_arguments(hook):
             hook()
-
-
-def _needs_arguments(function: Callable[..., object]) -> bool:
-    """Return whether a function cannot be called without arguments."""
-    try:
-        inspect.signature(function).bind()
-    except (TypeError, ValueError):
-        return True
-    return False
 
 
 def run_steps(
