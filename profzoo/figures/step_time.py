@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from profzoo.figures import palette, plots
 from profzoo.figures.svg_tooltips import attach_titles
@@ -14,6 +14,9 @@ TITLE = "step time"
 INPUTS = ("cells",)
 NEEDS = ()
 CAPTION = "Unprofiled time per step and throughput of each cell, training beside inference."
+
+# Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
+FEW_POWERS = 20
 
 
 def draw(cells: pd.DataFrame) -> Figure:
@@ -38,6 +41,10 @@ def draw(cells: pd.DataFrame) -> Figure:
                 _draw_dot(axis, row, column, place, left=end == 0 and len(ends) > 1)
         if wide[column].notna().any():
             axis.set_xscale("log")
+            ends = wide[column].min(), wide[column].max()
+            # Numbers between the powers of ten have room only where there are few powers.
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < FEW_POWERS * ends[0] else (1,)))
+            axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_title(title, fontsize=11)
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.margins(x=0.25)
