@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 from profzoo.figures import palette, svg_tooltips, theme
@@ -24,6 +25,8 @@ PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
 ROW_HEIGHT = 0.32
 # Share of its cell's GPU time from which on a class of kernels has a row.
 LEAST_CLASS = 0.1
+# Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
+FEW_POWERS = 20
 
 
 def set_style() -> None:
@@ -123,7 +126,7 @@ def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Se
     """
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
-        if phase == IMPORTED and not mine.any():
+        if not mine.any():
             continue
         points = axis.scatter(
             x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3
@@ -163,6 +166,15 @@ def describe_coverage(table: pd.DataFrame) -> pd.Series:
     """
     share = table["time_coverage"].fillna(1.0)
     return share.map(lambda one: "" if one >= NEARLY_ALL else f" ({one * 100:.0f} % counted)")
+
+
+def set_logarithmic_x(axis: Axes, values: pd.Series) -> None:
+    """Make the x axis logarithmic, with numbers that have room: between powers of ten only where these are few."""
+    known = values[values > 0]
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if known.max() < FEW_POWERS * known.min() else (1,)))
+    axis.xaxis.set_major_formatter("{x:,g}")
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def draw_nothing(why: str) -> Figure:

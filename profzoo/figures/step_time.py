@@ -4,7 +4,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from profzoo.figures import palette, plots
 from profzoo.figures.svg_tooltips import attach_titles
@@ -14,9 +13,6 @@ TITLE = "step time"
 INPUTS = ("cells",)
 NEEDS = ()
 CAPTION = "Unprofiled time per step and throughput of each cell, training beside inference."
-
-# Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
-FEW_POWERS = 20
 
 
 def draw(cells: pd.DataFrame) -> Figure:
@@ -40,13 +36,8 @@ def draw(cells: pd.DataFrame) -> Figure:
             for end, (_, row) in enumerate(ends.iterrows()):
                 _draw_dot(axis, row, column, place, left=end == 0 and len(ends) > 1)
         if wide[column].notna().any():
-            axis.set_xscale("log")
-            ends = wide[column].min(), wide[column].max()
-            # Numbers between the powers of ten have room only where there are few powers.
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < FEW_POWERS * ends[0] else (1,)))
-            axis.xaxis.set_minor_formatter(NullFormatter())
+            plots.set_logarithmic_x(axis, wide[column])
         axis.set_title(title, fontsize=11)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.margins(x=0.25)
         axis.grid(visible=False, axis="y")
     axes[0].set_yticks(range(len(models)), models)

@@ -162,6 +162,19 @@ def test_numbers_of_the_axes_of_step_times_do_not_overlap(longest: float) -> Non
         assert not any(one.overlaps(other) for one, other in itertools.combinations(inside, 2))
 
 
+@pytest.mark.parametrize("name", ["launches", "speed of light"])
+def test_two_cells_have_whole_points_and_upright_names(tables: dict[str, pd.DataFrame], name: str) -> None:
+    draw, table = FIGURES[name]
+    figure = draw(tables[table][tables[table]["model"].isin(["mobilenetv2", "lstm"])])
+    plots.save_figure(figure, [], "")
+    axis = figure.axes[0]
+    assert {label.get_rotation() for label in axis.get_yticklabels()} == {0.0}
+    for points in axis.collections if name == "launches" else []:
+        for x, y in points.get_offsets():
+            (low, high), (left, right) = axis.get_ylim(), axis.get_xlim()
+            assert low < y < high - 0.01 * (high - low) and left < x < right
+
+
 def test_a_wide_legend_is_whole_beside_long_names() -> None:
     parts = dict.fromkeys([f"part with a name {number}" for number in range(9)], "#aaaaaa")
     figure, axis = plt.subplots(figsize=(10, 3))
