@@ -73,6 +73,22 @@ def test_values_are_drawn_as_high_as_they_are(tmp_path: Path) -> None:
 
 
 @browser.needed
+def test_names_of_tracks_are_whole(tmp_path: Path) -> None:
+    name = "calls: pt_autograd_0 4711"
+    spans = pd.concat([collected(), tracks.make_spans(name, [(0, 9_000, np.nan)], labels=["poll"])], ignore_index=True)
+    noted = """
+      seen.texts = [];
+      const write = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+        seen.texts.push(text);
+        write.call(this, text, ...more);
+      };
+    """
+    seen, _ = browser.opened(write_page(tmp_path, spans, []), tmp_path, noted + DRAW.partition("// Rows")[0])
+    assert seen["failures"] == [] and name in seen["texts"] and "memory: device" in seen["texts"]
+
+
+@browser.needed
 def test_a_timeline_of_an_earlier_version_is_drawn_without_tracks(tmp_path: Path) -> None:
     html = write_page(tmp_path, collected().head(0), [])
     html.write_text(html.read_text().replace('"tracks": [], "not_collected": []', '"earlier": 1'))
