@@ -31,7 +31,7 @@ def collected() -> pd.DataFrame:
 
 
 def write_page(folder: Path, spans: pd.DataFrame, not_collected: list[str]) -> Path:
-    drawn = [{**one, "colours": cell_data.choose_colours(one)} for one in condensed_tracks.condense_tracks(spans)]
+    drawn = cell_data.colour_tracks(condensed_tracks.condense_tracks(spans))
     data = json.dumps({**STEP, "tracks": drawn, "not_collected": not_collected})
     html = folder / "page.html"
     html.write_text(
