@@ -66,7 +66,7 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     )
     figure, axis = plt.subplots(figsize=(11, plots.figure_height(len(order)) + 0.2))
     texts = sums.map(lambda count: "–" if pd.isna(count) else formatting.size(count).replace("bytes", "B"))
-    hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{rate:.0f} %")
+    hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{min(rate, 100):.0f} %")
     _draw_heat(axis, of_peak, rates, texts.join(hit_texts))
     axis.set_xlabel("Bytes per step; orange: share of the peak bandwidth; blue: hit rate")
     return figure
