@@ -44,14 +44,14 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     """Draw one row per cell; links that no cell has are left out.
 
     memory_chart: the table `memory_chart`, one row per cell, class and link; columns used: model, phase, level, link,
-    bytes, peak_pct, hit_pct, time_coverage.
+    bytes, peak_pct, hit_pct, counted_share.
     """
     plots.set_style()
     rows = memory_chart[memory_chart["level"] == "cell"]
     if rows.empty:
         return plots.draw_nothing(NOT_COLLECTED)
-    covered = rows.groupby(["model", "phase"])["time_coverage"].transform("min")
-    labels = plots.label_cells(rows) + plots.describe_coverage(rows.assign(time_coverage=covered))
+    covered = rows.groupby(["model", "phase"])["counted_share"].transform("min")
+    labels = plots.label_cells(rows) + plots.describe_coverage(rows.assign(counted_share=covered))
     cells = rows.assign(cell=labels)
     order = list(dict.fromkeys(cells["cell"]))
     bytes_, peaks, hits = (

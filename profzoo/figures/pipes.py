@@ -25,7 +25,7 @@ def draw(pipes: pd.DataFrame) -> Figure:
     """Draw one row per cell and large class, one column per pipe that any of them uses.
 
     pipes: the table `pipes`, one row per cell, class and pipe; columns used: model, phase, level, class, total_ns,
-    pipe, busy_pct, time_coverage.
+    pipe, busy_pct, counted_share.
     """
     plots.set_style()
     if pipes.empty:

@@ -162,9 +162,9 @@ def label_groups(table: pd.DataFrame) -> pd.DataFrame:
 def describe_coverage(table: pd.DataFrame) -> pd.Series:
     """Return the end of each row's label: which share of its GPU time was counted; empty where all of it was.
 
-    table: rows with `time_coverage`; rows of one cell and class are taken to have the same.
+    table: rows with `counted_share`; rows of one cell and class are taken to have the same.
     """
-    share = table["time_coverage"].fillna(1.0)
+    share = table["counted_share"].fillna(1.0)
     return share.map(lambda one: "" if one >= NEARLY_ALL else f" ({one * 100:.0f} % counted)")
 
 

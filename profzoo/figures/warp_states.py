@@ -25,7 +25,7 @@ def draw(warp_states: pd.DataFrame) -> Figure:
     """Draw one bar per cell and large class.
 
     warp_states: the table `warp_states`, one row per cell, class and state; columns used: model, phase, level, class,
-    total_ns, state, cycles, share, time_coverage.
+    total_ns, state, cycles, share, counted_share.
     """
     plots.set_style()
     if warp_states.empty:

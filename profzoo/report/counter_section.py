@@ -61,7 +61,7 @@ def describe_counters(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str])
 
 def _describe_coverage(mine: Mapping[str, pd.DataFrame]) -> str:
     """Return which share of the cell's GPU time was counted, as text; empty if all of it was, or if nothing says."""
-    shares = [table.loc[table["level"] == "cell", "time_coverage"] for table in mine.values() if "level" in table]
+    shares = [table.loc[table["level"] == "cell", "counted_share"] for table in mine.values() if "level" in table]
     least = pd.concat(shares).min() if shares else None
     return "" if least is None or pd.isna(least) or least >= NEARLY_ALL else f"{least * 100:.0f} %"
 
@@ -77,7 +77,7 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
     for cache, directed in (("L1", "L1 loads"), ("L2", "L2 reads")):
         if directed in sums:
             sums.pop(cache, None)
-    times, counted = (chart.groupby("class")[name].min() for name in ("total_ns", "time_coverage"))
+    times, counted = (chart.groupby("class")[name].min() for name in ("total_ns", "counted_share"))
     partly = counted.min() < NEARLY_ALL
     rows = [
         [

@@ -11,7 +11,7 @@ _GROUPS: Mapping[str, Column] = {
     "class": Column("Class of kernels by their names; empty for the whole cell."),
     "launches": Column("Launches per step.", COUNT),
     "total_ns": Column("GPU time of these launches per step, by the census.", "ns", clock=GPU),
-    "time_coverage": Column(
+    "counted_share": Column(
         "Share of `total_ns` in launches that ncu counted or that counted ones stand for. Nothing is filled in for the "
         "others.",
         FRACTION,
@@ -59,7 +59,7 @@ MEMORY_CHART: Mapping[str, Column] = {
     "source": Column("Part of the memory system that the bytes come from; SM stands for its registers."),
     "target": Column("Part of the memory system that the bytes go to."),
     "bytes": Column(
-        "Bytes per step, of the launches that `time_coverage` is about. Those of shared memory are wavefronts of 128 "
+        "Bytes per step, of the launches that `counted_share` is about. Those of shared memory are wavefronts of 128 "
         "bytes, so bank conflicts count.",
         "byte", "ncu", interval=NINE_OF_TEN,
     ),

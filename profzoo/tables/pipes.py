@@ -8,7 +8,7 @@ from profzoo.tables import counter_dictionary
 from profzoo.tables.counter_groups import COVERED, LEADING
 from profzoo.tools.ncu.chart_quantities import PIPE_FORMS, PIPE_NAMES
 
-COLUMNS = [*LEADING, "pipe", "busy_pct", "counted", "time_coverage"]
+COLUMNS = [*LEADING, "pipe", "busy_pct", "counted", "counted_share"]
 TEXTS = ("level", "class", "pipe", "counted")
 TABLE = Table(
     columns={
@@ -34,7 +34,7 @@ def make_pipes(sums: pd.DataFrame) -> pd.DataFrame:
             if counted:
                 told = {"pipe": pipe, "counted": counted[0], "busy_pct": float(counted[1]), "place": place}
                 covered = row.get(f"{pipe} {counted[0]}{COVERED}")
-                frames.append({**row[LEADING].to_dict(), **told, "time_coverage": covered})
+                frames.append({**row[LEADING].to_dict(), **told, "counted_share": covered})
     if not frames:
         return TABLE.empty()
     whole = pd.DataFrame(frames).sort_values(["place", "busy_pct"], ascending=[True, False], kind="stable")

@@ -10,7 +10,7 @@ from profzoo.tools.ncu.chart_quantities import ALL_CYCLES, STATES
 
 # Cycles in states that the section set did not collect.
 UNKNOWN = "unknown"
-COLUMNS = [*LEADING, "state", "cycles", "share", "warp_cycles", "time_coverage"]
+COLUMNS = [*LEADING, "state", "cycles", "share", "warp_cycles", "counted_share"]
 TEXTS = ("level", "class", "state")
 # Cycles are printed with two digits behind the point, each state by itself.
 ROUNDING_CYCLES = 0.005
@@ -60,7 +60,7 @@ def make_warp_states(sums: pd.DataFrame) -> pd.DataFrame:
         shares = cycles / cycles.sum()
         frames += [
             {**row[LEADING].to_dict(), "state": name, "cycles": value, "share": shares[name], "warp_cycles": whole,
-             "time_coverage": covered}
+             "counted_share": covered}
             for name, value in cycles.sort_values(ascending=False, kind="stable").items()
             if value > 0
         ]  # fmt: skip

@@ -104,7 +104,7 @@ def test_launches_that_nothing_was_counted_of_add_nothing() -> None:
     # Four products in two steps; the copies, a seventh of the time, were not counted.
     assert cell["bytes"] == gemm["bytes"] == pytest.approx(4 * 1000 / 2)
     assert cell["launches"] == 3 and gemm["launches"] == 2
-    assert cell["time_coverage"] == pytest.approx(120 / 140) and gemm["time_coverage"] == 1
+    assert cell["counted_share"] == pytest.approx(120 / 140) and gemm["counted_share"] == 1
     assert cell["bytes_per_s"] == gemm["bytes_per_s"] == pytest.approx(2000 / 60e-6)
     assert cell["bytes_low"] <= cell["bytes"] <= cell["bytes_high"] < 4000
 
@@ -115,8 +115,8 @@ def test_each_row_says_of_which_part_of_the_time_it_is() -> None:
         tables(one(**fma, **states, **{ISSUED: (1, 1)})) for one in (counted, lambda **it: sampled(**it)[:1])
     )
     for name in ("pipes", "warp_states"):
-        assert set(whole[name]["time_coverage"]) == {1.0}
-        assert dict(zip(some[name]["level"], some[name]["time_coverage"].round(4), strict=True)) == {
+        assert set(whole[name]["counted_share"]) == {1.0}
+        assert dict(zip(some[name]["level"], some[name]["counted_share"].round(4), strict=True)) == {
             "cell": 0.8571, "class": 1.0
         }  # fmt: skip
 
