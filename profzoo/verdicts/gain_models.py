@@ -16,6 +16,7 @@ from profzoo.what_if import (
     graph_obstacles,
     host_pauses,
     predicted_gains,
+    process_waits,
     simulator,
 )
 from profzoo.what_if.kernel_matching import Operations
@@ -62,6 +63,8 @@ def _remove_copies(program: Program, crossing: bool) -> Program:
 
 def _remove_waiting(program: Program, step: Row) -> Program:
     """Shorten communication by the time in which it waits for other processes."""
+    if program.waiting is not None:
+        return process_waits.keep_waits(program, 0.0)
     rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
     return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 

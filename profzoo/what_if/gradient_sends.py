@@ -5,11 +5,18 @@ gradients in each of them, unless it runs under `no_sync`: only what the last on
 """
 
 import numpy as np
+import pandas as pd
 
 from profzoo.range_names import PARTS
-from profzoo.what_if import changes
+from profzoo.tools.nsys.launches import unpack_configurations
+from profzoo.what_if import changes, process_waits
 from profzoo.what_if.program import CALL, Program
+from profzoo.what_if.trace_events import COPY, KERNEL
 
+# A kernel that multiplies all elements by one number.
+SCALING = r"[AB]UnaryFunctor.*MulFunctor"
+# Copying a gradient and multiplying it into a bucket read and write the same bytes.
+ALIKE = 2.5
 # Numbers of these parts in the column `part`, and of launches outside of all parts.
 NONE, BACKWARD, OPTIMIZER = 0, PARTS.index("backward") + 1, PARTS.index("optimizer") + 1
 
@@ -34,8 +41,49 @@ def count_sending_passes(program: Program) -> float:
 
 
 def send_once(program: Program) -> Program:
-    """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it."""
-    return changes.fuse(program, find_early_sends(program))
+    """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it.
+
+    The process waits as long for others as before, because they are as late: it does so in the first send that stays.
+    """
+    early = find_early_sends(program)
+    if not early.any():
+        return program
+    talks, _ = _find_sending(program)
+    stays = np.where(talks & ~early, np.arange(len(early)), len(early))
+    following = np.minimum.accumulate(stays[::-1])[::-1]
+    to = np.where(following < len(early), following, -1)
+    packing = find_packing(program, early)
+    return changes.fuse(process_waits.move_waits(program, early, to), early | packing)
+
+
+def find_packing(program: Program, early: np.ndarray) -> np.ndarray:
+    """Return one flag per operation: it packs gradients for one of these sends, or copies their mean back.
+
+    DistributedDataParallel multiplies each gradient by one over the number of processes into a bucket. At the end of
+    the backward pass it copies the buckets into the gradients again, unless these are views of them (torch's
+    `Reducer::mark_variable_ready_dense` and `Reducer::finalize_bucket_dense`). Each copy back goes with the
+    multiplication, of the same pass, that is nearest to it in time, at most ALIKE times as long or as short.
+
+    early: one flag per operation, of find_early_sends.
+    """
+    gpu = program.gpu
+    passes = _number_passes(program)[gpu["host"].to_numpy()]
+    ns = gpu["ns"].to_numpy(dtype=float)
+    copies = (gpu["kind"] == COPY).to_numpy() & ~gpu["crossing"].to_numpy(dtype=bool)
+    names = pd.Series(unpack_configurations(gpu)["mangled"]).map(program.kernels).fillna("")
+    scales = (gpu["kind"] == KERNEL).to_numpy() & names.str.contains(SCALING).to_numpy()
+    found = np.zeros(len(gpu), dtype=bool)
+    for number in np.unique(passes[early & (passes >= 0)]):
+        mine = np.flatnonzero(passes == number)
+        back = mine[copies[mine] & (mine > mine[early[mine]].max())]
+        into = mine[scales[mine]]
+        for one in back[np.argsort(-ns[back], kind="stable")]:
+            found[one] = True
+            apart = np.abs(np.log(np.maximum(ns[into], 1) / max(ns[one], 1)))
+            if len(into) and apart.min() <= np.log(ALIKE):
+                found[into[apart.argmin()]] = True
+                into = np.delete(into, apart.argmin())
+    return found
 
 
 def _find_sending(program: Program) -> tuple[np.ndarray, np.ndarray]:

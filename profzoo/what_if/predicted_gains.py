@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profzoo.what_if import changes
+from profzoo.what_if import changes, process_waits
 from profzoo.what_if.graph_obstacles import steps_differ
 from profzoo.what_if.program import Program
 from profzoo.what_if.simulator import simulate, step_times
@@ -79,14 +79,15 @@ def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> t
     """Return the program without the tracer's overhead, and how many times slower the tracer made the CPU.
 
     A tracer lengthens calls, but hardly the GPU's operations. Therefore the CPU is made faster until the simulated step
-    is as long as the unprofiled one. If the GPU alone takes longer than that, the CPU is made faster only until the
-    step is within AS_FAST of the fastest possible.
+    is as long as the unprofiled one. If the GPU alone takes longer than that, the process waits less for others, where
+    it does. If it still does, the CPU is made faster only until the step is within AS_FAST of the fastest possible.
 
     Args:
         step_ns: the unprofiled step in ns.
         slowdown: slowdown of the CPU as known from another source. It is used if it is larger and the simulated step
             stays as long as the unprofiled one, because the GPU is the limit.
     """
+    program = process_waits.fit_waits(program, step_ns, SLOWEST)
 
     def step(times: float) -> float:
         faster = changes.speed_up_host(program, times)

@@ -56,6 +56,7 @@ class Program:
     kernels: mangled names by their numbers in PACKS.
     after: median time from the end of a launching call to the start on the GPU.
     apart: half width of the 90 % interval of the logarithm of another process's step; 0 if unknown.
+    waiting: part of the communication in which the process waits for others, 0 to 1; None if unknown.
     """
 
     process: int
@@ -64,6 +65,7 @@ class Program:
     after: float
     kernels: Mapping[int, str]
     apart: float = 0.0
+    waiting: float | None = None
 
     @property
     def steps(self) -> int:

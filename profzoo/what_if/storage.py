@@ -42,7 +42,8 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
         arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in (*HOST, *MEASURED) if name in one.host}
         arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in (*GPU, *MEASURED_GPU) if name in one.gpu}
         kernels = {str(number): name for number, name in one.kernels.items()}
-        facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
+        known = {"process": one.process, "after": one.after, "apart": one.apart, "waiting": one.waiting}
+        facts.append({**known, "kernels": kernels})
     # An open file, because numpy appends an ending to a name.
     with Path(path).open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **(arrays | {FACTS: np.array(json.dumps(facts))}))
@@ -77,7 +78,7 @@ def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Progr
     host = _columns(archive, f"{place}.host", HOST, MEASURED)
     gpu = _columns(archive, f"{place}.gpu", GPU, MEASURED_GPU)
     kernels = {int(number): name for number, name in facts["kernels"].items()}
-    return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])
+    return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"], facts.get("waiting"))
 
 
 def _columns(archive: Mapping[str, np.ndarray], of: str, names: Sequence[str], more: Sequence[str]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
+from profzoo.tools.nsys.ranks import TABLE as RANKS
 from profzoo.tools.nsys.trace import explain_no_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
@@ -22,6 +23,7 @@ from profzoo.what_if import (
     graph_obstacles,
     host_time,
     predicted_gains,
+    process_waits,
     program,
     simulator,
     storage,
@@ -87,7 +89,11 @@ def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program
 
 
 def make_tables(
-    path: str | Path, step_ns: float, whole_run: bool = False, host_ns: float | None = None
+    path: str | Path,
+    step_ns: float,
+    whole_run: bool = False,
+    host_ns: float | None = None,
+    waiting: float | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
     """Return gains (a row per process and change) and host time (a row per process), per step.
 
@@ -102,24 +108,21 @@ def make_tables(
         step_ns: unprofiled step in ns.
         whole_run: the trace holds more than the window.
         host_ns: CPU time in ns per unprofiled step, without waiting; None if unknown.
+        waiting: part of the communication in which the process waits for others, 0 to 1; None if it runs alone.
 
     Raises:
         DataError: the file is no export of nsys.
     """
     rows, hosts, leans = [], [], []
-    for one in read_programs(path, whole_run):
+    for one in (replace(own, waiting=waiting) for own in read_programs(path, whole_run)):
         process = storage.process_number(one.process)
         parts = host_time.host_time_parts(one)
         known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
         lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
         before = simulator.step_times(lean, simulator.simulate(lean))
-        found, differ = {}, graph_obstacles.steps_differ(lean)
-        for name, change in predicted_gains.PANEL.items():
-            other = change(lean)
-            after = simulator.step_times(other, simulator.simulate(other))
-            found[name] = predicted_gains.gain_of_steps(before, after, differ=differ)
-            rows.append({"process": process, "change": name, **vars(found[name])})
+        found = _predict_panel(lean, before)
+        rows += [{"process": process, "change": name, **vars(gain)} for name, gain in found.items()]
         traced = simulator.step_times(one, simulator.measured_times(one)).mean()
         hosts.append(
             {
@@ -134,6 +137,16 @@ def make_tables(
             }
         )
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
+
+
+def _predict_panel(one: program.Program, before: np.ndarray) -> dict[str, predicted_gains.Gain]:
+    """Return the gain of each change that is simulated for every program; before: ns of the unchanged steps."""
+    found, differ = {}, graph_obstacles.steps_differ(one)
+    for name, change in predicted_gains.PANEL.items():
+        other = change(one)
+        after = simulator.step_times(other, simulator.simulate(other))
+        found[name] = predicted_gains.gain_of_steps(before, after, differ=differ)
+    return found
 
 
 def host_step_ns(steps: pd.DataFrame) -> float | None:
@@ -179,10 +192,21 @@ def process_spread(timed: "Sidecar") -> float:
     return float(special.stdtrit(len(steps) - 1, 0.95) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
 
 
-def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
+def main(
+    sqlite: str,
+    report_sidecar: str,
+    time: str,
+    time_sidecar: str,
+    outputs: Mapping[str, str],
+    ranks: str | None = None,
+) -> None:
     """Read the trace, the baseline's steps and both sidecars; write the two tables and the programs.
 
-    outputs: paths by name: the tables `changes` and `host`, and the `program`.
+    Args:
+        sqlite, report_sidecar: the trace and its sidecar.
+        time, time_sidecar: the baseline and its sidecar.
+        outputs: paths by name: the tables `changes` and `host`, and the `program`.
+        ranks: table of the processes of a cell on several GPUs; None for others.
     """
     whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
     if lacking := explain_no_steps(sqlite, whole_run):
@@ -190,7 +214,8 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
     timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
-    found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
+    waiting = process_waits.find_waiting_share(reading.read(ranks, RANKS)) if ranks else None
+    found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps), waiting)
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
     spread = process_spread(timed)

@@ -149,6 +149,14 @@ class Tables:
         traced = map(Path, self.selection.provided_files("ranks"))
         return [str(path) for path in traced if self._is_spread(path)]
 
+    def rank_table_of_cell(self, wildcards: Wildcards) -> list[str]:
+        """Table of the processes of a cell on several GPUs; empty for other cells, and without traces to make it of."""
+        _, name = self.selection.provided.get("ranks", ("", ""))
+        home = f"<results>/{wildcards.model}"
+        file, traces = f"{home}/{name.format(phase=wildcards.phase)}", f"{home}/{wildcards.phase}.nsys-ranks"
+        known = self.selection.config["collect"] or any(self.selection.path(one).exists() for one in (file, traces))
+        return [file] if name and known and self._is_spread(Path(file)) else []
+
     def link_probe(self, wildcards: Wildcards) -> list[str]:
         """Measured links between the GPUs of a cell; empty if there is no such file and nothing is collected."""
         config = self.selection.config

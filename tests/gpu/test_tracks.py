@@ -90,7 +90,8 @@ def samples(export: Path) -> pd.DataFrame:
     with open_export(export) as (database, tables):
         found = gpu_metrics.read_samples(database, tables, int(steps.min()), int(steps.max()))
     assert isinstance(found, pd.DataFrame), found
-    return found
+    # The program runs on the first GPU alone.
+    return found[found["gpu"] == 0]
 
 
 def mean(samples: pd.DataFrame, quantity: str, spans: np.ndarray) -> float:
@@ -170,8 +171,9 @@ def test_tables_say_the_same_and_contradict_nothing(export: Path, tmp_path: Path
     said: list[str] = []
     over_time_export.main(str(export), str(tmp_path / "rep.json"), *made, say=lambda line: said.append(str(line)))
     print(*said, sep="\n")
-    # Releases before 2025.3 do not tell what was allocated before the window.
-    assert all("allocated before the window" in line for line in said), said
+    # Releases before 2025.3 do not tell what was allocated before the window, and a machine may have other GPUs.
+    known = ("allocated before the window", "as the traced program did nothing there")
+    assert all(any(part in line for part in known) for line in said), said
     metrics = csv_tables.read(made[0], gpu_metric_tables.SAMPLES)
     steps = csv_tables.read(made[1], gpu_metric_tables.STEPS)
     print(steps.T.to_string())

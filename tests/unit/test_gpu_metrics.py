@@ -70,6 +70,21 @@ def test_samples_say_as_much_of_each_step_as_its_kernels(recording: Callable, tm
         pd.testing.assert_frame_equal(csv_tables.read(tmp_path / name, table), made, check_dtype=False)
 
 
+def test_a_gpu_on_which_the_program_did_nothing_is_in_no_table(recording: Callable, tmp_path: Path) -> None:
+    """Copies and kernels of the program on GPU 0 say nothing about GPU 1, which nsys samples too."""
+    path = sampled(recording("nsys/train.sqlite"), tmp_path)
+    spans = kernels_of(path)
+    times = np.arange(spans[0, 0] - EVERY, spans[-1, 1], EVERY)
+    sampled_traces.add_metrics(path, times, {SM: np.zeros(len(times)), DRAM_READ: np.zeros(len(times))}, gpu=1)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8, bytes = 10000000000 WHERE rowid = 1")
+        database.commit()
+    samples, steps, said = gpu_metric_tables.tabulate_metrics(path)
+    assert set(samples["gpu"]) == set(steps["gpu"]) == {0}
+    assert said[-1] == "samples of GPU 1 are in no table, as the traced program did nothing there"
+    assert not any(line.startswith("GPU 1:") for line in said)
+
+
 def test_steps_divide_the_time_among_them(recording: Callable) -> None:
     with open_export(recording("nsys/train.sqlite")) as (database, tables):
         spans = step_spans.read_step_spans(database, tables)

@@ -19,6 +19,14 @@ def test_all_processes_are_traced_and_their_link_is_measured(fresh: Project) -> 
     assert [job.rule for job in planned].count("measure_links") == 1
 
 
+def test_replayed_steps_know_how_long_a_process_waits_for_others(fresh: Project) -> None:
+    """By the table of the cell's processes, which a cell of one process has not."""
+    chosen = ["models=lstm,lstm@two", *CHOSEN[1:3], "tool=nsys"]
+    for name, alone in (("lstm@two", False), ("lstm", True)):
+        planned = fresh.dry(f"results/{name}/train.replay.csv", "--resources", "gpu=2", "--config", *chosen)
+        assert "replay_steps" in rules(planned) and ("export_ranks" in rules(planned)) != alone
+
+
 @pytest.mark.slow
 def test_a_baseline_in_the_same_processes_leaves_all_traces_too(fresh: Project) -> None:
     chosen = [*CHOSEN[:-1], "torch={window: 4, baseline: 4}"]

@@ -119,6 +119,7 @@ rule replay_steps:
         sidecar=RUN.pattern("trace_database_sidecar"),
         time=RUN.pattern(tools.BASELINE),
         time_sidecar=RUN.pattern(f"{tools.BASELINE}_sidecar"),
+        ranks=TABLES.rank_table_of_cell,
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",

@@ -1,9 +1,10 @@
 """Runs the steps of a cell's trace again, changed."""
 
-from profzoo.io.scripts import begin_script
+from profzoo.io.scripts import as_list, begin_script
 from profzoo.what_if import tables
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    tables.main(given.sqlite, given.sidecar, given.time, given.time_sidecar, dict(job.output.items()))
+    ranks = next(iter(as_list(given.ranks)), None)
+    tables.main(given.sqlite, given.sidecar, given.time, given.time_sidecar, dict(job.output.items()), ranks)

@@ -78,7 +78,7 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
             return SAMPLES.empty(), STEPS.empty(), [read]
         spans = spans.assign(**step_spans.shares_of_work(database, tables, spans))
         spans = spans.assign(**gpu_metric_checks.read_copied_bytes(database, tables, spans))
-        on_gpus = _spans_by_gpu(database, tables, spans, read)
+        on_gpus, unused = _spans_by_gpu(database, tables, spans, read)
         peaks = _peak_rates(database, tables)
     origin = int(spans["start"].min())
     samples = pd.concat([_samples_of(read[read["gpu"] == gpu], mine, origin) for gpu, mine in on_gpus.items()])
@@ -86,20 +86,30 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
         [_summarise(read[read["gpu"] == gpu], mine, peaks.get(gpu)) for gpu, mine in on_gpus.items()],
         ignore_index=True,
     )
-    return samples.reset_index(drop=True), steps, gpu_metric_checks.find_contradictions(steps, peaks)
+    notes = gpu_metric_checks.find_contradictions(steps, peaks)
+    if unused:
+        names = ", ".join(map(str, unused))
+        notes.append(f"samples of GPU {names} are in no table, as the traced program did nothing there")
+    return samples.reset_index(drop=True), steps, notes
 
 
 def _spans_by_gpu(
     database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame, samples: pd.DataFrame
-) -> dict[int, pd.DataFrame]:
-    """Return the steps' spans by the GPU that ran them; a GPU of which the export tells no process has the first's."""
+) -> tuple[dict[int, pd.DataFrame], list[int]]:
+    """Return the steps' spans by the GPU that ran them, and the sampled GPUs on which no traced process ran.
+
+    Where the export tells of no process on which GPU it ran, all sampled GPUs have the first process's spans.
+    """
+    sampled = sorted(samples["gpu"].unique().tolist())
     own: dict[int, pd.DataFrame] = {}
     for process, mine in spans.groupby("process"):
         gpu = gpu_metrics.gpu_of_process(database, tables, int(process))
-        if gpu is not None:
+        if gpu is not None and gpu in sampled:
             own.setdefault(gpu, mine)
-    first = spans[spans["process"] == spans["process"].min()]
-    return {gpu: own.get(gpu, first) for gpu in sorted(samples["gpu"].unique().tolist())}
+    if not own:
+        first = spans[spans["process"] == spans["process"].min()]
+        return dict.fromkeys(sampled, first), []
+    return dict(sorted(own.items())), [gpu for gpu in sampled if gpu not in own]
 
 
 def _peak_rates(database: sqlite3.Connection, tables: set[str]) -> dict[int, float]:

@@ -108,19 +108,22 @@ def _ends(samples: pd.DataFrame) -> pd.Series:
 
 
 def gpu_of_process(database: sqlite3.Connection, tables: set[str], process: int) -> int | None:
-    """Return the number of the GPU on which a process launched kernels; None where the export does not tell.
+    """Return the number of the GPU on which a process ran kernels, graphs or copies; None if the export does not tell.
 
     process: number of the process in the export (`globalPid`).
     """
-    of_process = {"TARGET_INFO_CUDA_DEVICE", "CUPTI_ACTIVITY_KIND_KERNEL"}
-    if not of_process <= tables or "deviceId" not in existing_columns(database, "CUPTI_ACTIVITY_KIND_KERNEL"):
-        return None
-    row = database.execute(
-        "SELECT gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ? AND cudaId = (SELECT deviceId FROM "
-        "CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid = ? LIMIT 1)",
-        (process >> 24 & 0xFFFFFF, process),
-    ).fetchone()
-    return row[0] if row else None
+    devices = "TARGET_INFO_CUDA_DEVICE"
+    for table in (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY")):
+        if not {devices, table} <= tables or not {"deviceId", "globalPid"} <= existing_columns(database, table):
+            continue
+        row = database.execute(
+            f"SELECT gpuId FROM {devices} WHERE pid = ? AND cudaId = (SELECT deviceId FROM {table} WHERE globalPid = ? "
+            "LIMIT 1)",
+            (process >> 24 & 0xFFFFFF, process),
+        ).fetchone()
+        if row:
+            return int(row[0])
+    return None
 
 
 def samples_of_process(
