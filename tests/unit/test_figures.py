@@ -177,6 +177,17 @@ def test_two_cells_have_whole_points_and_upright_names(tables: dict[str, pd.Data
     assert name != "launches" or [text.get_text() for text in axis.get_legend().get_texts()] == ["train"]
 
 
+def test_a_label_says_how_much_of_the_time_was_counted(tables: dict[str, pd.DataFrame]) -> None:
+    rows = tables["counted"].query("model == 'lstm' and phase == 'train'").reset_index(drop=True)
+    most = rows["total_ns"].idxmax()
+    metrics = [name for name in speed_of_light.METRICS if name in rows]
+    some = rows.assign(**{name: rows[name].where(rows.index == most) for name in metrics})
+    share = rows["total_ns"][most] / rows["total_ns"].sum()
+    for table, ending in ((rows, ""), (some, f" ({share * 100:.0f} % counted)")):
+        (label,) = speed_of_light.draw(table).axes[0].get_yticklabels()
+        assert label.get_text() == f"lstm · train{ending}"
+
+
 def test_a_wide_legend_is_whole_beside_long_names() -> None:
     parts = dict.fromkeys([f"part with a name {number}" for number in range(9)], "#aaaaaa")
     figure, axis = plt.subplots(figsize=(10, 3))
