@@ -9,7 +9,7 @@ the margin, whether there is a difference or not (two one-sided tests of each ro
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,8 @@ COLUMNS = {
     **dict.fromkeys(["outcome", "change"], column_types.TEXT),
 }
 COUNTERS_TABLE = Table(columns=COLUMNS, key=["model", "phase", *SIDES, *IDENTITY], about=dictionary.COUNTERS)
+# Part of the names of NVIDIA's metrics.
+METRIC = "__"
 NOT_ALL = "not all launches were counted"
 # Share of the launches that has to be counted for a decision; rate of wrong rows among those called changed, and among
 # differences of the margin's size those called same.
@@ -90,7 +92,7 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     Sums are per step, or per sample. `delta_share` is the part of the whole cell's sum on the reference side; of rates
     it is empty. Differences of rates are in points, and margins of rates too: 2 points if `margin` is 2 %.
     """
-    sides = dict(zip(SIDES, (baseline, candidate), strict=True))
+    sides = dict(zip(SIDES, _with_common_metrics(baseline, candidate), strict=True))
     frames = []
     for level in LEVELS:
         if all(side.has(level) for side in sides.values()):
@@ -109,6 +111,16 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     return places.sort_values(["_level", "_quantity", "_size", "range", "name", "kernel"], kind="stable")[
         [name for name in (*COLUMNS, "p_equivalent", "beyond", "apart") if name in whole]
     ].reset_index(drop=True)
+
+
+def _with_common_metrics(*sides: CountedCell) -> list[CountedCell]:
+    """Return the sides with the metrics that all of them have.
+
+    Where only one has the metric by which a mean is weighted, the means would differ, though the launches do not.
+    """
+    common = set.intersection(*({name for table in side.sets for name in table} for side in sides))
+    lacked = {name for side in sides for table in side.sets for name in table if METRIC in name} - common
+    return [replace(side, sets=[table.drop(columns=lacked & {*table}) for table in side.sets]) for side in sides]
 
 
 def _compare_level(

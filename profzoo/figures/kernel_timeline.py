@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,13 +26,16 @@ SERIES = {
     "DRAM, reads": (palette.CYCLE[3], ("dramc__read_throughput", "dram__read_throughput")),
 }
 OF_PEAK = re.compile(r"(?:.*[.:])?(\w+__\w+)\.avg\.pct_of_peak_sustained_elapsed")
+SHORTER = "ncu.extra takes --pm-sampling-interval for shorter ones"
 # Kernels that are drawn, and the part of a kernel's time that is shown before and after it.
 MOST, AROUND = 6, 0.04
 WIDTH, HEIGHT = 8.0, 1.5
+# A course over time takes this many samples of a unit. Units that are never busier, in %, have no line.
+LEAST_SAMPLES, LEAST_BUSY = 10, 1.0
 
 
 def draw(instances: pd.DataFrame, times: pd.Series) -> Figure:
-    """Draw a panel per kernel, the most expensive first.
+    """Draw a panel per kernel that is long enough for LEAST_SAMPLES, the most expensive first.
 
     Args:
         instances: the table of instances; columns used: place, id, function, metric, kind, time_ns, value.
@@ -41,13 +45,19 @@ def draw(instances: pd.DataFrame, times: pd.Series) -> Figure:
     sampled = instances[instances["kind"].eq(instances_page.TIME)].copy()
     sampled["unit_of_gpu"] = sampled["metric"].str.extract(OF_PEAK.pattern + "$", expand=False)
     sampled = sampled[sampled["unit_of_gpu"].notna()]
-    places = sorted(sampled["place"].unique())[:MOST]
-    if not places:
+    if sampled.empty:
         return plots.draw_nothing("Nothing was sampled over time: collect the section PmSampling")
+    inside = sampled[sampled["time_ns"].between(0, sampled["id"].map(times).fillna(np.inf))]
+    most = inside.groupby(["place", "unit_of_gpu"]).size().groupby("place").max()
+    places = sorted(most.index[most >= LEAST_SAMPLES])[:MOST]
+    if not places:
+        return plots.draw_nothing(f"No kernel is as long as {LEAST_SAMPLES} samples: {SHORTER}")
     figure, axes = plt.subplots(len(places), figsize=(WIDTH, 1.0 + HEIGHT * len(places)), squeeze=False)
     for axis, place in zip(axes[:, 0], places, strict=True):
         _draw_kernel(axis, sampled[sampled["place"].eq(place)], times)
-    axes[-1, 0].set_xlabel("Time from the start of the kernel (µs)")
+    short = int((most < LEAST_SAMPLES).sum())
+    left_out = f"; shorter kernels, left out: {short}" if short else ""
+    axes[-1, 0].set_xlabel(f"Time from the start of the kernel (µs){left_out}")
     figure.supylabel("Throughput (% of peak)", fontsize=plt.rcParams["axes.labelsize"])
     known = {handle.get_label(): handle for axis in axes[:, 0] for handle in axis.get_lines()}
     names = [name for name in SERIES if name in known]
@@ -69,6 +79,8 @@ def _draw_kernel(axis: Axes, sampled: pd.DataFrame, times: pd.Series) -> None:
             continue
         drawn.add(colour)
         own = shown[shown["unit_of_gpu"].eq(found)].sort_values("time_ns")
+        if own["value"].max() < LEAST_BUSY:
+            continue
         axis.plot(own["time_ns"] / 1000, own["value"], color=colour, label=name, linewidth=1.2)
     axis.set(ylim=(0, 104), xlim=(-AROUND * ends / 1000, (1 + AROUND) * ends / 1000), yticks=(0, 50, 100))
     axis.set_title(f"{first['place']}. {first['function']}, {ends / 1000:,.1f} µs", fontsize=9)

@@ -32,14 +32,14 @@ def draw(steps: pd.DataFrame) -> Figure:
     waiting = step_shares.launch_wait_share(step_shares.step_shares(steps)) * 100
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.draw_points_by_phase(axis, steps, steps["launches"], waiting, size=36)
-    axis.set_xscale("log")
-    axis.xaxis.set_major_formatter("{x:,g}")
-    # Room for points that lie on the axis.
-    axis.set_ylim(bottom=-1)
+    plots.set_logarithmic_x(axis, steps["launches"])
+    # Room for points that lie on the axis, and for those of the largest shares.
+    axis.set_ylim(-1, max(1.05 * waiting.max(), 5))
+    axis.margins(x=0.15)
     axis.set_xlabel("Kernel launches per step")
     axis.set_ylabel("Share of the step in which the GPU waits for launches (%)")
     names = steps["model"] + " " + steps["phase"]
     most = waiting.nlargest(NAMED).index
     plots.name_points(axis, [(steps["launches"][index], waiting[index], names[index]) for index in most])
-    axis.legend(loc="upper left", frameon=False)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(plots.PHASE_MARKERS), frameon=False)
     return figure

@@ -18,7 +18,8 @@ NEEDS = ("memory_chart",)
 CAPTION = (
     "Bytes per step between registers, L1, shared memory, L2, DRAM and the host, by ncu; the colour shows the share of "
     "the link's peak bandwidth while kernels run. Hit rates of L1 and L2 are on the right. Links whose peak was not "
-    "collected are grey. Both directions of a link are together where only their sum was counted."
+    "collected are grey. Both directions of a link are together where only their sum was counted. `counted` is the "
+    "share of the GPU time in launches that the bytes are of."
 )
 
 # The kinds of links that are columns, with the links that each adds up; the first of each that was counted counts.
@@ -43,13 +44,15 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     """Draw one row per cell; links that no cell has are left out.
 
     memory_chart: the table `memory_chart`, one row per cell, class and link; columns used: model, phase, level, link,
-    bytes, peak_pct, hit_pct.
+    bytes, peak_pct, hit_pct, counted_share.
     """
     plots.set_style()
     rows = memory_chart[memory_chart["level"] == "cell"]
     if rows.empty:
         return plots.draw_nothing(NOT_COLLECTED)
-    cells = rows.assign(cell=plots.label_cells(rows))
+    covered = rows.groupby(["model", "phase"])["counted_share"].transform("min")
+    labels = plots.label_cells(rows) + plots.describe_coverage(rows.assign(counted_share=covered))
+    cells = rows.assign(cell=labels)
     order = list(dict.fromkeys(cells["cell"]))
     bytes_, peaks, hits = (
         cells.pivot_table(index="cell", columns="link", values=name, aggfunc="first", dropna=False).reindex(order)
@@ -63,9 +66,9 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     )
     figure, axis = plt.subplots(figsize=(11, plots.figure_height(len(order)) + 0.2))
     texts = sums.map(lambda count: "–" if pd.isna(count) else formatting.size(count).replace("bytes", "B"))
-    hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{rate:.0f} %")
+    hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{min(rate, 100):.0f} %")
     _draw_heat(axis, of_peak, rates, texts.join(hit_texts))
-    axis.set_xlabel("Bytes per step; darker: nearer to the peak bandwidth")
+    axis.set_xlabel("Bytes per step; orange: share of the peak bandwidth; blue: hit rate")
     return figure
 
 

@@ -20,6 +20,8 @@ from profzoo.tools.torch.memory_over_time import HELD
 FACTS: fact.Needs = {"device": fact.TEXT, "started": fact.TEXT}
 COLOURS = palette.MEMORY_COLOURS | palette.PART_COLOURS
 RESERVED = "reserved"
+# Parts that never hold this share of the peak are too thin to be seen, and not in the legend.
+LEAST_SEEN = 0.002
 
 
 def main(csv: str, sidecar: str, outputs: Sequence[str]) -> None:
@@ -63,7 +65,8 @@ def _draw_areas(axis: Axes, ms: np.ndarray, held: np.ndarray) -> None:
     below = np.zeros(len(ms))
     for part, size in zip(HELD, held.T, strict=True):
         if size.any():
-            axis.fill_between(ms, below, below + size, step="post", color=COLOURS[part], label=part, linewidth=0)
+            seen = part if size.max() >= LEAST_SEEN * held.sum(axis=1).max() else "_"
+            axis.fill_between(ms, below, below + size, step="post", color=COLOURS[part], label=seen, linewidth=0)
             below = below + size
 
 

@@ -60,5 +60,10 @@ def draw(layers: pd.DataFrame) -> Figure:
     axis.minorticks_off()
     axis.set_yticks(np.arange(len(order)), order)
     plots.set_row_limits(axis, len(order))
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False)
+    drawn = axis.get_legend_handles_labels()[1]
+    # Points of the legend have one size, because sizes in the figure mean times.
+    handles = [
+        plt.Line2D([], [], marker="o", linestyle="", color=DIRECTION_COLOURS[name], label=name) for name in drawn
+    ]
+    axis.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False)
     return figure

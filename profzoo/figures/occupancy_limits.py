@@ -12,8 +12,8 @@ TITLE = "what limits occupancy"
 INPUTS = ("occupancy",)
 NEEDS = ("occupancy",)
 CAPTION = (
-    "GPU time by what limits the theoretical occupancy of the kernels: the registers of their threads, the shared "
-    "memory or the warps of their blocks, or the number of blocks. Nothing limits kernels that can fill an SM with "
+    "Counted GPU time by what limits the theoretical occupancy of the kernels: the registers of their threads, the "
+    "shared memory or the warps of their blocks, or the number of blocks. Nothing limits kernels that fill an SM with "
     "warps. The number on the right is the mean theoretical occupancy, weighted by time. tables/occupancy.csv says for "
     "each launch configuration what fewer registers, less shared memory or another block size would give."
 )
@@ -40,7 +40,7 @@ def draw(occupancy: pd.DataFrame) -> Figure:
     figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order)) + 0.3))
     plots.draw_stacked_bars(axis, shares, LIMITER_COLOURS, [f"{mean:.0f} %" for mean in means])
     axis.set_yticks(range(len(order)), order)
-    axis.set_xlabel("Part of the GPU time (%); right: mean theoretical occupancy")
+    axis.set_xlabel("Part of the GPU time that ncu counted (%); right: mean theoretical occupancy")
     return figure
 
 

@@ -20,7 +20,7 @@ CLASS_COLOURS = {
     "optimizer": "#009e73",
     "copy": "#bbbbbb",
     "random": "#777777",
-    "communication": "#000000",
+    "communication": "#b0308f",
     "other": "#e8e8e8",
 }
 STEP_COLOURS = {

@@ -13,4 +13,5 @@ def draw_percent_map(axis: Axes, table: pd.DataFrame, colours: str) -> None:
         # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
         if number.get_color() == ".15":
             number.set_color("black")
-    axis.tick_params(axis="x", rotation=0)
+    # seaborn turns names that are few and long.
+    axis.tick_params(axis="both", rotation=0)

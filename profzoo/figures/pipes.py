@@ -14,7 +14,8 @@ NEEDS = ("pipes",)
 CAPTION = (
     "How busy the pipes of the SMs are while an SM has warps, of their peak, by ncu: for each cell, and below it for "
     "the kernel classes with at least a tenth of its GPU time. Means over launches, weighted by active cycles. FMA "
-    "computes in fp32, ALU on integers, XU special functions, LSU loads and stores."
+    "computes in fp32, ALU on integers, XU special functions, LSU loads and stores. `counted` is the share of the GPU "
+    "time in launches that this is known of."
 )
 
 NOT_COLLECTED = "Pipe utilisation was not collected: ncu='{set: compute}', or charts, collects it"
@@ -24,7 +25,7 @@ def draw(pipes: pd.DataFrame) -> Figure:
     """Draw one row per cell and large class, one column per pipe that any of them uses.
 
     pipes: the table `pipes`, one row per cell, class and pipe; columns used: model, phase, level, class, total_ns,
-    pipe, busy_pct.
+    pipe, busy_pct, counted_share.
     """
     plots.set_style()
     if pipes.empty:

@@ -13,16 +13,20 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import Bbox, blended_transform_factory
 
 from profzoo.figures import palette, svg_tooltips, theme
 from profzoo.figures.svg_tooltips import attach_titles
 from profzoo.range_names import IMPORTED
+from profzoo.tables.counter_groups import NEARLY_ALL
 
 PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
 ROW_HEIGHT = 0.32
 # Share of its cell's GPU time from which on a class of kernels has a row.
 LEAST_CLASS = 0.1
+# Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
+FEW_POWERS = 20
 
 
 def set_style() -> None:
@@ -78,8 +82,10 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
     axis.grid(visible=False, axis="y")
     handles, labels = axis.get_legend_handles_labels()
     columns = len(labels) if len(labels) <= 7 else -(-len(labels) // 2)
-    axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
-                handlelength=1, columnspacing=1.2)  # fmt: skip
+    # A wide legend begins at the edge of the figure, as long labels of rows leave too little room beside them.
+    wide = blended_transform_factory(axis.figure.transFigure, axis.transAxes) if columns < len(labels) else None
+    axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), bbox_transform=wide or axis.transAxes,
+                ncols=columns, frameon=False, handlelength=1, columnspacing=1.2)  # fmt: skip
 
 
 def text_colour(colour: str) -> str:
@@ -120,7 +126,7 @@ def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Se
     """
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
-        if phase == IMPORTED and not mine.any():
+        if not mine.any():
             continue
         points = axis.scatter(
             x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3
@@ -150,7 +156,25 @@ def label_groups(table: pd.DataFrame) -> pd.DataFrame:
     large = cells["total_ns"] >= LEAST_CLASS * cells["cell"].map(whole)
     kept = cells[(cells["level"] == "cell") | large]
     labels = kept["cell"].where(kept["level"] == "cell", kept["cell"] + " · " + kept["class"])
-    return kept.assign(row=labels)
+    return kept.assign(row=labels + describe_coverage(kept))
+
+
+def describe_coverage(table: pd.DataFrame) -> pd.Series:
+    """Return the end of each row's label: which share of its GPU time was counted; empty where all of it was.
+
+    table: rows with `counted_share`; rows of one cell and class are taken to have the same.
+    """
+    share = table["counted_share"].fillna(1.0)
+    return share.map(lambda one: "" if one >= NEARLY_ALL else f" ({one * 100:.0f} % counted)")
+
+
+def set_logarithmic_x(axis: Axes, values: pd.Series) -> None:
+    """Make the x axis logarithmic, with numbers that have room: between powers of ten only where these are few."""
+    known = values[values > 0]
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if known.max() < FEW_POWERS * known.min() else (1,)))
+    axis.xaxis.set_major_formatter("{x:,g}")
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def draw_nothing(why: str) -> Figure:

@@ -12,7 +12,7 @@ INPUTS = ("kernels",)
 NEEDS = ("roofline",)
 CAPTION = (
     "How close the kernels of each cell come to the limits of the GPU, by ncu's throughput metrics; means over "
-    "launches, weighted by their time."
+    "launches, weighted by their time. `counted` is the share of the GPU time in launches that this is known of."
 )
 
 METRICS = {
@@ -39,6 +39,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
     cells = kernels.assign(cell=plots.label_cells(kernels))
     means = pd.DataFrame({label: plots.weighted_means(cells, name, "cell") for name, label in known.items()})
     means = means.reindex(list(dict.fromkeys(cells["cell"])))
+    counted = cells["total_ns"].where(cells[list(known)].notna().any(axis=1)).groupby(cells["cell"]).sum()
+    share = (counted / cells.groupby("cell")["total_ns"].sum()).reindex(means.index)
+    means.index = means.index + plots.describe_coverage(share.to_frame("counted_share")).to_numpy()
     figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(means))))
     percent_map.draw_percent_map(axis, means, "Blues")
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")

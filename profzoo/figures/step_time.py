@@ -4,7 +4,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from profzoo.figures import palette, plots
 from profzoo.figures.svg_tooltips import attach_titles
@@ -37,9 +36,8 @@ def draw(cells: pd.DataFrame) -> Figure:
             for end, (_, row) in enumerate(ends.iterrows()):
                 _draw_dot(axis, row, column, place, left=end == 0 and len(ends) > 1)
         if wide[column].notna().any():
-            axis.set_xscale("log")
+            plots.set_logarithmic_x(axis, wide[column])
         axis.set_title(title, fontsize=11)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.margins(x=0.25)
         axis.grid(visible=False, axis="y")
     axes[0].set_yticks(range(len(models)), models)

@@ -14,7 +14,8 @@ NEEDS = ("warp_states",)
 CAPTION = (
     "What warps do between two instructions, by ncu: for each cell, and below it for the kernel classes with at least "
     "a tenth of its GPU time. The parts of a bar add up to a warp's whole time; the number on the right is this time, "
-    "in cycles per instruction. Similar states are together; tables/warp_states.csv has each of them."
+    "in cycles per instruction. Similar states are together; tables/warp_states.csv has each of them. `counted` is the "
+    "share of the GPU time in launches that this is known of."
 )
 
 NOT_COLLECTED = "Warp states were not collected: ncu='{set: stalls}', or charts, collects them"
@@ -24,7 +25,7 @@ def draw(warp_states: pd.DataFrame) -> Figure:
     """Draw one bar per cell and large class.
 
     warp_states: the table `warp_states`, one row per cell, class and state; columns used: model, phase, level, class,
-    total_ns, state, cycles, share.
+    total_ns, state, cycles, share, counted_share.
     """
     plots.set_style()
     if warp_states.empty:

@@ -95,27 +95,39 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
     if timeline:
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
-        tracks = [{**track, "colours": choose_colours(track)} for track in timeline.get("tracks", ())]
+        tracks = colour_tracks(timeline.get("tracks", ()))
         drawn = {"names": shown, "classes": [classes.get(name, "") for name in in_step], "tracks": tracks}
         block["timeline"] = {**timeline, **drawn}
     return pack_json(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
 
 
-def choose_colours(track: "Track") -> list[str]:
-    """Return a colour for each label of a track; a value without a label has the colour of its track.
+def colour_tracks(tracks: "Sequence[Track]") -> list[JsonObject]:
+    """Return the tracks with `colours`, one per label; a value without a label has the colour of its track.
 
-    >>> track = {"name": "stream 7", "unit": "", "top": None, "peak": None, "spans": []}
-    >>> choose_colours({**track, "labels": ["gemm", "copy on the device", "poll"]})
-    ['#56b4e9', '#bbbbbb', '#55a868']
+    A label has one colour in all tracks.
+
+    >>> track = {"unit": "", "top": None, "peak": None, "spans": []}
+    >>> first = {**track, "name": "calls: main thread", "labels": ["copy on the device", "poll", "read"]}
+    >>> second = {**track, "name": "calls: pt_autograd_0", "labels": ["read", "gemm", "poll"]}
+    >>> [one["colours"] for one in colour_tracks([first, second])]
+    [['#bbbbbb', '#4c72b0', '#dd8452'], ['#dd8452', '#56b4e9', '#4c72b0']]
     """
-    known = (colour for name, colour in TRACK_COLOURS.items() if track["name"].startswith(name))
-    own = next(known, NEUTRAL)
-    return [_label_colour(label, place) if label else own for place, label in enumerate(track["labels"])]
+    labels = dict.fromkeys(label for track in tracks for label in track["labels"] if label)
+    colours = {label: known for label in labels if (known := _known_colour(label))}
+    others = (label for label in labels if label not in colours)
+    colours |= {label: CYCLE[place % len(CYCLE)] for place, label in enumerate(others)}
+    return [
+        {**track, "colours": [colours.get(label, _track_colour(track["name"])) for label in track["labels"]]}
+        for track in tracks
+    ]
 
 
-def _label_colour(label: str, place: int) -> str:
-    known = LABEL_COLOURS.get(label) or (LABEL_COLOURS["copy"] if label.startswith("copy ") else None)
-    return known or CYCLE[place % len(CYCLE)]
+def _known_colour(label: str) -> str | None:
+    return LABEL_COLOURS.get(label) or (LABEL_COLOURS["copy"] if label.startswith("copy ") else None)
+
+
+def _track_colour(name: str) -> str:
+    return next((colour for beginning, colour in TRACK_COLOURS.items() if name.startswith(beginning)), NEUTRAL)
 
 
 def pack_json(block: JsonObject) -> Markup:

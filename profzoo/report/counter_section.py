@@ -12,6 +12,7 @@ from profzoo.kernels import short_names
 from profzoo.report import memory_drawing
 from profzoo.report.value_formats import format_value
 from profzoo.tables import schemas
+from profzoo.tables.counter_groups import NEARLY_ALL
 from profzoo.tools.ncu.chart_quantities import PIPE_NAMES, STATES
 from profzoo.tools.ncu.chart_sets import CHARTS, MEMORY_CHART, OCCUPANCY, PIPES, SET_OF_ALL, WARP_STATES
 
@@ -52,9 +53,17 @@ def describe_counters(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str])
         "pipes": _table_of_pipes(mine[PIPES]),
         "states": _strips_of_states(mine[WARP_STATES]),
         "occupancy": _rows_of_occupancy(mine[OCCUPANCY]),
+        "counted": _describe_coverage(mine),
         "missing": [WORDS[name] for name in missing],
         "collect": f"ncu='{{set: {SET_OF_ALL}}}'",
     }
+
+
+def _describe_coverage(mine: Mapping[str, pd.DataFrame]) -> str:
+    """Return which share of the cell's GPU time was counted, as text; empty if all of it was, or if nothing says."""
+    shares = [table.loc[table["level"] == "cell", "counted_share"] for table in mine.values() if "level" in table]
+    least = pd.concat(shares).min() if shares else None
+    return "" if least is None or pd.isna(least) or least >= NEARLY_ALL else f"{least * 100:.0f} %"
 
 
 def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
@@ -68,12 +77,18 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
     for cache, directed in (("L1", "L1 loads"), ("L2", "L2 reads")):
         if directed in sums:
             sums.pop(cache, None)
-    times = chart.groupby("class")["total_ns"].first()
+    times, counted = (chart.groupby("class")[name].min() for name in ("total_ns", "counted_share"))
+    partly = counted.min() < NEARLY_ALL
     rows = [
-        [name, formatting.duration(times[name]), *(format_value(one[name], formatting.size) for one in sums.values())]
+        [
+            name,
+            formatting.duration(times[name]),
+            *([f"{counted[name] * 100:.0f} %"] if partly else []),
+            *(format_value(one[name], formatting.size) for one in sums.values()),
+        ]
         for name in classes
     ]
-    return {"columns": ["class", "GPU time", *sums], "rows": rows}
+    return {"columns": ["class", "GPU time", *(["counted"] if partly else []), *sums], "rows": rows}
 
 
 def _table_of_pipes(pipes: pd.DataFrame) -> TemplateVariables | None:

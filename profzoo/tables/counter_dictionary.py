@@ -11,6 +11,12 @@ _GROUPS: Mapping[str, Column] = {
     "class": Column("Class of kernels by their names; empty for the whole cell."),
     "launches": Column("Launches per step.", COUNT),
     "total_ns": Column("GPU time of these launches per step, by the census.", "ns", clock=GPU),
+    "counted_share": Column(
+        "Share of `total_ns` in launches that ncu counted or that counted ones stand for. Nothing is filled in for the "
+        "others.",
+        FRACTION,
+        clock=GPU,
+    ),
 }
 OCCUPANCY: Mapping[str, Column] = {
     **{name: _GROUPS[name] for name in ("launches", "total_ns")},
@@ -53,10 +59,11 @@ MEMORY_CHART: Mapping[str, Column] = {
     "source": Column("Part of the memory system that the bytes come from; SM stands for its registers."),
     "target": Column("Part of the memory system that the bytes go to."),
     "bytes": Column(
-        "Bytes per step. Those of shared memory are wavefronts of 128 bytes, so bank conflicts count.",
+        "Bytes per step, of the launches that `counted_share` is about. Those of shared memory are wavefronts of 128 "
+        "bytes, so bank conflicts count.",
         "byte", "ncu", interval=NINE_OF_TEN,
     ),
-    "bytes_per_s": Column("Bytes per second of these launches' GPU time.", "byte/s", "ncu", GPU),
+    "bytes_per_s": Column("The same bytes per second of these launches' GPU time.", "byte/s", "ncu", GPU),
     "peak_pct": Column("Part of the link's peak bandwidth by ncu, as a mean over the launches' time.", "%", "ncu"),
     "hit_pct": Column("Sectors that the cache at this link answers (hit rate).", "%", "ncu"),
     "otherwise_bytes": Column("The same bytes by a counter of another unit, as a check.", "byte", "ncu"),

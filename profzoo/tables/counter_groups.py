@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from profzoo.kernels import counters
@@ -13,6 +14,10 @@ CLASS, CELL_LEVEL = "class", "cell"
 LEVELS = (CELL_LEVEL, CLASS)
 # What a row is about, in every table of groups.
 LEADING = ["level", CLASS, "launches", "total_ns"]
+# Ending of the column that says for which share of a group's GPU time a quantity was counted.
+COVERED = "_covered"
+# Share of the GPU time from which on nothing is said about how much of it was counted.
+NEARLY_ALL = 0.99
 # Column by which all launches of a cell are one group.
 _WHOLE = "whole"
 
@@ -44,7 +49,9 @@ def sum_by_group(
     """Return LEADING and the quantities that were collected: one row for the cell, then one per class, longest first.
 
     Launches, time and additive quantities are per step, with the ends of 90 % intervals if they are estimated; others
-    are means, weighted as their kind says. The result has no rows if nothing was collected.
+    are means, weighted as their kind says. Sums and means are those of the launches that were counted or that counted
+    ones stand for; nothing is filled in for others. `{quantity}_covered` is the share of the group's GPU time in these
+    launches, 0 to 1. The result has no rows if nothing was collected.
 
     Args:
         sets: rows of the cell's ncu.{set}.csv; of several, the first that has a quantity counts.
@@ -58,7 +65,7 @@ def sum_by_group(
     every = launches.assign(**{CLASS: launches["kernel"].map(classes), _WHOLE: ""})
     frames = []
     for level, by in zip(LEVELS, (_WHOLE, CLASS), strict=True):
-        found = _means(sets, every, by, known)
+        found = _sums_and_means(sets, every, by, known)
         if found.empty:
             continue
         grouped = (
@@ -67,7 +74,7 @@ def sum_by_group(
         found = found.join(grouped, how="inner")
         summed = [name for name, one in known.items() if one.kind is Kind.SUM]
         wanted = [name for name in (f"{one}{side}" for one in summed for side in ("", LOW, HIGH)) if name in found]
-        found[wanted] = found[wanted].mul(found["launches"], axis=0) / steps
+        found[wanted] /= steps
         found[["launches", "total_ns"]] /= steps
         ordered = found.sort_values("total_ns", ascending=False, kind="stable")
         frames.append(ordered.rename_axis(CLASS).reset_index().assign(level=level))
@@ -77,13 +84,38 @@ def sum_by_group(
     return whole[[*LEADING, *(name for name in whole if name not in (*LEADING, FREEDOM))]]
 
 
-def _means(sets: Sequence[pd.DataFrame], every: pd.DataFrame, by: str, known: Quantities) -> pd.DataFrame:
-    """Return the quantities of each group's mean launch, by the first set that has them."""
+def _sums_and_means(sets: Sequence[pd.DataFrame], every: pd.DataFrame, by: str, known: Quantities) -> pd.DataFrame:
+    """Return each group's sums of additive quantities, means of others, and shares of time in which they were counted.
+
+    Of several sets, the first that has a quantity counts.
+    """
     found = pd.DataFrame()
     for table in sets:
         frame = counters.mean_counters_by_group(table, every, [by], known)
         if frame.columns.drop(FREEDOM, errors="ignore").empty or frame.empty:
             continue
         frame.index = frame.index.get_level_values(by)
+        launches, share = _counted(table, every, by)
+        counted = [name for name in frame if name in known]
+        summed = [name for one in counted if known[one].kind is Kind.SUM
+                  for name in (one, f"{one}{LOW}", f"{one}{HIGH}") if name in frame]  # fmt: skip
+        frame[summed] = frame[summed].mul(launches.reindex(frame.index), axis=0)
+        shares = {f"{name}{COVERED}": share.reindex(frame.index) for name in counted}
+        frame = frame.join(pd.DataFrame(shares, index=frame.index))
         found = frame if found.empty else found.join(frame[[name for name in frame if name not in found]], how="outer")
     return found
+
+
+def _counted(table: pd.DataFrame, every: pd.DataFrame, by: str) -> tuple[pd.Series, pd.Series]:
+    """Return by group the number of launches that a set's counters stand for, and their share of the group's time.
+
+    Launches stand for those of their configuration, and for no others.
+    """
+    if counters.is_weighed(table):
+        profiled = pd.MultiIndex.from_frame(every.iloc[table["launch"].dropna().astype(int)][counters.KEYS])
+        counted = pd.MultiIndex.from_frame(every[counters.KEYS]).isin(profiled)
+    else:
+        counted = np.ones(len(every), dtype=bool)
+    mine = every[counted].groupby(by, sort=False)[GPU_TIME].agg(["size", "sum"])
+    whole = every.groupby(by, sort=False)[GPU_TIME].sum()
+    return mine["size"], mine["sum"] / whole.where(whole > 0)

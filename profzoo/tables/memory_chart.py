@@ -7,13 +7,13 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.kernels.counters import HIGH, LOW
 from profzoo.tables import counter_dictionary
-from profzoo.tables.counter_groups import LEADING
+from profzoo.tables.counter_groups import COVERED, LEADING
 from profzoo.tools.ncu.chart_quantities import L1, L1_HIT, L2, L2_HIT, LINKS, OTHERWISE, PEAK
 
 HITS = {L1: L1_HIT, L2: L2_HIT}
 COLUMNS = [
     *LEADING, "link", "source", "target", "bytes", "bytes_low", "bytes_high", "bytes_per_s", "peak_pct", "hit_pct",
-    "otherwise_bytes",
+    "otherwise_bytes", "counted_share",
 ]  # fmt: skip
 TEXTS = ("level", "class", "link", "source", "target")
 TABLE = Table(
@@ -37,9 +37,11 @@ def make_memory_chart(sums: pd.DataFrame) -> pd.DataFrame:
         rows = sums[sums[name].notna()]
         found = rows[LEADING].assign(link=name, source=link.source, target=link.target, bytes=rows[name])
         ends = {"bytes_low": f"{name}{LOW}", "bytes_high": f"{name}{HIGH}", "peak_pct": f"{name}{PEAK}",
-                "otherwise_bytes": f"{name}{OTHERWISE}", "hit_pct": HITS.get(answering_cache(name), "")}  # fmt: skip
+                "otherwise_bytes": f"{name}{OTHERWISE}", "counted_share": f"{name}{COVERED}",
+                 "hit_pct": HITS.get(answering_cache(name), "")}  # fmt: skip
         found = found.assign(**{column: rows.get(one, np.nan) for column, one in ends.items()})
-        found["bytes_per_s"] = found["bytes"] / found["total_ns"].where(found["total_ns"] > 0) * 1e9
+        counted_ns = found["total_ns"] * found["counted_share"]
+        found["bytes_per_s"] = found["bytes"] / counted_ns.where(counted_ns > 0) * 1e9
         frames.append(found)
     if not frames:
         return TABLE.empty()

@@ -5,10 +5,10 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.tables import counter_dictionary
-from profzoo.tables.counter_groups import LEADING
+from profzoo.tables.counter_groups import COVERED, LEADING
 from profzoo.tools.ncu.chart_quantities import PIPE_FORMS, PIPE_NAMES
 
-COLUMNS = [*LEADING, "pipe", "busy_pct", "counted"]
+COLUMNS = [*LEADING, "pipe", "busy_pct", "counted", "counted_share"]
 TEXTS = ("level", "class", "pipe", "counted")
 TABLE = Table(
     columns={
@@ -33,7 +33,8 @@ def make_pipes(sums: pd.DataFrame) -> pd.DataFrame:
             counted = next(((how, value) for how, value in known if value is not None and pd.notna(value)), None)
             if counted:
                 told = {"pipe": pipe, "counted": counted[0], "busy_pct": float(counted[1]), "place": place}
-                frames.append({**row[LEADING].to_dict(), **told})
+                covered = row.get(f"{pipe} {counted[0]}{COVERED}")
+                frames.append({**row[LEADING].to_dict(), **told, "counted_share": covered})
     if not frames:
         return TABLE.empty()
     whole = pd.DataFrame(frames).sort_values(["place", "busy_pct"], ascending=[True, False], kind="stable")

@@ -5,12 +5,12 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.tables import counter_dictionary
-from profzoo.tables.counter_groups import LEADING
+from profzoo.tables.counter_groups import COVERED, LEADING
 from profzoo.tools.ncu.chart_quantities import ALL_CYCLES, STATES
 
 # Cycles in states that the section set did not collect.
 UNKNOWN = "unknown"
-COLUMNS = [*LEADING, "state", "cycles", "share", "warp_cycles"]
+COLUMNS = [*LEADING, "state", "cycles", "share", "warp_cycles", "counted_share"]
 TEXTS = ("level", "class", "state")
 # Cycles are printed with two digits behind the point, each state by itself.
 ROUNDING_CYCLES = 0.005
@@ -48,11 +48,11 @@ def make_warp_states(sums: pd.DataFrame) -> pd.DataFrame:
     """
     states = [name for name in STATES if name in sums]
     frames = []
-    for place, row in sums.iterrows():
+    for _, row in sums.iterrows():
         cycles = row[states].astype("float64").dropna()
         if cycles.empty or not cycles.sum() > 0:
             continue
-        counted = row.get(ALL_CYCLES)
+        covered, counted = row[f"{cycles.index[0]}{COVERED}"], row.get(ALL_CYCLES)
         whole = float(counted) if counted is not None and pd.notna(counted) else float("nan")
         left = whole - cycles.sum()
         if left > max(ROUNDING * whole, ROUNDING_CYCLES * len(cycles)):
@@ -60,7 +60,7 @@ def make_warp_states(sums: pd.DataFrame) -> pd.DataFrame:
         shares = cycles / cycles.sum()
         frames += [
             {**row[LEADING].to_dict(), "state": name, "cycles": value, "share": shares[name], "warp_cycles": whole,
-             "place": place}
+             "counted_share": covered}
             for name, value in cycles.sort_values(ascending=False, kind="stable").items()
             if value > 0
         ]  # fmt: skip

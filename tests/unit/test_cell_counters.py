@@ -94,6 +94,33 @@ def test_classes_add_up_to_the_cell(profiled: Callable[..., pd.DataFrame]) -> No
             assert mine.loc[whole, name].sum() == pytest.approx(mine.loc[classes, name].sum())
 
 
+def test_launches_that_nothing_was_counted_of_add_nothing() -> None:
+    """As with a budget: the longest kernels are counted, and the others may do anything."""
+    links = {DRAM.format("read"): (1000, 400), DRAM.format("read") + PEAK: (10, 40)}
+    some = sampled(**links).iloc[:1]
+    found = tables(some)["memory_chart"]
+    assert set(found["class"]) == {"", "gemm"}
+    cell, gemm = of(found, level="cell", link="dram_read"), of(found, level="class", link="dram_read")
+    # Four products in two steps; the copies, a seventh of the time, were not counted.
+    assert cell["bytes"] == gemm["bytes"] == pytest.approx(4 * 1000 / 2)
+    assert cell["launches"] == 3 and gemm["launches"] == 2
+    assert cell["counted_share"] == pytest.approx(120 / 140) and gemm["counted_share"] == 1
+    assert cell["bytes_per_s"] == gemm["bytes_per_s"] == pytest.approx(2000 / 60e-6)
+    assert cell["bytes_low"] <= cell["bytes"] <= cell["bytes_high"] < 4000
+
+
+def test_each_row_says_of_which_part_of_the_time_it_is() -> None:
+    fma, states = {FMA.format("pipe", "_cycles_active"): (50, 10)}, {STALLED.format("barrier"): (1, 2)}
+    whole, some = (
+        tables(one(**fma, **states, **{ISSUED: (1, 1)})) for one in (counted, lambda **it: sampled(**it)[:1])
+    )
+    for name in ("pipes", "warp_states"):
+        assert set(whole[name]["counted_share"]) == {1.0}
+        assert dict(zip(some[name]["level"], some[name]["counted_share"].round(4), strict=True)) == {
+            "cell": 0.8571, "class": 1.0
+        }  # fmt: skip
+
+
 def test_hit_rates_stand_at_the_links_into_their_cache() -> None:
     found = tables(
         counted(

@@ -66,6 +66,21 @@ def planted(cell: CountedCell, layer: str, factor: float, metrics: Sequence[str]
     return replace(cell, launches=cell.launches.assign(**{GPU_TIME: times}), sets=[table.assign(**more)])
 
 
+def test_a_mean_is_weighted_alike_on_both_sides(recorded: pd.DataFrame) -> None:
+    """As of two section sets, of which only one has the active cycles by which occupancy is weighted."""
+    cell = cell_of(recorded[recorded["cell"] == "unet.inference"])
+    (table,) = cell.sets
+    busy = np.where(np.arange(len(table)) % 2, 90.0, 10.0)
+    occupied = table.assign(**{"sm__warps_active.avg.pct_of_peak_sustained_active": busy})
+    cycles = occupied.assign(**{"sm__cycles_active.avg": np.where(busy > 50, 1e6, 1.0)})
+    found = outcomes((replace(cell, sets=[cycles]), replace(cell, sets=[occupied])))
+    rates = found[found["quantity"] == "occupancy_pct"]
+    assert len(rates) and CHANGED not in set(rates["outcome"]) and (rates["delta"] == 0).all()
+    weighted = outcomes((replace(cell, sets=[cycles]), replace(cell, sets=[cycles])))
+    whole = weighted[(weighted["quantity"] == "occupancy_pct") & (weighted["level"] == "cell")]
+    assert whole["baseline_value"].iloc[0] == pytest.approx(90, rel=1e-3)
+
+
 def test_launches_that_two_runs_counted_did_not_change(recorded: pd.DataFrame) -> None:
     """The false alarms of four cells, whose launches were counted in two runs of ncu on one machine."""
     twice = recorded[recorded["read_again"].notna()]

@@ -75,6 +75,14 @@ def test_the_drawing_has_the_counted_links_with_their_shares(tables: dict[str, p
     assert "DRAM to L2, reads 4 GB, 40 % of peak" in drawing["told"]
 
 
+def test_a_hit_rate_is_at_most_all(tables: dict[str, pd.DataFrame]) -> None:
+    """Of a kernel with few accesses, ncu 2025.3 counted 101.8 % of them as hits, each in another replay."""
+    chart = tables["memory_chart"].assign(hit_pct=101.8)
+    drawing = memory_drawing.draw_memory(chart[chart["level"] == "cell"])
+    assert {box["hits"] for box in drawing["boxes"]} <= {"", "hits 100 %"}
+    assert "102 %" not in [text.get_text() for text in memory_chart.draw(chart).axes[0].texts]
+
+
 def test_every_link_has_a_line_and_every_line_lies_between_its_boxes() -> None:
     for name, link in LINKS.items():
         row = {"link": name, "bytes": 1e6, "peak_pct": 100.0, "hit_pct": float("nan")}

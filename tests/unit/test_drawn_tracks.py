@@ -31,7 +31,7 @@ def collected() -> pd.DataFrame:
 
 
 def write_page(folder: Path, spans: pd.DataFrame, not_collected: list[str]) -> Path:
-    drawn = [{**one, "colours": cell_data.choose_colours(one)} for one in condensed_tracks.condense_tracks(spans)]
+    drawn = cell_data.colour_tracks(condensed_tracks.condense_tracks(spans))
     data = json.dumps({**STEP, "tracks": drawn, "not_collected": not_collected})
     html = folder / "page.html"
     html.write_text(
@@ -70,6 +70,22 @@ def test_values_are_drawn_as_high_as_they_are(tmp_path: Path) -> None:
     assert seen["thread"] == [22, 22]
     assert "DRAM read 2, memory: device 2, thread 1 2" in seen["label"]
     assert "Nothing was sampled: set a." in seen["text"]
+
+
+@browser.needed
+def test_names_of_tracks_are_whole(tmp_path: Path) -> None:
+    name = "calls: pt_autograd_0 4711"
+    spans = pd.concat([collected(), tracks.make_spans(name, [(0, 9_000, np.nan)], labels=["poll"])], ignore_index=True)
+    noted = """
+      seen.texts = [];
+      const write = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+        seen.texts.push(text);
+        write.call(this, text, ...more);
+      };
+    """
+    seen, _ = browser.opened(write_page(tmp_path, spans, []), tmp_path, noted + DRAW.partition("// Rows")[0])
+    assert seen["failures"] == [] and name in seen["texts"] and "memory: device" in seen["texts"]
 
 
 @browser.needed

@@ -12,7 +12,18 @@ import seaborn
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps, theme
+from profzoo.figures import (
+    classes,
+    launches,
+    occupancy,
+    palette,
+    plots,
+    roofline,
+    speed_of_light,
+    step_time,
+    steps,
+    theme,
+)
 from profzoo.kernels import kernel_classes
 from profzoo.tables import tabulate_roofline
 from tests.conftest import DATA
@@ -133,6 +144,58 @@ def test_the_legend_of_all_classes_is_whole(phases: list[str], tmp_path: Path) -
 def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
     figure = launches.draw(tables["steps"].assign(launches=0.0))
     assert "No kernel" in figure.axes[0].texts[0].get_text()
+
+
+@pytest.mark.parametrize("longest", [3.0, 18.7, 90.0, 4000.0])
+def test_numbers_of_the_axes_of_step_times_do_not_overlap(longest: float) -> None:
+    cells = pd.DataFrame({"model": ["unet", "lstm"], "phase": "train", "step_ns": [longest * 1e6, 3.05e6],
+                          "items_per_s": [8e3 / longest, 3274.0]})  # fmt: skip
+    figure = step_time.draw(cells)
+    figure.tight_layout()
+    figure.canvas.draw()
+    for axis in figure.axes:
+        shown = [one for one in axis.get_xticklabels(which="both") if one.get_text() and one.get_visible()]
+        low, high = axis.get_window_extent().x0, axis.get_window_extent().x1
+        boxes = [one.get_window_extent() for one in shown]
+        inside = [box for box in boxes if low <= (box.x0 + box.x1) / 2 <= high]
+        assert len(inside) >= 1
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(inside, 2))
+
+
+@pytest.mark.parametrize("name", ["launches", "speed of light"])
+def test_two_cells_have_whole_points_and_upright_names(tables: dict[str, pd.DataFrame], name: str) -> None:
+    draw, table = FIGURES[name]
+    rows = tables[table]
+    figure = draw(rows[rows["model"].isin(["mobilenetv2", "lstm"]) & rows["phase"].eq("train")])
+    plots.save_figure(figure, [], "")
+    axis = figure.axes[0]
+    assert {label.get_rotation() for label in axis.get_yticklabels()} == {0.0}
+    for points in axis.collections if name == "launches" else []:
+        for x, y in points.get_offsets():
+            (low, high), (left, right) = axis.get_ylim(), axis.get_xlim()
+            assert low < y < high - 0.01 * (high - low) and left < x < right
+    assert name != "launches" or [text.get_text() for text in axis.get_legend().get_texts()] == ["train"]
+
+
+def test_a_label_says_how_much_of_the_time_was_counted(tables: dict[str, pd.DataFrame]) -> None:
+    rows = tables["counted"].query("model == 'lstm' and phase == 'train'").reset_index(drop=True)
+    most = rows["total_ns"].idxmax()
+    metrics = [name for name in speed_of_light.METRICS if name in rows]
+    some = rows.assign(**{name: rows[name].where(rows.index == most) for name in metrics})
+    share = rows["total_ns"][most] / rows["total_ns"].sum()
+    for table, ending in ((rows, ""), (some, f" ({share * 100:.0f} % counted)")):
+        (label,) = speed_of_light.draw(table).axes[0].get_yticklabels()
+        assert label.get_text() == f"lstm · train{ending}"
+
+
+def test_a_wide_legend_is_whole_beside_long_names() -> None:
+    parts = dict.fromkeys([f"part with a name {number}" for number in range(9)], "#aaaaaa")
+    figure, axis = plt.subplots(figsize=(10, 3))
+    rows = pd.DataFrame(100 / 9, index=["mobilenetv2 · train · normalisation (24 % counted)"], columns=list(parts))
+    plots.draw_stacked_bars(axis, rows, parts, [""])
+    plots.save_figure(figure, [], "")
+    box = axis.get_legend().get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
 
 
 def test_weighted_means_weigh_by_time() -> None:

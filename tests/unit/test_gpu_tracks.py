@@ -122,9 +122,10 @@ def test_tracks_are_cut_to_the_step_and_say_what_was_not_collected(trace: tuple[
     assert any("nsys.cuda_memory_usage" in line for line in missing)
     times = np.arange(begin - 250_000, end + 250_000, 100_000)
     sampled_traces.add_metrics(path, times, {"SM Active [Throughput %]": np.arange(len(times))})
-    sampled_traces.add_memory(
-        path, process, [(begin - 9, 1, MB, DEVICE, False), (begin + 600_000, 2, MB, DEVICE, False)]
-    )
+    events = [
+        (begin - 9, 1, MB, DEVICE, False), (begin + 600_000, 2, MB, DEVICE, False), (begin - 8, 3, 16, PINNED, False)
+    ]  # fmt: skip
+    sampled_traces.add_memory(path, process, events)
     with open_export(path) as (database, tables):
         found, missing = tracks.collect_tracks(SUPPLIERS, database, tables, step)
     active, memory = found[found["track"] == "SMs active"], found[found["track"] == "memory: device"]
@@ -133,6 +134,8 @@ def test_tracks_are_cut_to_the_step_and_say_what_was_not_collected(trace: tuple[
     assert list(active["start_ns"]) == [0, *range(50_000, 1_000_000, 100_000)]
     assert list(active["end_ns"]) == [*range(50_000, 1_000_000, 100_000), 1_000_000]
     assert list(active["value"]) == list(range(2, 13)) and set(active["unit"]) == {"%"}
+    # A few bytes of pinned memory are no track of their own.
+    assert {name for name in found["track"] if name.startswith("memory")} == {"memory: device"}
     assert memory[["start_ns", "end_ns", "value"]].to_numpy().tolist() == [
         [0, 600_000, MB],
         [600_000, 1_000_000, 2 * MB],

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
@@ -105,6 +106,12 @@ def test_the_table_and_the_figure_are_written(path: Path, tmp_path: Path) -> Non
     drawn = (home / "m.svg").read_text()
     assert "known train: memory by the part" in drawn and "peak 14 MB" in drawn and ">earlier<" in drawn
     assert "reserved" not in drawn
+
+
+def test_parts_too_thin_to_be_seen_are_not_in_the_legend(table: pd.DataFrame) -> None:
+    axis = figure.draw(table.assign(loss_bytes=8), "known train").axes[0]
+    assert {text.get_text() for text in axis.get_legend().get_texts()} == {"earlier", "forward", "backward"}
+    plt.close("all")
 
 
 def test_a_trace_without_memory_says_what_to_set(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -135,7 +135,31 @@ def test_a_page_of_other_than_one_launch_is_named_in_one_line(printed: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_the_figure_shows_each_unit_from_the_start_of_the_kernel() -> None:
+def course(
+    place: int, function: str, ns: Sequence[int], unit: str = "sm__throughput", value: float = 50
+) -> pd.DataFrame:
+    metric = f"TPC.TriageCompute.{unit}.avg.pct_of_peak_sustained_elapsed"
+    return pd.DataFrame({"place": place, "id": place, "function": function, "metric": metric, "kind": "time",
+                         "time_ns": ns, "value": value})  # fmt: skip
+
+
+def test_kernels_of_few_samples_and_units_that_idle_are_not_drawn() -> None:
+    """As on an H200: most kernels of a network are shorter than a few samples, and draw empty panels."""
+    long, short = range(-2000, 22_000, 1000), range(-2000, 6_000, 1000)
+    told = pd.concat([course(1, "long", long), course(1, "long", long, "dramc__throughput"),
+                      course(1, "long", long, "sm__pipe_tensor_cycles_active", 0.2), course(2, "short", short)])  # fmt: skip
+    times = pd.Series({1: 20_000.0, 2: 4000.0})
+    figure = kernel_timeline.draw(told, times)
+    (axis,) = figure.axes
+    assert {line.get_label() for line in axis.get_lines()} == {"SM", "DRAM"}
+    assert axis.get_title(loc="left") == "1. long, 20.0 µs" and axis.get_xlabel().endswith("left out: 1")
+    nothing = kernel_timeline.draw(told[told["place"] == 2], times)
+    assert "--pm-sampling-interval" in nothing.axes[0].texts[0].get_text()
+    plt.close("all")
+
+
+def test_the_figure_shows_each_unit_from_the_start_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_timeline, "LEAST_SAMPLES", 2)
     told = read_instances(page(), "x").assign(place=1, id=3, function="k", mangled="k")
     both = pd.concat([told, told.assign(place=2, id=4, function="other")], ignore_index=True)
     figure = kernel_timeline.draw(both, pd.Series({3: 3000.0, 4: 2000.0}))

@@ -129,7 +129,7 @@ def test_tables_and_figure_are_written_as_declared(exported: Path) -> None:
     said: list[str] = []
     source_export.main(report, str(exported), 10, str(lines), said.append)
     assert said == [f"{lines}: Sobel: 66% of its warp samples are at instructionMix.cu:78, where warps wait most for "
-                    "tex throttle"]  # fmt: skip
+                    "room in the queue for textures (tex_throttle)"]  # fmt: skip
     instances_export.main(report, str(exported), 10, str(values))
     # NVIDIA's own rule says so of the whole kernel.
     assert "L1 instruction queue for texture operations" in print_page(report, ["--page", "details"])

@@ -171,6 +171,11 @@ def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
     assert step_bars.step_parts({"steps": tables["steps"]}, "unet", "train") == []
 
 
+def test_what_to_type_within_advice_is_code(tmp_path: Path) -> None:
+    html = rendered(tmp_path, ["run it within `with network.no_sync():`"])
+    assert ">run it within <code>with network.no_sync():</code></td>" in html
+
+
 def test_a_table_of_source_lines_is_summed_up_for_its_cell(tmp_path: Path) -> None:
     said = "f<T>: 56% of its warp samples are at a.cu:12, where warps wait most for long scoreboard"
     inside = pd.DataFrame([{"model": "unet", "phase": phase, "says": says} for phase, says in

@@ -41,6 +41,12 @@ def test_colours_of_a_group_are_told_apart(group: dict[str, str]) -> None:
     assert near == []
 
 
+@pytest.mark.parametrize("group", palette.GROUPS, ids=["phase", "class", "step", "part", "bound", "memory"])
+def test_colours_are_seen_on_a_dark_page(group: dict[str, str]) -> None:
+    dark = lightness_and_hue("#14181c")
+    assert [name for name, colour in group.items() if np.linalg.norm(lightness_and_hue(colour) - dark) < 15] == []
+
+
 def test_no_figure_has_a_colour_of_its_own() -> None:
     # Greys of lines and text are no meaning.
     greys = {"#444444", "#666666", "#333333", "#cccccc", "#777777", "#999999", "#555555", "#6b6b6b", "#262626"}

@@ -1,6 +1,7 @@
 """Tables of threads: time on and off the CPU, the calls in which they left, and samples, on traces known by heart."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,22 @@ def test_threads_have_rows_in_steps_in_which_they_did_anything(tables: dict[str,
     assert (worker["left_in"], worker["runs_step"]) == ("", False)
     # Off the CPU it polled but for the time before.
     assert (autograd["running_ns"], autograd["left_in"], autograd["left_in_ns"]) == (20, "poll", 880)
+
+
+def test_threads_of_nsys_itself_are_left_out(tmp_path: Path) -> None:
+    """They run in the traced process, too, and nothing of the program depends on them."""
+    tool = WORKER + 1
+    own = replace(
+        TRACE,
+        switches=[*TRACE.switches, (1300, tool, 3, True, 0), (1400, tool, 3, False, SLEEPS)],
+        samples=[*TRACE.samples, (1350, tool, STACK)],
+        os_calls=[*TRACE.os_calls, ("poll", 1310, 1390, tool)],
+        names={**TRACE.names, tool: "[NSys]"},
+    )
+    found = made(tmp_path, own)
+    for name, table in found.items():
+        assert len(table) and "[NSys]" not in set(table["name"]), name
+        assert not set(table["thread"]) - {7, 8, 9}
 
 
 def test_calls_add_up_to_the_time_off_the_cpu(tables: dict[str, pd.DataFrame]) -> None:

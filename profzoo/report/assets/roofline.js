@@ -28,8 +28,10 @@ page.roofline = (home, rows, chosen) => {
   for (const name of tops) {
     // Roofs that lie on each other share a name.
     const same = tops.filter(other => near(name, other)), named = same[0] === name;
+    // The name is above the highest of them, or below the lowest.
+    const levels = same.map(other => y(peaks[other])), level = below(name) ? Math.max(...levels) + 12 : Math.min(...levels) - 4;
     const from = Math.max(peaks[name] / (peaks.l2 || peaks.dram), 10 ** low);
-    svg.append(make("line", {x1: x(from), x2: width - right, y1: y(peaks[name]), y2: y(peaks[name]), class: "roof"}), make("text", {x: width - right, y: y(peaks[name]) + (below(name) ? 12 : -4), "text-anchor": "end", class: "roof-name"}, named ? same.map(other => `${other} ${page.scaled(peaks[other], "flop/s")}`).join(", ") : ""));
+    svg.append(make("line", {x1: x(from), x2: width - right, y1: y(peaks[name]), y2: y(peaks[name]), class: "roof"}), make("text", {x: width - right, y: level, "text-anchor": "end", class: "roof-name"}, named ? same.map(other => `${other} ${page.scaled(peaks[other], "flop/s")}`).join(", ") : ""));
   }
   const longest = Math.max(...points.map(point => point.row.ns)), marks = new Map(), layer = make("g");
   for (const point of [...points].sort((a, b) => b.row.ns - a.row.ns)) {

@@ -23,7 +23,9 @@ page.timeline = (home, data) => {
   }
   let below = 4;
   for (const track of tracks) { track.y = below; below += track.high + 6; }
-  const left = 104, height = below + 22;
+  // Room for the names of tracks: enough for the longest, and at most a third of the picture.
+  const height = below + 22;
+  let left = 104;
   const canvas = make("canvas", {tabindex: "0", role: "img", class: "timeline", "aria-label": `timeline of step ${data.step} of ${data.steps}, ${page.duration(data.ns)}: ${tracks.map(track => `${track.label} ${track.spans.length}`).join(", ")}; keys + and - zoom, arrows move, 0 shows all`});
   const search = make("input", {type: "search", placeholder: "search the step", "aria-label": "search the step"}), said = make("small", {"aria-live": "polite"});
   const button = (text, label, act) => { const made = make("button", {type: "button", "aria-label": label}, text); made.addEventListener("click", act); return made; };
@@ -34,9 +36,10 @@ page.timeline = (home, data) => {
     const pen = canvas.getContext("2d"), x = ns => left + (ns - from) / (to - from) * (wide - left);
     // A name that does not fit is cut where the rest of it still says something, and else left out.
     const fitted = (name, room) => { const width = pen.measureText(name).width; return width <= room ? name : room > 60 ? `${name.slice(0, Math.floor(name.length * room / width) - 1)}…` : ""; };
+    pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
+    left = Math.max(104, Math.min(wide / 3, Math.ceil(Math.max(...tracks.map(track => pen.measureText(track.label).width))) + 10));
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = paper; pen.fillRect(0, 0, wide, height);
-    pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
     const step = 10 ** Math.floor(Math.log10((to - from) / 4)), mark = [1, 2, 5, 10, 20].map(times => times * step).find(ns => (to - from) / ns <= Math.min(9, (wide - left) / 56)) || step * 20;
     for (let ns = Math.ceil(from / mark) * mark; ns <= to; ns += mark) { pen.fillStyle = rule; pen.fillRect(x(ns), 0, 1, height - 20); pen.fillStyle = soft; pen.textAlign = "center"; pen.fillText(page.duration(ns), Math.min(Math.max(x(ns), left + 20), wide - 24), height - 9); }
     tracks.forEach(track => {

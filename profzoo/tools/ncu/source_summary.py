@@ -4,6 +4,7 @@ from pathlib import PurePath
 
 import pandas as pd
 
+from profzoo.tools.ncu.chart_quantities import STATES
 from profzoo.tools.ncu.source_columns import LOADS, OF_LINE, SAMPLES, STORES
 
 STALL, IDLE = "stall_", "_not_issued"
@@ -36,7 +37,10 @@ def _hottest(rows: pd.DataFrame) -> str:
     }
     waits = {name: count for name, count in waits.items() if name not in NO_WAIT and count > 0}
     reason = max(waits, key=lambda name: waits[name], default="")
-    return f"{told}, where warps wait most for {reason.replace('_', ' ')}" if reason else told
+    if not reason:
+        return told
+    words = f"{STATES[reason]} ({reason})" if reason in STATES else reason.replace("_", " ")
+    return f"{told}, where warps wait most for {words}"
 
 
 def _spilled(rows: pd.DataFrame) -> str:
@@ -51,5 +55,5 @@ def _spilled(rows: pd.DataFrame) -> str:
 
 def _place(row: pd.Series) -> str:
     if row["level"] == OF_LINE:
-        return f"at {PurePath(row['file']).name}:{row['line']}"
-    return f"at the instruction {row['opcode']} (offset {row['offset_bytes']:#x})"
+        return f"at {PurePath(row['file']).name}:{row['line']:.0f}"
+    return f"at the instruction {row['opcode']} (offset {int(row['offset_bytes']):#x})"

@@ -12,6 +12,8 @@ from profzoo.tools.nsys.tracks import TABLE, Supplied, TypicalStep, make_spans
 OF_GPU = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY"}
 # Links that a machine may lack. Their metrics are then 0, and their tracks are left out.
 LINKS = ("nvlink_rx", "nvlink_tx")
+# Kinds of memory that never have more have no track: code of modules on the GPU, or a flag in pinned memory.
+LEAST_BYTES = 1_000_000
 
 
 def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
@@ -31,13 +33,15 @@ def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: Typ
 
 
 def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
-    """Return a track for each kind of memory that the step's process took, in bytes in use."""
+    """Return a track for each kind of memory of which the step's process took LEAST_BYTES, in bytes in use."""
     found = gpu_memory.read_memory(database, tables)
     if isinstance(found, str):
         return found if OF_GPU & tables else TABLE.empty()
     frames = []
     mine = found[(found["process"] == step.process) & (found["start"] < step.end)]
     for (gpu, kind), events in mine.groupby(["gpu", "kind"], sort=False):
+        if events["peak_bytes"].max() < LEAST_BYTES:
+            continue
         starts = events["start"] - step.begin
         ends = starts.shift(-1, fill_value=step.end - step.begin)
         several = found.loc[(found["process"] == step.process) & (found["kind"] == kind), "gpu"].nunique() > 1

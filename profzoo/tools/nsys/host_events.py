@@ -45,6 +45,8 @@ LACKING: Mapping[str, str] = {
     SWITCHES: f"context switches, so time on and off the CPU is unknown: {COLLECTED_BY[SWITCHES]}",
     SAMPLES: f"CPU samples, so it is unknown which functions ran: {COLLECTED_BY[SAMPLES]}",
 }
+# Threads that nsys and CUPTI start within a traced process. They do nothing for it and are left out.
+THREADS_OF_TOOLS = ("[NSys]", "[NSys Comms]", "CUPTI worker thread")
 # The bits of a globalTid that name the thread; 0 where the export does not know it.
 THREAD = 0xFFFFFF
 
@@ -99,7 +101,10 @@ def read_host_events(path: str | Path, whole_run: bool = False) -> HostEvents:
 
 
 def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collection[str] = ()) -> HostEvents:
-    """Return what threads did, without steps; for a connection that is open. unread: tables that nobody needs."""
+    """Return what threads did, without steps; for a connection that is open. unread: tables that nobody needs.
+
+    Threads of nsys itself are left out.
+    """
     lacking = {table: why for table in LACKING if (why := _lacking(database, tables, table))}
     names = {int(number): str(value) for number, value in database.execute("SELECT id, value FROM StringIds")}
     usable = tables - set(lacking) - set(unread)
@@ -109,6 +114,11 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
     samples = _numbers(database, usable, SAMPLES, ["globalTid", "start", "id", "cpuCycles"])
     switches = _numbers(database, usable, SWITCHES, ["globalTid", "start", "cpu", "isSchedIn", "threadState"])
     threads = _numbers(database, tables, THREAD_NAMES, ["globalTid", "nameId"])
+    known = {int(thread): names.get(int(name), "") for thread, name in threads.itertuples(index=False)}
+    of_tools = [thread for thread, name in known.items() if name in THREADS_OF_TOOLS]
+    calls, cuda, samples, switches = (
+        events[~events["globalTid"].isin(of_tools)] for events in (calls, cuda, samples, switches)
+    )
     return HostEvents(
         steps=pd.DataFrame(columns=["process", "step", "start", "end", "thread"], dtype="int64"),
         os_calls=_outermost(_named(calls, names)).assign(chain=lambda held: held["chain"].clip(lower=0)),
@@ -118,7 +128,7 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
         samples=_ordered(samples[samples["cpuCycles"] != 0])[["thread", "start", "sample"]],
         files=_files(database, tables - set(unread)),
         cuda=CALL_TABLE in tables,
-        names={int(thread): names.get(int(name), "") for thread, name in threads.itertuples(index=False)},
+        names=known,
         lacking=lacking,
     )
 
