@@ -79,6 +79,7 @@ def test_the_shipped_sets_profile_one_launch_of_each_configuration(printing: Pro
     told = {name: json.loads(printing.read(f"{CELL}.{name}.ncu-rep.json")) for name in ("source", "instances")}
     source, instances = (" ".join(told[name]["command"]) for name in ("source", "instances"))
     assert "--import-sass yes --import-source yes" in source and "--section SourceCounters" in source
-    assert "--import-sass no" in instances and "--section PmSampling --section PmSampling_WarpStates" in instances
+    # ncu derives opcodes from machine code.
+    assert "--import-sass yes" in instances and "--section PmSampling --section PmSampling_WarpStates" in instances
     for command in (source, instances):
         assert "--filter-mode per-launch-config --launch-count 1" in command and "--replay-mode kernel" in command
