@@ -6,7 +6,7 @@ import pandas as pd
 
 from profzoo.tables import cell_tables, schemas
 from profzoo.tables.schemas import CELL, RANK_SHARES
-from profzoo.tools.nsys.ranks import COLUMNS, TABLE
+from profzoo.tools.nsys.ranks import COLUMNS, TABLE, find_waits
 
 
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
@@ -20,7 +20,7 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
     together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*CELL, *COLUMNS])
     cells = together.groupby(CELL)
     mean = cells["compute_ns"].transform("mean")
-    together["waiting_ns"] = together["communication_ns"] - cells["communication_ns"].transform("min")
+    together["waiting_ns"] = cells["communication_ns"].transform(find_waits)
     together["communication_share"] = together["communication_ns"] / together["wall_ns"]
     together["exposed_share"] = together["exposed_ns"] / together["wall_ns"]
     together["overlap_share"] = together["overlap_ns"] / together["communication_ns"].where(

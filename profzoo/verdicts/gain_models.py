@@ -1,7 +1,7 @@
 """Predict the gain of advice by a what-if simulation of the cell's traced steps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -63,10 +63,10 @@ def _remove_copies(program: Program, crossing: bool) -> Program:
 
 def _remove_waiting(program: Program, step: Row) -> Program:
     """Shorten communication by the time in which it waits for other processes."""
-    if program.waiting is not None:
-        return process_waits.keep_waits(program, 0.0)
-    rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
-    return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
+    share = program.waiting
+    if share is None:
+        share = min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
+    return process_waits.keep_waits(replace(program, waiting=share), 0.0)
 
 
 def _remove_step_waits(program: Program) -> Program:

@@ -15,7 +15,8 @@ from profzoo.what_if.trace_events import COPY, KERNEL
 
 # A kernel that multiplies all elements by one number.
 SCALING = r"[AB]UnaryFunctor.*MulFunctor"
-# Copying a gradient and multiplying it into a bucket read and write the same bytes.
+# Copying a gradient and multiplying it into a bucket read and write the same bytes. Their durations differ at most by
+# this factor.
 ALIKE = 2.5
 # Numbers of these parts in the column `part`, and of launches outside of all parts.
 NONE, BACKWARD, OPTIMIZER = 0, PARTS.index("backward") + 1, PARTS.index("optimizer") + 1
@@ -43,13 +44,12 @@ def count_sending_passes(program: Program) -> float:
 def send_once(program: Program) -> Program:
     """Leave out what backward passes send, except for the last one before an optimizer, with the calls for it.
 
-    The process waits as long for others as before, because they are as late: it does so in the first send that stays.
+    Other processes are as late as before. So the process waits as long for them, in the next send that stays.
     """
     early = find_early_sends(program)
     if not early.any():
         return program
-    talks, _ = _find_sending(program)
-    stays = np.where(talks & ~early, np.arange(len(early)), len(early))
+    stays = np.where(_find_communication(program) & ~early, np.arange(len(early)), len(early))
     following = np.minimum.accumulate(stays[::-1])[::-1]
     to = np.where(following < len(early), following, -1)
     packing = find_packing(program, early)
@@ -61,8 +61,9 @@ def find_packing(program: Program, early: np.ndarray) -> np.ndarray:
 
     DistributedDataParallel multiplies each gradient by one over the number of processes into a bucket. At the end of
     the backward pass it copies the buckets into the gradients again, unless these are views of them (torch's
-    `Reducer::mark_variable_ready_dense` and `Reducer::finalize_bucket_dense`). Each copy back goes with the
-    multiplication, of the same pass, that is nearest to it in time, at most ALIKE times as long or as short.
+    `Reducer::mark_variable_ready_dense` and `Reducer::finalize_bucket_dense`). A copy on the GPU behind the last send
+    of the pass is taken for such a copy back. The multiplication that goes with it is the one of the pass whose
+    duration is nearest to that of the copy. It must not differ by more than the factor ALIKE.
 
     early: one flag per operation, of find_early_sends.
     """
@@ -89,8 +90,13 @@ def find_packing(program: Program, early: np.ndarray) -> np.ndarray:
 def _find_sending(program: Program) -> tuple[np.ndarray, np.ndarray]:
     """Return per operation whether it communicates, and the number of its backward pass; -1 for others."""
     numbers = _number_passes(program)[program.gpu["host"].to_numpy()]
-    talks = program.gpu["talking"].to_numpy(dtype=bool) & ~program.gpu["gone"].to_numpy(dtype=bool)
+    talks = _find_communication(program)
     return talks, np.where(talks, numbers, -1)
+
+
+def _find_communication(program: Program) -> np.ndarray:
+    """Return one flag per operation: it communicates, and no change has removed it."""
+    return program.gpu["talking"].to_numpy(dtype=bool) & ~program.gpu["gone"].to_numpy(dtype=bool)
 
 
 def _number_passes(program: Program) -> np.ndarray:

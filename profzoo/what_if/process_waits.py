@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from profzoo.tools.nsys import ranks
 from profzoo.what_if import changes
 from profzoo.what_if.program import Program
 from profzoo.what_if.simulator import simulate, step_times
@@ -13,18 +14,19 @@ from profzoo.what_if.simulator import simulate, step_times
 HALVINGS = 10
 
 
-def find_waiting_share(ranks: pd.DataFrame) -> float:
+def find_waiting_share(table: pd.DataFrame) -> float:
     """Return the part of the first process's communication in which it waits for others, 0 to 1.
 
     The process that communicates for the shortest time waits for none.
 
-    ranks: a row per process of the cell, profzoo.tools.nsys.ranks.TABLE.
+    table: a row per process of the cell, profzoo.tools.nsys.ranks.TABLE.
 
     >>> find_waiting_share(pd.DataFrame({"rank": [1, 0], "communication_ns": [3.0, 4.0]}))
     0.25
     """
-    own = float(ranks.sort_values("rank")["communication_ns"].iloc[0])
-    return 1 - float(ranks["communication_ns"].min()) / own if own > 0 else 0.0
+    communication = table.sort_values("rank")["communication_ns"]
+    own = float(communication.iloc[0])
+    return float(ranks.find_waits(communication).iloc[0]) / own if own > 0 else 0.0
 
 
 def keep_waits(program: Program, kept: float) -> Program:
@@ -63,12 +65,12 @@ def fit_waits(program: Program, step_ns: float, slowest: float) -> Program:
 
 
 def move_waits(program: Program, gone: np.ndarray, to: np.ndarray) -> Program:
-    """Have the first process wait in later communication for what it waits in communication that is left out.
+    """Lengthen operations that stay by the waits for other processes in those that are left out.
 
     Args:
-        program: the program, with the operations that are left out.
+        program: the program, which still has the operations that are left out.
         gone: one flag per operation: it is left out.
-        to: operation, by its place, in which the wait of each operation is made up for; -1 for none.
+        to: for each operation, the number of the operation that takes over its wait; -1 for none.
     """
     ns = program.gpu["ns"].to_numpy(dtype=float).copy()
     moved = gone & (to >= 0)

@@ -154,8 +154,11 @@ class Tables:
         _, name = self.selection.provided.get("ranks", ("", ""))
         home = f"<results>/{wildcards.model}"
         file, traces = f"{home}/{name.format(phase=wildcards.phase)}", f"{home}/{wildcards.phase}.nsys-ranks"
-        known = self.selection.config["collect"] or any(self.selection.path(one).exists() for one in (file, traces))
-        return [file] if name and known and self._is_spread(Path(file)) else []
+        return [file] if name and self._is_spread(Path(file)) and self._can_be_made(file, traces) else []
+
+    def _can_be_made(self, *files: str | Path) -> bool:
+        """Whether this run measures, or one of a result and what it is made of exists."""
+        return self.selection.config["collect"] or any(self.selection.path(str(one)).exists() for one in files)
 
     def link_probe(self, wildcards: Wildcards) -> list[str]:
         """Measured links between the GPUs of a cell; empty if there is no such file and nothing is collected."""
@@ -168,12 +171,10 @@ class Tables:
 
     def collective_tables(self) -> list[str]:
         """Tables of the collective operations and of the skew of each cell on several GPUs, if they can be made."""
-        made = self.selection.config["collect"]
 
         def can_be_made(path: Path) -> bool:
             phase = path.name.partition(".")[0]
-            traces = path.with_name(f"{phase}.torch-ranks")
-            return made or any(self.selection.path(str(one)).exists() for one in (path, traces))
+            return self._can_be_made(path, path.with_name(f"{phase}.torch-ranks"))
 
         files = [Path(file) for name in ("collectives", "skew") for file in self.selection.provided_files(name)]
         return [str(path) for path in files if self._is_spread(path) and can_be_made(path)]

@@ -1,7 +1,7 @@
 """Reads the GPU memory in use over time, by kind of memory, from the allocations that nsys traced.
 
-nsys 2025.3 begins a trace with all that was allocated and freed before it, at the time 0. Where a release does not, and
-the window alone is traced (`nsys.capture: window`), memory that was allocated before it is not known, unless the trace
+nsys 2025.3 begins a trace with all that was allocated and freed before it, at the time 0. If a release does not, and
+only the window is traced (`nsys.capture: window`), memory that was allocated before it is not known, unless the trace
 sees it freed. `in_use_bytes` then is the least that was in use; with `nsys.capture: run` it is all. torch takes memory
 from CUDA in large blocks and keeps them, so that these are the blocks of its allocator, and not its tensors.
 """
@@ -43,8 +43,7 @@ WHOLE = ["process", "gpu", "start", "bytes"]
 def _adds_up(table: pd.DataFrame) -> str | None:
     if table.empty:
         return None
-    sign = np.where(table["operation"] == FREED, -1, 1)
-    signed = (table["bytes"] * sign).groupby([table[name] for name in GROUP]).cumsum()
+    signed = _signed_bytes(table).groupby([table[name] for name in GROUP]).cumsum()
     wrong = (signed != table["in_use_bytes"]) | (table["in_use_bytes"] > table["peak_bytes"])
     return f"row {int(wrong.argmax()) + 1}: in_use_bytes is not what was taken and not freed" if wrong.any() else None
 
@@ -93,52 +92,51 @@ def read_memory(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame 
                                                                   "freed"])  # fmt: skip
     events = events.sort_values("start", kind="stable", ignore_index=True)
     events["kind"] = [KINDS[number] if 0 <= number < len(KINDS) else KINDS[-1] for number in events["kind"]]
-    events, held = _match_frees(events)
-    firsts = events.assign(start=events.groupby(GROUP)["start"].transform("min"))
-    unknown = firsts[events["allocated_before"] & ~events["told_before"]]
-    before = pd.concat([held, unknown]).groupby(GROUP, as_index=False).agg({"start": "min", "bytes": "sum"})
+    events = _match_frees(events)
+    history, traced = events[events["start"] <= BEGINNING], events[events["start"] > BEGINNING]
+    before = pd.concat([history.assign(bytes=_signed_bytes(history)), _find_unseen_allocations(events)])
+    before = before.groupby(GROUP, as_index=False).agg({"start": "min", "bytes": "sum"})
     before = before[before["bytes"] > 0].assign(operation=BEFORE, allocated_before=True)
-    table = pd.concat([before, events.drop(columns="told_before")], ignore_index=True)
+    table = pd.concat([before, traced.drop(columns="known")], ignore_index=True)
     if table.empty:
         return NOTHING
     table = table.astype(dict.fromkeys(WHOLE, "int64")).sort_values("start", kind="stable", ignore_index=True)
-    sign = np.where(table["operation"] == FREED, -1, 1)
-    groups = [table[name] for name in GROUP]
-    table["in_use_bytes"] = (table["bytes"] * sign).groupby(groups).cumsum()
+    table["in_use_bytes"] = _signed_bytes(table).groupby([table[name] for name in GROUP]).cumsum()
     return table.assign(peak_bytes=table.groupby(GROUP)["in_use_bytes"].cummax())
 
 
-def _match_frees(events: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the traced events, and the allocations that were held when nsys began to trace, as far as it tells them.
+def _match_frees(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the events with `operation`, `allocated_before`, and `known`: whether the export has the allocation.
 
-    Events get `operation`, `allocated_before`, and `told_before`: whether the allocation is among those that were held.
     A free has the bytes, GPU and kind of its allocation. An allocation at an address that is in use, and a free without
     bytes of memory from before the trace, are left out.
     """
     held: dict[tuple[int, int], dict] = {}
     rows = []
-    # Addresses are unique in a process, also across its GPUs.
-    for row in events[events["start"] <= BEGINNING].to_dict("records"):
-        place = (row["process"], row["address"])
-        if row["freed"] == ALLOCATION:
-            held.setdefault(place, {**row, "told_before": True})
-        else:
-            held.pop(place, None)
-    first = pd.DataFrame(list(held.values()), columns=events.columns)
-    for row in events[events["start"] > BEGINNING].to_dict("records"):
+    for row in events.to_dict("records"):
+        # Addresses are unique in a process, also across its GPUs.
         place = (row["process"], row["address"])
         if row["freed"] == ALLOCATION and place not in held:
-            held[place] = {**row, "told_before": False}
-            rows.append({**row, "operation": TAKEN, "allocated_before": False, "told_before": False})
+            held[place] = row
+            early = row["start"] <= BEGINNING
+            rows.append({**row, "operation": TAKEN, "allocated_before": early, "known": True})
         elif row["freed"] == FREE:
             taken = held.pop(place, None)
             own = {} if taken is None else {name: taken[name] for name in ("bytes", "gpu", "kind")}
-            told = taken is not None and taken["told_before"]
-            rows.append(
-                {**row, **own, "operation": FREED, "allocated_before": taken is None or told, "told_before": told}
-            )
-    found = pd.DataFrame(rows, columns=[*events.columns, "operation", "allocated_before", "told_before"])
-    return found[found["bytes"] > 0].astype({"allocated_before": "bool", "told_before": "bool"}), first
+            early = taken is None or taken["start"] <= BEGINNING
+            rows.append({**row, **own, "operation": FREED, "allocated_before": early, "known": taken is not None})
+    found = pd.DataFrame(rows, columns=[*events.columns, "operation", "allocated_before", "known"])
+    return found[found["bytes"] > 0].astype({"allocated_before": "bool", "known": "bool"})
+
+
+def _signed_bytes(events: pd.DataFrame) -> pd.Series:
+    """Return the bytes of each event: negative where memory is freed."""
+    return events["bytes"] * np.where(events["operation"] == FREED, -1, 1)
+
+
+def _find_unseen_allocations(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the memory of which the export has the free alone, from the first event of its group on."""
+    return events.assign(start=events.groupby(GROUP)["start"].transform("min"))[~events["known"]]
 
 
 def tabulate_memory(path: str | Path, whole_run: bool = False) -> tuple[pd.DataFrame, list[str]]:

@@ -52,6 +52,15 @@ def tabulate_ranks(paths: Iterable[Path], processes: int, whole_run: bool = Fals
     return table.astype({"steps": int})[COLUMNS]
 
 
+def find_waits(communication_ns: pd.Series) -> pd.Series:
+    """Return how long each process of a cell waits for others in its communication, in ns: what the shortest has not.
+
+    >>> find_waits(pd.Series([4.0, 3.0])).tolist()
+    [1.0, 0.0]
+    """
+    return communication_ns - communication_ns.min()
+
+
 def main(traces: str, sidecar: str, csv: str) -> None:
     """Read the traces of a cell's processes from a folder, and their sidecar; write the cell's table."""
     facts = read_json(sidecar, {"ranks": fact.PROCESSES, "capture": fact.TEXT})
