@@ -67,8 +67,8 @@ def test_samples_are_timed_from_the_start_of_the_kernel_in_their_replay(starts: 
     assert set(of(table, "sm__inst")["kind"]) == {"time"} and set(of(table, "sm__inst")["unit"]) == {"%"}
 
 
-def test_the_mean_that_ncu_puts_before_samples_is_none_of_them() -> None:
-    """As ncu 2025.3 prints it, in place of the value of the launch."""
+def test_an_entry_without_a_time_before_the_samples_is_none_of_them() -> None:
+    """As ncu 2025.3 prints it, where other releases print the value of the launch."""
     name = "LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct"
     table = of(read_instances(page({name: ("%", f"(0 (+0): 49.40; {samples(ZERO, [10, 90])})")}), "x"), "hit_rate")
     assert table["value"].tolist() == [10, 90] and set(table["kind"]) == {"time"}

@@ -17,7 +17,7 @@ TIME, OPCODE, OCCUPANCY, LINK, OTHER = "time", "opcode", "occupancy", "link", "o
 COLUMNS = ("metric", "unit", "kind", "instance", "time_ns", "value", "text")
 # A sample over time: its time by the GPU's clock, and from the first sample.
 STAMP = re.compile(r"(\d{12,}) \(\+(\d+)\)")
-# What ncu 2025.3 puts before the samples of a metric: its mean, at no time.
+# The label of an entry that ncu 2025.3 puts before the samples of a metric. It has no time and is no sample.
 NO_TIME = "0 (+0)"
 # An instruction, whose values the table of source lines has.
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{12,}")

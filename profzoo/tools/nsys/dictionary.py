@@ -131,8 +131,8 @@ GPU_MEMORY: Mapping[str, Column] = {
     "t_ns": _host("Time of the event, from the start of the first traced step on."),
     "bytes": Column("Bytes that were taken or freed.", "byte", "nsys"),
     "in_use_bytes": Column(
-        "Bytes of this kind in use after the event. Without nsys 2025.3, memory from before the trace is in it only if "
-        "the trace sees it freed.",
+        "Bytes of this kind in use after the event. Where nsys does not tell what was allocated before the trace, such "
+        "memory is in it only if the trace sees it freed.",
         "byte",
         "nsys",
     ),
