@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo import zoo_tables
 from profzoo.errors import DataError
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
+from profzoo.tables import collectives_across
 from profzoo.tools.torch import collective_tables, export_collectives, link_rates, rank_skew
 from profzoo.tools.torch.rank_operations import Operations, match_operations
 from profzoo.tools.torch.rank_timeline import Timeline
@@ -273,6 +275,29 @@ def test_a_window_without_operations_leaves_tables_without_rows(tmp_path: Path) 
     assert len(told) == 1 and "has no rows: the steps of the traces hold no collective operation" in told[0]
     assert csv_tables.read(outputs["collectives"], collective_tables.TABLE).empty
     assert csv_tables.read(outputs["skew"], rank_skew.TABLE).empty
+
+
+def test_tables_of_several_cells_are_joined(tmp_path: Path) -> None:
+    """A cell without operations leaves no row, and the types of the others' columns as they are."""
+    paths: dict[str, list[str]] = {"collectives": [], "skew": []}
+    for model, late in (("a", 10.0), ("b", None), ("c", 20.0)):
+        made = {"collectives": collective_tables.TABLE.empty(), "skew": rank_skew.TABLE.empty()}
+        (tmp_path / model).mkdir()
+        if late:
+            operations, timelines = simulated(tmp_path / model, {"data": late})
+            made["collectives"] = collective_tables.tabulate_collectives(operations, NO_PROBE)
+            made["skew"] = rank_skew.tabulate_skew(operations, timelines)
+        for name, frame in made.items():
+            paths[name].append(str(tmp_path / model / f"train.torch-{name}.csv"))
+            write_csv(frame, paths[name][-1])
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in paths}
+    collectives_across.main(paths, outputs)
+    joined = {name: zoo_tables.read_table(name, path) for name, path in outputs.items()}
+    assert joined["collectives"]["model"].tolist() == ["a", "c"] and set(joined["skew"]["model"]) == {"a", "c"}
+    assert joined["collectives"]["bytes"].tolist() == [4 * MIB] * 2
+    assert joined["skew"].groupby("model")["late_ns"].sum().to_dict() == pytest.approx({"a": 30_000, "c": 60_000})
+    collectives_across.main({name: [] for name in paths}, outputs)
+    assert all(zoo_tables.read_table(name, path).empty for name, path in outputs.items())
 
 
 def test_the_probe_is_interpolated_by_size() -> None:

@@ -80,6 +80,16 @@ def test_processes_are_compared_of_trainings_on_several_gpus() -> None:
     assert tables(select(gpus=2, tool=["torch"])).rank_tables() == []
 
 
+def test_operations_of_several_processes_are_joined_where_torch_traces_them() -> None:
+    assert tables(select(tool=["torch"])).collective_tables_across() == []
+    mine = tables(select(gpus=2, tool=["torch"]))
+    files = {"collectives": [f"{TRAIN}.torch-collectives.csv"], "skew": [f"{TRAIN}.torch-skew.csv"]}
+    assert {name: shown(paths) for name, paths in mine.collective_inputs().items()} == files
+    across = [f"results/tables/{name}.csv" for name in files]
+    assert shown(mine.collective_tables_across()) == across and {*across} < {*shown(mine.everything())}
+    assert tables(select(gpus=2, tool=["nsys"])).collective_tables_across() == []
+
+
 def test_all_makes_the_exports_of_chosen_tools_and_the_report() -> None:
     made = shown(tables(select(tool=["torch"])).everything())
     assert made[:2] == ["results/tables/layers.csv", "results/tables/owners.csv"]
