@@ -1,7 +1,7 @@
 """Declares each CSV under results/: what it holds, what a row is, and its table."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,8 @@ from profzoo.tables import (
     warp_states,
 )
 from profzoo.tables.table_descriptions import DESCRIPTIONS
+from profzoo.tools.ncu import details_page, export_schema, instances_columns, source_columns
 from profzoo.tools.ncu import dictionary as ncu_columns
-from profzoo.tools.ncu import export_schema, instances_columns, source_columns
 from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, tracks
 from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
@@ -84,13 +84,15 @@ _RANGES = Table(
 class File:
     """A kind of CSV: what it holds in one line, what a row is, and its table.
 
-    fewer: the table of a file with fewer columns, such as steps of a single process.
+    fewer: the table of a file with fewer columns, such as steps of a single process. read: function that reads a file
+    as a tool printed it, if rows may be shorter than the heading.
     """
 
     holds: str
     row: str
     table: Table
     fewer: Table | None = None
+    read: Callable[[Path], pd.DataFrame] | None = None
 
     def table_of(self, names: Collection[str]) -> Table:
         """Return the table of a file with these columns."""
@@ -173,11 +175,13 @@ CSV_FILES: Mapping[str, File] = {
         "ncu's details page, as it is: metrics and advice.",
         "a metric or piece of advice",
         Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-details.{set}.csv": File(
         "The details page of one section set, as it is.",
         "a metric or piece of advice",
         Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-source.{set}.csv": File(
         "Stalls and counters of the most expensive kernels, where the set has machine code.",
@@ -272,11 +276,11 @@ CSV_FILES: Mapping[str, File] = {
 def find_file(path: str) -> tuple[str, File] | None:
     """Return the pattern of a CSV, by its path below results/, and its kind; None for one that is not known.
 
-    >>> find_file("lstm@bf16/train.ncu.roofline.csv")[0]
-    '{model}/{phase}.ncu.{set}.csv'
+    >>> find_file("lstm@bf16/train.ncu.roofline.csv")[0], find_file("peaks/h200.links.1x2.csv")[0]
+    ('{model}/{phase}.ncu.{set}.csv', 'peaks/{gpu}.links.{nodes}x{gpus}.csv')
     """
     for pattern in sorted(CSV_FILES, key=lambda one: (one.count("{"), -len(one))):
-        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(pattern)), path):
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/.]+", re.escape(pattern)), path):
             return pattern, CSV_FILES[pattern]
     return None
 
@@ -292,6 +296,8 @@ def read_file(path: Path, name: str) -> tuple[pd.DataFrame, Table | None]:
     found = find_file(name)
     if found is None:
         return pd.read_csv(path), None
+    if found[1].read:
+        return found[1].read(path), found[1].table
     with text_files.open_file(path) as file:
         heading = text_files.decode(file.readline(), path, csv_tables.AGAIN)
     table = found[1].table_of(fast_csv.parse_header(heading))
