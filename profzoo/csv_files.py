@@ -72,6 +72,7 @@ def _as_printed(name: str) -> Kind:
     return column_types.TEXT
 
 
+_DETAILS = Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS)
 # What ncu measured of whole ranges, which have no launch configuration.
 _RANGES = Table(
     columns={"id": column_types.COUNT, "range": column_types.TEXT},
@@ -174,13 +175,13 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.ncu-details.csv": File(
         "ncu's details page, as it is: metrics and advice.",
         "a metric or piece of advice",
-        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        _DETAILS,
         read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-details.{set}.csv": File(
         "The details page of one section set, as it is.",
         "a metric or piece of advice",
-        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        _DETAILS,
         read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-source.{set}.csv": File(
