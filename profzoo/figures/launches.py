@@ -33,8 +33,10 @@ def draw(steps: pd.DataFrame) -> Figure:
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.draw_points_by_phase(axis, steps, steps["launches"], waiting, size=36)
     plots.set_logarithmic_x(axis, steps["launches"])
-    # Room for points that lie on the axis, and for those of the largest shares.
-    axis.set_ylim(-1, max(1.05 * waiting.max(), 5))
+    # Points that lie on the axis are drawn whole; there is room for those of the largest shares.
+    axis.set_ylim(0, max(1.05 * waiting.max(), 5))
+    for points in axis.collections:
+        points.set_clip_on(False)
     axis.margins(x=0.15)
     axis.set_xlabel("Kernel launches per step")
     axis.set_ylabel("Share of the step in which the GPU waits for launches (%)")

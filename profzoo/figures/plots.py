@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 from profzoo.figures import palette, svg_tooltips, theme
@@ -27,6 +27,8 @@ ROW_HEIGHT = 0.32
 LEAST_CLASS = 0.1
 # Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
 FEW_POWERS = 20
+# The same ratio up to which steps between numbers are equal.
+EQUAL_STEPS = 4
 
 
 def set_style() -> None:
@@ -171,8 +173,11 @@ def describe_coverage(table: pd.DataFrame) -> pd.Series:
 def set_logarithmic_x(axis: Axes, values: pd.Series) -> None:
     """Make the x axis logarithmic, with numbers that have room: between powers of ten only where these are few."""
     known = values[values > 0]
+    times = known.max() / known.min()
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if known.max() < FEW_POWERS * known.min() else (1,)))
+    powers = LogLocator(subs=(1, 2, 5) if times < FEW_POWERS else (1,))
+    # Where values are close, 1, 2 and 5 times a power of ten would leave a single number, or none.
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]) if times < EQUAL_STEPS else powers)
     axis.xaxis.set_major_formatter("{x:,g}")
     axis.xaxis.set_minor_formatter(NullFormatter())
 

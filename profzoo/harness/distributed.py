@@ -1,6 +1,7 @@
 """Distributes a cell's training over processes with one GPU each, which torchrun started."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,8 @@ from profzoo.harness.interface import ModelFunctions, no_others
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
-
-if TYPE_CHECKING:
-    pass
+# Numbers of the meetings of a process with all others.
+_MEETINGS = itertools.count()
 
 
 def read_rank(cell: "CellSettings") -> int:
@@ -64,6 +64,29 @@ def wait_for_all(cell: "CellSettings") -> None:
     """Wait until all processes have arrived (barrier)."""
     if process_count(cell) > 1:
         dist.barrier()
+
+
+def meet_nobody() -> None:
+    """Wait for no other process, as where there is only one."""
+
+
+def meet_all(cell: "CellSettings") -> None:
+    """Wait on the CPU until all processes have arrived. Other than a barrier, this gives the GPU no work."""
+    processes = process_count(cell)
+    if processes > 1:
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
+        meet(store, f"profzoo/meeting{next(_MEETINGS)}", processes)
+
+
+def meet(store: dist.Store, name: str, processes: int) -> None:
+    """Wait until so many processes have arrived at a meeting.
+
+    store: what the processes share. name: the same in all of them, and never used before.
+    """
+    if store.add(name, 1) == processes:
+        store.set(f"{name}/complete", "")
+    store.wait([f"{name}/complete"])
 
 
 def wrap_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:

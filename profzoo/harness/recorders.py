@@ -24,6 +24,7 @@ from profzoo.harness import (
 )
 from profzoo.harness.cpu_contention import CpuContention
 from profzoo.harness.cuda_graph import CapturedStep
+from profzoo.harness.distributed import meet_nobody
 from profzoo.harness.token_times import TokenTimes
 from profzoo.machine import time_slicing
 from profzoo.statistics.steady_state import drop_warmup
@@ -58,11 +59,12 @@ class Recorder:
         self._first: Any = None
         self._last: Any = None
 
-    def start(self) -> None:
-        """Open the window."""
+    def start(self, meet: Callable[[], None] = meet_nobody) -> None:
+        """Open the window; meet: waits for other processes, whose profilers may take tens of ms longer to start."""
         self.clock.wait()
         if self.device.type == "cuda":
             torch.cuda.profiler.start()
+        meet()
         self.window_began_ns = self.clock.now()
 
     def step(self, items: int) -> None:
@@ -127,8 +129,8 @@ class StepTimer(Recorder):
         self.clocks: list[ClockReading] | None = None
         self._gpu_clocks = gpu_clocks.GpuClocks(devices.read_uuid(device))
 
-    def start(self) -> None:
-        """Open the window."""
+    def start(self, meet: Callable[[], None] = meet_nobody) -> None:
+        """Open the window; meet: waits for other processes."""
         # Before the wait, while the GPU still works.
         self._clocks_before = self._gpu_clocks.read()
         self.clock.wait()
@@ -136,6 +138,7 @@ class StepTimer(Recorder):
         self._taken = CpuContention()
         self._tokens = TokenTimes(self.clock)
         self._tokens.start()
+        meet()
         self._note(0)
         self.window_began_ns = self._rows[0][0]
 
@@ -226,14 +229,15 @@ class TorchProfiler(Recorder):
         self._began, self._window = 0, window
         self._more, self._cycles = more, 0
 
-    def start(self) -> None:
-        """Start the schedule."""
+    def start(self, meet: Callable[[], None] = meet_nobody) -> None:
+        """Start the schedule; meet: waits for the cell's other processes."""
         self.clock.wait()
         if self._more:
             self._more.mkdir(parents=True, exist_ok=True)
         # Not before, as steps that are timed until then have nothing to do with it.
         self._profiler = self._scheduled()
         self._profiler.start()
+        meet()
         self.window_began_ns = self._began = self.clock.now()
 
     def step(self, items: int) -> None:

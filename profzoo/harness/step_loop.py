@@ -197,7 +197,7 @@ def _begin_window(recorder: Recorder, before: Recorder | None, ranges: Ranges, c
         ranges.close()
     ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     distributed.wait_for_all(cell)
-    recorder.start()
+    recorder.start(lambda: distributed.meet_all(cell))
     ranges.open(WINDOW)
     return recorder
 

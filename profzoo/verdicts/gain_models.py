@@ -12,6 +12,7 @@ from profzoo.verdicts import reduced_precision
 from profzoo.what_if import (
     blocking_changes,
     changes,
+    communication_overlap,
     gradient_sends,
     graph_obstacles,
     host_pauses,
@@ -83,7 +84,7 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
     "transfers_removed": lambda program, _: _remove_copies(program, crossing=True),
     "copies_removed": lambda program, _: _remove_copies(program, crossing=False),
-    "communication_overlapped": lambda program, _: changes.overlap_communication(program),
+    "communication_overlapped": lambda program, _: communication_overlap.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
     "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),

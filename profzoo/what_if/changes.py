@@ -22,8 +22,6 @@ NODE_GAP_NS = 1_000.0
 OPERATOR_NS = 100_000.0
 # Columns of the host's times that shrink together where the CPU is faster; earlier programs have no `locked`.
 PACED = ("gap", "own", "input", "library", "locked")
-# Number of the simulated stream that runs overlapped communication.
-APART = -2
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
 
 
@@ -195,27 +193,6 @@ def find_unrepeated(program: Program) -> np.ndarray:
     seen = gpu[PACKS].assign(step=steps).groupby(PACKS)["step"].transform("nunique").to_numpy()
     kernels = (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
     return kernels & (2 * seen < program.steps) & (program.steps >= 4)
-
-
-def overlap_communication(program: Program) -> Program:
-    """Run kernels that communicate beside all others.
-
-    No other operation waits for them any longer. They still wait for each other and for what they waited for before.
-    """
-    gpu = program.gpu
-    talking = gpu["talking"].to_numpy(dtype=bool)
-    dep = gpu["dep"].to_numpy()
-    # A communication waits for the last operation before it on its stream that is not a communication itself.
-    previous = np.full(len(gpu), -1)
-    for rows in gpu.groupby("stream").indices.values():
-        at = np.where(~talking[rows], np.arange(len(rows)), -1)
-        last = np.concatenate(([-1], np.maximum.accumulate(at)[:-1]))
-        previous[rows] = np.where(last >= 0, rows[np.maximum(last, 0)], -1)
-    own = np.where(dep >= 0, dep, previous)
-    free = np.where((dep >= 0) & talking[dep] & ~talking, -1, dep)
-    return replace_tables(
-        program, gpu={"stream": np.where(talking, APART, gpu["stream"]), "dep": np.where(talking, own, free)}
-    )
 
 
 def speed_up_host(program: Program, times: float) -> Program:

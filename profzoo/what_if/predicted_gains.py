@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profzoo.what_if import changes, process_waits
+from profzoo.what_if import changes, communication_overlap, process_waits
 from profzoo.what_if.graph_obstacles import steps_differ
 from profzoo.what_if.program import Program
 from profzoo.what_if.simulator import simulate, step_times
@@ -134,7 +134,7 @@ PANEL: Mapping[str, Callable[[Program], Program]] = {
     "graph": changes.capture_as_graph,
     "input_ready": changes.prefetch_input,
     "waits_removed": changes.remove_waits,
-    "communication_overlapped": changes.overlap_communication,
+    "communication_overlapped": communication_overlap.overlap_communication,
 }
 # Changes that relieve the CPU; host_time.py names the one that gains most.
 OF_HOST = ("host_2x", "half_the_operators", "short_kernels_fused", "graph")

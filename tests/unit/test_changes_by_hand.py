@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profzoo.range_names import PARTS
-from profzoo.what_if import blocking_calls, changes, predicted_gains, simulator
+from profzoo.what_if import blocking_calls, changes, communication_overlap, predicted_gains, simulator
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, GRAPH, SET
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
@@ -219,8 +219,8 @@ def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None
     gpu = [kernel(0), kernel(0, **talks), kernel(0, **talks), kernel(0, dep=1), kernel(0, dep=0, **talks),
            kernel(0, stream=20), kernel(0, stream=30, **talks), kernel(0, dep=5), kernel(0, dep=6, **talks),
            kernel(0, **talks)]  # fmt: skip
-    apart = changes.overlap_communication(program([call()], gpu))
-    own = changes.APART
+    apart = communication_overlap.overlap_communication(program([call()], gpu))
+    own = communication_overlap.APART
     assert own < 0 and of(apart, "gpu", "stream") == [7, own, own, 7, own, 20, own, 7, own, own]
     assert of(apart, "gpu", "dep") == [-1, 0, 0, -1, 0, -1, -1, 5, 6, 7]
 

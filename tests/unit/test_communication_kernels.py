@@ -17,7 +17,7 @@ from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from profzoo.verdicts import launch_traits
-from profzoo.what_if import changes, predicted_gains, tables
+from profzoo.what_if import communication_overlap, predicted_gains, tables
 from tests import simulated, zoo
 from tests.unit import test_nsys_steps, test_what_if
 
@@ -144,7 +144,7 @@ def test_the_replay_overlaps_it(tmp_path: Path, kernel: str) -> None:
         database.commit()
     (program,) = tables.read_programs(path)
     assert program.gpu["talking"].sum() == 6
-    gain = predicted_gains.predict_gain(program, changes.overlap_communication(program))
+    gain = predicted_gains.predict_gain(program, communication_overlap.overlap_communication(program))
     assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
 
 

@@ -2,14 +2,18 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch.distributed as dist
 
 from profzoo import run
 from profzoo.cell import settings
@@ -67,6 +71,65 @@ def test_what_averages_gradients_ends_before_the_group(
     monkeypatch.setattr(distributed, "join_group", group)
     more = ["--memory", str(tmp_path / "m.csv")] if memory else []
     assert run.main(["lstm", *WORDS[:2], *WORDS[3:], "sequence_length=8", "batch=3", *more]) == 0
+
+
+def test_nobody_leaves_a_meeting_before_the_last_has_come() -> None:
+    """Twice in a row, by three processes that share a store."""
+    store, order = dist.HashStore(), list[str]()
+    last = threading.Event()
+
+    def attend(late: bool) -> None:
+        for number in range(2):
+            if late and number == 0:
+                last.wait(60)
+            order.append(f"comes {number}")
+            distributed.meet(store, str(number), 3)
+            order.append(f"leaves {number}")
+
+    attending = [threading.Thread(target=attend, args=(number == 2,)) for number in range(3)]
+    for thread in attending:
+        thread.start()
+    while order.count("comes 0") < 2:
+        time.sleep(0.001)
+    assert order == ["comes 0"] * 2
+    last.set()
+    for thread in attending:
+        thread.join(60)
+    assert len(order) == 12
+    for number in range(2):
+        assert max(at for at, word in enumerate(order) if word == f"comes {number}") < order.index(f"leaves {number}")
+
+
+def test_windows_of_all_processes_open_after_their_meeting(tmp_path: Path) -> None:
+    """A profiler that starts late in one process keeps the others waiting, before their windows open."""
+    code = """
+import os, sys, time
+from profzoo import run
+from profzoo.harness import recorders
+begin = recorders.Recorder.start
+def start(recorder, meet=None):
+    def late():
+        time.sleep(0.5 * int(os.environ["RANK"]))
+        sys.stdout.write(f"arrives {time.monotonic_ns()}\\n")
+        meet()
+    begin(recorder, late)
+    sys.stdout.write(f"opens {recorder.window_began_ns}\\n")
+recorders.Recorder.start = start
+sys.exit(run.main(sys.argv[1:]))
+"""
+    (tmp_path / "late.py").write_text(code)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = ["lstm", *WORDS, "sequence_length=8", "batch=3", "--facts", str(tmp_path / "facts")]
+    environment = {**os.environ, "PYTHONPATH": f"{PROJECT}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [*launcher, str(tmp_path / "late.py"), *words],
+        cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = [line.split() for line in done.stdout.splitlines() if line.startswith(("arrives", "opens"))]
+    times = {kind: [int(ns) for word, ns in told if word == kind] for kind in ("arrives", "opens")}
+    assert len(times["arrives"]) == len(times["opens"]) == 2
+    assert max(times["arrives"]) < min(times["opens"])
 
 
 def test_a_model_of_several_networks_is_refused() -> None:

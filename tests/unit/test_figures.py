@@ -234,3 +234,16 @@ def test_the_roofline_shows_what_estimates_leave_open() -> None:
     assert len(named) == 2
     for (x0, y0), (x1, y1) in (drawn_at[:2], drawn_at[2:]):
         assert not any(box.overlaps(Bbox.from_extents(x0, y0 - 0.5, x1 + 0.5, y1)) for box in named)
+
+
+@pytest.mark.parametrize("ends", [(8.02, 14.1), (93.0, 111.0), (1.0, 1.01), (4530.0, 7984.0), (3.0, 40.0), (1.0, 5e4)])
+def test_a_logarithmic_axis_has_two_to_eight_numbers(ends: tuple[float, float]) -> None:
+    figure, axis = plt.subplots()
+    axis.scatter(ends, (0, 1))
+    axis.margins(x=0.15)
+    plots.set_logarithmic_x(axis, pd.Series(ends))
+    figure.canvas.draw()
+    low, high = axis.get_xlim()
+    told = [label.get_text() for label in axis.get_xticklabels() if low <= label.get_position()[0] <= high]
+    assert 2 <= len({word for word in told if word}) <= 8, told
+    plt.close(figure)

@@ -13,7 +13,7 @@ from profzoo.statistics import process_repeats
 from profzoo.tables.ncu_coverage import KEYS
 from profzoo.trials import trial_table as trials
 from profzoo.verdicts import launch_causes
-from profzoo.what_if import changes, dependencies, host_time, predicted_gains, program, simulator
+from profzoo.what_if import changes, communication_overlap, dependencies, host_time, predicted_gains, program, simulator
 from tests.unit.compared import STEPS
 from tests.unit.test_what_if import LAUNCH, Act, of, steps
 
@@ -105,17 +105,17 @@ def test_what_less_than_half_of_the_steps_have_is_unrepeated(
 def test_communication_waits_for_what_was_before_it_and_not_for_itself(tmp_path: Path) -> None:
     """Kernel, kernel, communication, communication, kernel of one stream: both wait for the second kernel of all."""
     talks = replace(LAUNCH, group=-1)
-    found = changes.overlap_communication(of(tmp_path, steps([LAUNCH, LAUNCH, talks, talks, LAUNCH])))
+    found = communication_overlap.overlap_communication(of(tmp_path, steps([LAUNCH, LAUNCH, talks, talks, LAUNCH])))
     assert found.gpu["dep"].to_list()[:5] == [-1, -1, 1, 1, -1]
     # What a program begins with waits for nothing.
-    first = changes.overlap_communication(of(tmp_path, steps([talks, LAUNCH]), "first.sqlite"))
+    first = communication_overlap.overlap_communication(of(tmp_path, steps([talks, LAUNCH]), "first.sqlite"))
     assert first.gpu["dep"].to_list()[:3] == [-1, -1, 1]
-    assert first.gpu["stream"].to_list()[:2] == [changes.APART, 7]
+    assert first.gpu["stream"].to_list()[:2] == [communication_overlap.APART, 7]
     # The first of all operations is one to wait for, and so it stays where a communication waits for it already.
     made = of(tmp_path, steps([LAUNCH, talks, LAUNCH, talks]), "second.sqlite")
-    assert changes.overlap_communication(made).gpu["dep"].to_list()[:4] == [-1, 0, -1, 2]
+    assert communication_overlap.overlap_communication(made).gpu["dep"].to_list()[:4] == [-1, 0, -1, 2]
     told = program.replace_tables(made, gpu={"dep": np.where(np.arange(len(made.gpu)) == 3, 0, -1)})
-    assert changes.overlap_communication(told).gpu["dep"].to_list()[:4] == [-1, 0, -1, 0]
+    assert communication_overlap.overlap_communication(told).gpu["dep"].to_list()[:4] == [-1, 0, -1, 0]
 
 
 def test_an_operator_may_take_what_is_far_out_among_all(tmp_path: Path) -> None:

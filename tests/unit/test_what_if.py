@@ -13,7 +13,16 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.tables import replays_across, schemas
 from profzoo.tools.nsys import steps as nsys_steps
-from profzoo.what_if import blocking_calls, changes, host_time, predicted_gains, simulator, tables, trace_events
+from profzoo.what_if import (
+    blocking_calls,
+    changes,
+    communication_overlap,
+    host_time,
+    predicted_gains,
+    simulator,
+    tables,
+    trace_events,
+)
 from profzoo.what_if import program as programs
 from profzoo.what_if.program import Program
 from tests import simulated
@@ -444,8 +453,18 @@ def test_tables_of_the_recorded_cell_are_what_is_declared(trace: Path, tmp_path:
 
 def test_communication_on_the_same_stream_can_overlap(tmp_path: Path) -> None:
     program = of(tmp_path, steps([*[replace(LAUNCH, ns=4e4)] * 9, replace(LAUNCH, ns=2e5, group=-1)], 6))
-    gain = predicted_gains.predict_gain(program, changes.overlap_communication(program))
+    gain = predicted_gains.predict_gain(program, communication_overlap.overlap_communication(program))
     assert gain.step_ns == pytest.approx(9 * 4e4 + 2e5 + 10 * 1.1e3, rel=0.01)
+    assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
+
+
+def test_a_long_wait_before_counted_steps_is_no_gain_of_overlap(tmp_path: Path) -> None:
+    """A process that waits for the others in its first step does not compute counted steps meanwhile."""
+    acts = steps([*[replace(LAUNCH, ns=4e4)] * 9, replace(LAUNCH, ns=2e5, group=-1)], 6)
+    first = next(index for index, act in enumerate(acts) if act.group == -1)
+    acts[first] = replace(acts[first], ns=2e6)
+    made = of(tmp_path, acts)
+    gain = predicted_gains.predict_gain(made, communication_overlap.overlap_communication(made))
     assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
 
 
