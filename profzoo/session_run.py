@@ -15,6 +15,8 @@ from profzoo.tools.nsys import sessions
 
 # Seconds that are recorded unless told otherwise.
 SECONDS = 10.0
+# Seconds between two looks at whether the program still runs.
+LOOK_S = 10.0
 # A day. Reports of minutes already take long to make.
 LONGEST_S = 86400.0
 ENDING = ".nsys-rep"
@@ -56,8 +58,6 @@ def _record(options: argparse.Namespace) -> int:
         raise ConfigError(f"{report} exists already: choose another one with --name or --output, or add --force")
     if not report.parent.is_dir():
         raise ConfigError(f"the folder {report.parent} of the report does not exist")
-    # Otherwise it could not be told from the report of this window.
-    report.unlink(missing_ok=True)
     chosen = sessions.choose_options(options.sample, options.cpuctxsw, options.gpu_metrics)
     if options.start:
         sessions.start_window(options.session, report, chosen)
@@ -66,7 +66,12 @@ def _record(options: argparse.Namespace) -> int:
 
     def wait() -> None:
         print(f"recording session {options.session} for {options.seconds:g} s", flush=True)
-        time.sleep(options.seconds)
+        left = options.seconds
+        while left > 0:
+            time.sleep(min(left, LOOK_S))
+            left -= LOOK_S
+            if left > 0 and not sessions.runs_program(options.session):
+                return
 
     if not sessions.record_window(options.session, report, chosen, wait):
         print(f"the program of session {options.session} ended within the window, so it is shorter")

@@ -97,6 +97,34 @@ def test_a_report_is_overwritten_by_force_alone(
     assert (tmp_path / "a.nsys-rep").read_text() == "kept"
 
 
+@pytest.mark.parametrize("session", ["sevrer1", "my server 2"])
+def test_a_refused_window_leaves_an_earlier_report(
+    session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, tmp_path, LISTED)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.nsys-rep").write_text("kept")
+    assert session_run.main([session, "--name", "a", "--force"]) == 2
+    assert (tmp_path / "a.nsys-rep").read_text() == "kept"
+
+
+def test_a_long_window_ends_with_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program is gone after the second look; nsys has made its report."""
+    program = tmp_path / "nsys"
+    program.write_text(
+        f'#!/bin/sh\ncd {tmp_path}; echo "$1" >> asked\n[ "$1" = start ] && touch a.nsys-rep\n'
+        '[ "$(grep -c sessions asked)" -gt 2 ] || echo " 1 00:01 Launched 1 server"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session_run, "LOOK_S", 0.01)
+    assert session_run.main(["server", "--seconds", "3600", "--name", "a"]) == 0
+    assert "the program of session server ended within the window, so it is shorter" in capsys.readouterr().out
+
+
 def test_without_a_session_it_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,15 @@ def find_session(name: str) -> Session:
     return mine[0]
 
 
+def runs_program(name: str) -> bool:
+    """Return whether a session of this name runs a program.
+
+    Raises:
+        CollectError: nsys is not here, or does not tell.
+    """
+    return any(one.name == name and one.programs for one in list_sessions())
+
+
 def choose_options(sample: str, cpuctxsw: str, gpu_metrics: bool) -> list[str]:
     """Return the options of `nsys start`, as the installed nsys spells them; sample, cpuctxsw: of CHOICES.
 
@@ -96,7 +105,9 @@ def choose_options(sample: str, cpuctxsw: str, gpu_metrics: bool) -> list[str]:
 
 
 def start_window(name: str, report: Path, options: Sequence[str]) -> None:
-    """Begin to record in a session; its program goes on as before. options: of `nsys start`, such as --sample=none.
+    """Begin to record in a session; its program goes on as before. An earlier report of the same name is removed.
+
+    options: of `nsys start`, such as --sample=none.
 
     Raises:
         ConfigError: there is no such session, or it is recorded already.
@@ -104,6 +115,8 @@ def start_window(name: str, report: Path, options: Sequence[str]) -> None:
     """
     if find_session(name).state == COLLECTING:
         raise ConfigError(f"session {name!r} is being recorded already: stop that first (--stop)")
+    # Otherwise it could not be told from the report of this window.
+    report.unlink(missing_ok=True)
     _ask("start", f"--session={name}", *options, "--force-overwrite=true", f"--output={report.absolute()}")
 
 
