@@ -28,8 +28,8 @@ from profzoo.tables import (
     warp_states,
 )
 from profzoo.tables.table_descriptions import DESCRIPTIONS
+from profzoo.tools.ncu import details_page, export_schema, instances_columns, source_columns
 from profzoo.tools.ncu import dictionary as ncu_columns
-from profzoo.tools.ncu import export_schema, instances_columns, source_columns
 from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, tracks
 from profzoo.tools.nsys import host_schema as nsys_host
 from profzoo.tools.nsys import ranks as nsys_ranks
@@ -72,6 +72,7 @@ def _as_printed(name: str) -> Kind:
     return column_types.TEXT
 
 
+_DETAILS = Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS)
 # What ncu measured of whole ranges, which have no launch configuration.
 _RANGES = Table(
     columns={"id": column_types.COUNT, "range": column_types.TEXT},
@@ -170,14 +171,10 @@ CSV_FILES: Mapping[str, File] = {
         "Launch configurations that nsys traced, ncu profiled, or both.", "a launch configuration", ncu_coverage.TABLE
     ),
     "{model}/{phase}.ncu-details.csv": File(
-        "ncu's details page, as it is: metrics and advice.",
-        "a metric or piece of advice",
-        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        "ncu's details page, as it is: metrics and advice.", "a metric or piece of advice", _DETAILS
     ),
     "{model}/{phase}.ncu-details.{set}.csv": File(
-        "The details page of one section set, as it is.",
-        "a metric or piece of advice",
-        Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+        "The details page of one section set, as it is.", "a metric or piece of advice", _DETAILS
     ),
     "{model}/{phase}.ncu-source.{set}.csv": File(
         "Stalls and counters of the most expensive kernels, where the set has machine code.",
@@ -272,11 +269,11 @@ CSV_FILES: Mapping[str, File] = {
 def find_file(path: str) -> tuple[str, File] | None:
     """Return the pattern of a CSV, by its path below results/, and its kind; None for one that is not known.
 
-    >>> find_file("lstm@bf16/train.ncu.roofline.csv")[0]
-    '{model}/{phase}.ncu.{set}.csv'
+    >>> find_file("lstm@bf16/train.ncu.roofline.csv")[0], find_file("peaks/h200.links.1x2.csv")[0]
+    ('{model}/{phase}.ncu.{set}.csv', 'peaks/{gpu}.links.{nodes}x{gpus}.csv')
     """
     for pattern in sorted(CSV_FILES, key=lambda one: (one.count("{"), -len(one))):
-        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(pattern)), path):
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/.]+", re.escape(pattern)), path):
             return pattern, CSV_FILES[pattern]
     return None
 
@@ -292,6 +289,8 @@ def read_file(path: Path, name: str) -> tuple[pd.DataFrame, Table | None]:
     found = find_file(name)
     if found is None:
         return pd.read_csv(path), None
+    if found[1].table is _DETAILS:
+        return details_page.read_texts(path), _DETAILS
     with text_files.open_file(path) as file:
         heading = text_files.decode(file.readline(), path, csv_tables.AGAIN)
     table = found[1].table_of(fast_csv.parse_header(heading))

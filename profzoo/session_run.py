@@ -15,8 +15,11 @@ from profzoo.tools.nsys import sessions
 
 # Seconds that are recorded unless told otherwise.
 SECONDS = 10.0
+# Seconds between two looks at whether the program still runs.
+LOOK_S = 10.0
 # A day. Reports of minutes already take long to make.
 LONGEST_S = 86400.0
+ENDING = ".nsys-rep"
 EXAMPLE = "python -m profzoo session server --seconds 10 --name run7"
 
 
@@ -26,6 +29,8 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     if not 0 < options.seconds <= LONGEST_S:
         parser.error(f"--seconds {options.seconds:g}: give a time above 0, and of at most {LONGEST_S:g}")
+    if not options.session and len(words):
+        parser.error(f"name the session, as in `{EXAMPLE}`; `python -m profzoo session` lists those that there are")
     try:
         if not options.session:
             return _list()
@@ -53,8 +58,6 @@ def _record(options: argparse.Namespace) -> int:
         raise ConfigError(f"{report} exists already: choose another one with --name or --output, or add --force")
     if not report.parent.is_dir():
         raise ConfigError(f"the folder {report.parent} of the report does not exist")
-    # Otherwise it could not be told from the report of this window.
-    report.unlink(missing_ok=True)
     chosen = sessions.choose_options(options.sample, options.cpuctxsw, options.gpu_metrics)
     if options.start:
         sessions.start_window(options.session, report, chosen)
@@ -63,7 +66,12 @@ def _record(options: argparse.Namespace) -> int:
 
     def wait() -> None:
         print(f"recording session {options.session} for {options.seconds:g} s", flush=True)
-        time.sleep(options.seconds)
+        left = options.seconds
+        while left > 0:
+            time.sleep(min(left, LOOK_S))
+            left -= LOOK_S
+            if left > 0 and not sessions.runs_program(options.session):
+                return
 
     if not sessions.record_window(options.session, report, chosen, wait):
         print(f"the program of session {options.session} ended within the window, so it is shorter")
@@ -71,12 +79,19 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    return _import(options, sessions.stop_window(options.session))
+    try:
+        report = sessions.stop_window(options.session)
+    except sessions.NoSessionError as error:
+        # nsys completes the report of a program that ends, and forgets its session.
+        if not (report := _report(options)).exists():
+            raise
+        raise ConfigError(f"{error}; if its program ended while it was recorded, {report} is complete") from None
+    return _import(options, report)
 
 
 def _import(options: argparse.Namespace, report: Path) -> int:
     """Import a report into the workflow where that is wanted, or say how."""
-    name = options.name or (propose_name(report.name.removesuffix(".nsys-rep")) if options.stop else _name(options))
+    name = options.name or (propose_name(report.name.removesuffix(ENDING)) if options.stop else _name(options))
     shown = report.relative_to(Path.cwd()) if report.is_relative_to(Path.cwd()) else report
     command = ["snakemake", "import", "--config", f"nsys={shown}", f"name={name}"]
     if not options.to_import:
@@ -96,7 +111,9 @@ def _name(options: argparse.Namespace) -> str:
 
 
 def _report(options: argparse.Namespace) -> Path:
-    return Path(options.output or f"{_name(options)}.nsys-rep")
+    """Return the file of the report; nsys would replace any other ending, and so write another file."""
+    given = options.output or _name(options)
+    return Path(given if given.endswith(ENDING) else f"{given}{ENDING}")
 
 
 def propose_name(session: str) -> str:
@@ -117,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     ends.add_argument("--start", action="store_true", help="begin to record, and leave the end to --stop")
     ends.add_argument("--stop", action="store_true", help="end what --start began")
     parser.add_argument("--name", help="name of the recording in results/; that of the session unless given")
-    parser.add_argument("--output", help="file of the report; NAME.nsys-rep unless given")
+    parser.add_argument("--output", help=f"file of the report; NAME{ENDING} unless given")
     parser.add_argument("--force", action="store_true", help="overwrite the report if it exists")
     parser.add_argument("--import", dest="to_import", action="store_true", help="import the report: tables and page")
     parser.add_argument("--gpu-metrics", action="store_true", help="sample the GPU's metrics, which needs permission")

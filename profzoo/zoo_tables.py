@@ -29,6 +29,7 @@ TABLES = {
 # Commands for tables that the default configuration does not make.
 COMMANDS = {
     "ranks": "snakemake report --config gpus=2 tool=nsys",
+    **{name: f"snakemake results/tables/{name}.csv --config gpus=2 tool=torch" for name in ("collectives", "skew")},
     **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
     **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
     "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",

@@ -10,9 +10,12 @@ from profzoo.collect.failure_summary import Failure
 # Name parts (between dots) of files that a report's jobs add to a cell; the tools' own tables do not need them.
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
 ADDED |= {"program", "timeline", "fusion", "fusion-kernels", "repetition", "step-launches"}
-ADDED |= {"nsys-threads", "nsys-off-cpu", "nsys-samples", "nsys-idle"}
+ADDED |= {"nsys-threads", "nsys-off-cpu", "nsys-samples", "nsys-idle", "nsys-streams", "nsys-copies"}
+ADDED |= {"nsys-metrics", "nsys-metrics-steps", "nsys-memory", "ncu-source", "ncu-instances", "ncu-timeline"}
+ADDED |= {"torch-collectives", "torch-skew", "torch-memory", "torch-snapshot", "tensorboard"}
 # Such files by their whole name after the phase, as a section set may have the same name.
 BY_WHOLE_NAME = {"ranges.csv", "occupancy.csv", "memory-chart.csv", "pipes.csv", "warp-states.csv"}
+BY_WHOLE_NAME |= {"torch.streams.csv", "torch.cycles.csv", "torch.cycle-differences.csv", "nsys.trace.json.gz"}
 # Folders of results besides the models' folders, each with a word for one of its files.
 ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
 CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference|imported)\.(?P<rest>[\w.+-]*\w)")

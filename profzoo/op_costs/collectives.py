@@ -12,6 +12,8 @@ import re
 # Names that torch, NCCL and gloo have for each operation contain one of these, without underscores.
 KINDS = ("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "broadcast", "barrier", "scatter", "gather",
          "send", "recv", "reduce")  # fmt: skip
+# Operations between two processes of a group, which the others know nothing of.
+PAIRWISE = ("send", "recv")
 # Operations after which each process has received from every other: all of them end together.
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 # Bytes of an element, by the names of torch's types in traces, in lower case and without a prefix such as `c10::`.

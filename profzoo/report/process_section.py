@@ -57,10 +57,10 @@ def _format_operation(row: Mapping[Any, Any]) -> dict[str, str]:
 def _format_rate(rate: float) -> str:
     """Format a bandwidth.
 
-    >>> _format_rate(250e9), _format_rate(1.5e8)
-    ('250.00 GB/s', '0.15 GB/s')
+    >>> _format_rate(250e9), _format_rate(1.5e8), _format_rate(2e5)
+    ('250.00 GB/s', '0.15 GB/s', '0.20 MB/s')
     """
-    return f"{rate / 1e9:,.2f} GB/s"
+    return f"{rate / 1e9:,.2f} GB/s" if rate >= 1e8 else f"{rate / 1e6:,.2f} MB/s"
 
 
 def _format_lateness(skew: pd.DataFrame) -> list[dict[str, str]]:

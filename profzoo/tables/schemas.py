@@ -25,6 +25,7 @@ from profzoo.tables import (
 )
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.torch import collective_tables, rank_skew
 from profzoo.what_if import tables as replay
 
 FILES = ("../tools/*/activity.py",)
@@ -163,6 +164,8 @@ TABLES: Mapping[str, Table] = {
         key=[*CELL, "rank"],
         about={**nsys_ranks.TABLE.about, **dictionary.RANKS},
     ),
+    "collectives": _across(collective_tables.TABLE, collective_tables.KEY),
+    "skew": _across(rank_skew.TABLE, rank_skew.KEY),
     "repetition": _across(repetition.TABLE),
     "layers": _across(layers.TABLE, layers.NODE),
     "owners": _across(owner_coverage.TABLE),

@@ -20,6 +20,14 @@ DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "agreement": ("Launches and GPU time as each tool saw them, and its slowdown.", "a cell"),
     "coverage": ("How much of what nsys traced ncu profiled.", "a cell and section set"),
     "ranks": ("What each process of a cell on several GPUs did.", "a cell on several GPUs and process"),
+    "collectives": (
+        "Collective operations of cells on several GPUs: times, and bandwidth against that of the link.",
+        "a cell, collective operation, type and size",
+    ),
+    "skew": (
+        "Which process of a cell on several GPUs comes late to collective operations, and in which part of its step.",
+        "a cell, process, step and part of the step",
+    ),
     "layers": ("Time by module and direction.", "a cell, module and direction"),
     "owners": ("How much GPU time has an owner: operator, module.", "a cell"),
     "replay": ("Predicted speedup of changes, by what-if simulation.", "a cell, process and change"),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from profzoo import figures, tools
+from profzoo.errors import ConfigError
 from profzoo.tools.ncu.chart_sets import CHARTS, OCCUPANCY
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Selection, Wildcards
@@ -102,6 +103,16 @@ class Pages:
     def perfetto_traces(self) -> list[str]:
         """Traces that `snakemake perfetto` makes."""
         return self.tables.traced_files("perfetto_trace")
+
+    def required_traces(self) -> list[str]:
+        """The same.
+
+        Raises:
+            ConfigError: there is none to make.
+        """
+        if files := self.perfetto_traces():
+            return files
+        raise ConfigError("no selected cell has a trace of nsys to write for Perfetto: choose cells and tool=nsys")
 
     def written_traces(self) -> list[str]:
         """Those of them that exist: new ones write the page again, but a page never makes them."""

@@ -18,6 +18,8 @@ from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.user_errors import run_checked
 
+# Tables of cells on several GPUs under torch.profiler.
+COLLECTIVES = ("collectives", "skew")
 NCU_COUNTS = {NCU, f"{NCU}_sidecar", COUNTED}
 
 
@@ -169,15 +171,27 @@ class Tables:
         known = config["collect"] or all(self.selection.path(one).exists() for one in files)
         return files[:1] if known and self.selection.makeable(files) == files else []
 
-    def collective_tables(self) -> list[str]:
-        """Tables of the collective operations and of the skew of each cell on several GPUs, if they can be made."""
+    def collective_inputs(self) -> dict[str, list[str]]:
+        """Tables of collective operations and of skew of each cell on several GPUs, by name, if they can be made."""
 
         def can_be_made(path: Path) -> bool:
             phase = path.name.partition(".")[0]
             return self._can_be_made(path, path.with_name(f"{phase}.torch-ranks"))
 
-        files = [Path(file) for name in ("collectives", "skew") for file in self.selection.provided_files(name)]
-        return [str(path) for path in files if self._is_spread(path) and can_be_made(path)]
+        files = {name: map(Path, self.selection.provided_files(name)) for name in COLLECTIVES}
+        return {
+            name: [str(path) for path in paths if self._is_spread(path) and can_be_made(path)]
+            for name, paths in files.items()
+        }
+
+    def collective_tables(self) -> list[str]:
+        """The same tables in one list."""
+        return [path for paths in self.collective_inputs().values() for path in paths]
+
+    def collective_tables_across(self) -> list[str]:
+        """Tables of collective operations and of skew across the zoo, if any cell has such tables."""
+        known = self.collective_tables() and self.selection.can_make_tables(*COLLECTIVES)
+        return [f"<results>/tables/{name}.csv" for name in COLLECTIVES] if known else []
 
     def _is_spread(self, path: Path) -> bool:
         return path.parent.name in self.selection.spread and path.name.startswith("train.")
@@ -209,7 +223,7 @@ class Tables:
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             if not imported.needs_program(path, self.selection.config)
         ]
-        found = self.collective_tables() + found
+        found = self.collective_tables_across() + self.collective_tables() + found
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + self.fusion_tables() + found
 
     def everything(self) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from profzoo.tools.torch import export_collectives
-from tests.gpu.programs import accumulating, late_rank, paused_operation
+from tests.gpu.programs import accumulating, every_operation, late_rank, paused_operation
 
 pytestmark = [
     pytest.mark.gpu,
@@ -122,6 +122,25 @@ def test_bytes_bandwidth_and_a_late_process_are_told(probe: Path, tmp_path: Path
     assert waited.median() == pytest.approx(whole, rel=0.02)
     assert late.sum(axis=1).median() == pytest.approx(whole, rel=0.02)
     assert skew.groupby("rank")["last"].sum().to_dict() == {0: 0, 1: WINDOW}
+
+
+def test_every_operation_is_counted_with_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    run(every_operation.__name__, DEVICE, tmp_path / "ranks")
+    (tmp_path / "facts.json").write_text('{"ranks": [{"rank": 0}, {"rank": 1}]}')
+    told: list[str] = []
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
+    export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs, told.append)
+    table = pd.read_csv(outputs["collectives"]).set_index("collective")
+    print(table.to_string(), told, sep="\n")
+    right = {name: 4 * elements for name, elements in every_operation.WHOLE.items()}
+    assert table.loc[list(right), "bytes"].to_dict() == right
+    # torch.profiler may lose the first kernels.
+    assert table.loc[list(right), "count"].between(every_operation.STEPS - 1, every_operation.STEPS).all()
+    # NCCL launches one kernel for a batch, of which torch notes nothing.
+    noted = every_operation.SENDS + every_operation.RECEIVES - (2 if DEVICE == "cuda" else 0)
+    assert f"{2 * every_operation.STEPS * noted} sends and receives" in told[0]
+    assert ("batch_isend_irecv" in told[0]) == (DEVICE == "cuda")
 
 
 def test_split_weights_compute_the_same_and_send_what_they_should(tmp_path: Path) -> None:

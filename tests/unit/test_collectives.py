@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo import zoo_tables
 from profzoo.errors import DataError
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
+from profzoo.tables import collectives_across
 from profzoo.tools.torch import collective_tables, export_collectives, link_rates, rank_skew
 from profzoo.tools.torch.rank_operations import Operations, match_operations
 from profzoo.tools.torch.rank_timeline import Timeline
-from tests.gpu.programs import late_rank
+from tests.gpu.programs import every_operation, late_rank
 from tests.rank_traces import Sent, read_process, write_trace
 
 PROJECT = Path(__file__).parents[2]
@@ -181,7 +183,8 @@ def test_an_operation_that_one_process_did_not_record_is_left_out(tmp_path: Path
         path = write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], sent)
         made.append(read_process(path, "a", rank)[0])
     operations = match_operations(made)
-    assert operations.left_out == 1 and set(operations.rows["collective"]) == {"all_reduce"}
+    assert operations.left_out == ["1 operation that not all processes recorded"]
+    assert set(operations.rows["collective"]) == {"all_reduce"}
     assert made[0].collectives.table["bytes"].tolist() == [256, 128]
 
 
@@ -193,8 +196,67 @@ def test_traces_without_sizes_say_so_in_one_line(tmp_path: Path) -> None:
         )[0]
         for rank in (0, 1)
     ]
-    with pytest.raises(DataError, match=re.escape("2 communication kernels of the traces have no `Collective name`")):
+    with pytest.raises(DataError, match=re.escape("2 communication kernels without `Collective name`")):
         match_operations(made)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["both ways", "one way"])
+def test_sends_and_receives_are_no_collective_operations(batched: bool, tmp_path: Path) -> None:
+    """Two processes that both send and receive did the same operations, yet none of them is one of both together."""
+    made = []
+    for rank in (0, 1):
+        names = ["send", "recv"] if batched else [("send", "recv")[rank]]
+        sent = [Sent(name, 64, 10, 20, 30) for name in names]
+        path = write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], [*sent, Sent("allreduce", 64, 40, 50, 60)])
+        made.append(read_process(path, "a", rank)[0])
+    operations = match_operations(made)
+    assert collective_tables.tabulate_collectives(operations, NO_PROBE)["collective"].tolist() == ["all_reduce"]
+    assert operations.left_out == [f"{4 if batched else 2} sends and receives, in which only two processes take part"]
+
+
+def test_kernels_without_an_operation_are_named_beside_others(tmp_path: Path) -> None:
+    """batch_isend_irecv launches NCCL's kernel where torch notes nothing of the operation."""
+    made = []
+    for rank in (0, 1):
+        path = write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], [Sent("allreduce", 64, 10, 20, 30)])
+        whole = json.loads(path.read_text())
+        kernel = next(event for event in whole["traceEvents"] if event["cat"] == "kernel")
+        bare = {key: kernel["args"][key] for key in ("External id", "stream", "device", "context")}
+        name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        whole["traceEvents"].append({**kernel, "name": name, "ts": kernel["ts"] + 40, "args": bare})
+        path.write_text(json.dumps(whole))
+        made.append(read_process(path, "a", rank)[0])
+    (told,) = match_operations(made).left_out
+    assert told.startswith("2 communication kernels without `Collective name`") and "batch_isend_irecv" in told
+
+
+def test_traces_of_sends_alone_say_so(tmp_path: Path) -> None:
+    made = [
+        read_process(
+            write_trace(tmp_path / f"{rank}.json", [("step", 0, 100)], [Sent(name, 64, 10, 20, 30)]), "a", rank
+        )[0]
+        for rank, name in enumerate(("send", "recv"))
+    ]
+    with pytest.raises(DataError, match="no other communication than 2 sends and receives") as raised:
+        match_operations(made)
+    assert "window" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_every_operation_of_real_processes_is_counted_with_its_bytes(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", every_operation.__name__, "cpu", str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made = [read_process(tmp_path / f"host.{rank}.trace.json.gz", "host", rank)[0] for rank in (0, 1)]
+    operations = match_operations(made)
+    table = collective_tables.tabulate_collectives(operations, NO_PROBE).set_index("collective")
+    right = {name: 4 * elements for name, elements in every_operation.WHOLE.items()}
+    assert table["bytes"].drop("barrier", errors="ignore").to_dict() == right
+    # The profiler may begin or stop before a thread of gloo has noted an operation.
+    assert table.loc[list(right), "count"].between(every_operation.STEPS - 1, every_operation.STEPS).all()
+    exchanged = 2 * every_operation.STEPS * (every_operation.SENDS + every_operation.RECEIVES)
+    assert f"{exchanged} sends and receives, in which only two processes take part" in operations.left_out
 
 
 def test_a_window_without_operations_leaves_tables_without_rows(tmp_path: Path) -> None:
@@ -213,6 +275,29 @@ def test_a_window_without_operations_leaves_tables_without_rows(tmp_path: Path) 
     assert len(told) == 1 and "has no rows: the steps of the traces hold no collective operation" in told[0]
     assert csv_tables.read(outputs["collectives"], collective_tables.TABLE).empty
     assert csv_tables.read(outputs["skew"], rank_skew.TABLE).empty
+
+
+def test_tables_of_several_cells_are_joined(tmp_path: Path) -> None:
+    """A cell without operations leaves no row, and the types of the others' columns as they are."""
+    paths: dict[str, list[str]] = {"collectives": [], "skew": []}
+    for model, late in (("a", 10.0), ("b", None), ("c", 20.0)):
+        made = {"collectives": collective_tables.TABLE.empty(), "skew": rank_skew.TABLE.empty()}
+        (tmp_path / model).mkdir()
+        if late:
+            operations, timelines = simulated(tmp_path / model, {"data": late})
+            made["collectives"] = collective_tables.tabulate_collectives(operations, NO_PROBE)
+            made["skew"] = rank_skew.tabulate_skew(operations, timelines)
+        for name, frame in made.items():
+            paths[name].append(str(tmp_path / model / f"train.torch-{name}.csv"))
+            write_csv(frame, paths[name][-1])
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in paths}
+    collectives_across.main(paths, outputs)
+    joined = {name: zoo_tables.read_table(name, path) for name, path in outputs.items()}
+    assert joined["collectives"]["model"].tolist() == ["a", "c"] and set(joined["skew"]["model"]) == {"a", "c"}
+    assert joined["collectives"]["bytes"].tolist() == [4 * MIB] * 2
+    assert joined["skew"].groupby("model")["late_ns"].sum().to_dict() == pytest.approx({"a": 30_000, "c": 60_000})
+    collectives_across.main({name: [] for name in paths}, outputs)
+    assert all(zoo_tables.read_table(name, path).empty for name, path in outputs.items())
 
 
 def test_the_probe_is_interpolated_by_size() -> None:

@@ -115,7 +115,12 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     assert there["unet", "train"] == frozenset(kept)
 
 
-@pytest.mark.parametrize("name", ["train.kernels.csv", "train.layers.csv", "train.ncu.survey.coverage.csv"])
+@pytest.mark.parametrize(
+    "name",
+    ["train.kernels.csv", "train.layers.csv", "train.ncu.survey.coverage.csv", "train.torch-collectives.csv",
+     "train.nsys-streams.csv", "train.nsys-memory.csv", "train.nsys.trace.json.gz", "train.ncu-source.survey.csv",
+     "train.torch.cycles.csv", "train.torch-memory.svg", "train.torch-snapshot.csv"],
+)  # fmt: skip
 def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config: dict, name: str) -> None:
     noted = results / "without.json"
     completeness.write_failures([failure(results, name, "no")], [], config, noted, str(results))

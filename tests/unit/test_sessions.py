@@ -45,6 +45,8 @@ def test_the_list_is_read() -> None:
         (["server1", "--stop"], "session 'server1' is not being recorded: begin with --start"),
         (["server1"], "`nsys start` failed: refused: start --session=server1 --sample=none --cpuctxsw=none "
          "--force-overwrite=true --output={folder}/server1.nsys-rep"),
+        (["server1", "--output", "a.txt"], "`nsys start` failed: refused: start --session=server1 --sample=none "
+         "--cpuctxsw=none --force-overwrite=true --output={folder}/a.txt.nsys-rep"),
         (["server1", "--output", "no/such.nsys-rep"], "the folder no of the report does not exist"),
         (["server1", "--name", "../x"], "--name '../x' is no valid name of a model ("),
     ],
@@ -57,6 +59,70 @@ def test_what_cannot_be_recorded_is_said_in_one_line(
     assert session_run.main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"profzoo: {said.format(folder=tmp_path)}")
+
+
+def test_the_report_of_a_program_that_ended_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nsys completes the report of a program that ends, and forgets its session."""
+    given(monkeypatch, tmp_path, LISTED)
+    monkeypatch.chdir(tmp_path)
+    words = ["server7", "--stop", "--name", "run7"]
+    assert session_run.main(words) == 2
+    assert "complete" not in capsys.readouterr().err
+    (tmp_path / "run7.nsys-rep").touch()
+    assert session_run.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("; if its program ended while it was recorded, run7.nsys-rep is complete")
+
+
+@pytest.mark.parametrize("words", [["--stop"], ["--seconds", "3"], ["--name", "run7", "--import"]])
+def test_an_option_without_a_session_does_not_pass_for_a_list(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        session_run.main(words)
+    assert ended.value.code == 2 and "name the session, as in" in capsys.readouterr().err
+
+
+def test_a_report_is_overwritten_by_force_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nsys writes `a.nsys-rep` when told to write `a`."""
+    given(monkeypatch, tmp_path, LISTED)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.nsys-rep").write_text("kept")
+    assert session_run.main(["server1", "--output", "a"]) == 2
+    assert capsys.readouterr().err.startswith("profzoo: a.nsys-rep exists already: ")
+    assert (tmp_path / "a.nsys-rep").read_text() == "kept"
+
+
+@pytest.mark.parametrize("session", ["sevrer1", "my server 2"])
+def test_a_refused_window_leaves_an_earlier_report(
+    session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, tmp_path, LISTED)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.nsys-rep").write_text("kept")
+    assert session_run.main([session, "--name", "a", "--force"]) == 2
+    assert (tmp_path / "a.nsys-rep").read_text() == "kept"
+
+
+def test_a_long_window_ends_with_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program is gone after the second look; nsys has made its report."""
+    program = tmp_path / "nsys"
+    program.write_text(
+        f'#!/bin/sh\ncd {tmp_path}; echo "$1" >> asked\n[ "$1" = start ] && touch a.nsys-rep\n'
+        '[ "$(grep -c sessions asked)" -gt 2 ] || echo " 1 00:01 Launched 1 server"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session_run, "LOOK_S", 0.01)
+    assert session_run.main(["server", "--seconds", "3600", "--name", "a"]) == 0
+    assert "the program of session server ended within the window, so it is shorter" in capsys.readouterr().out
 
 
 def test_without_a_session_it_says_how_to_make_one(

@@ -1,5 +1,7 @@
 """Tables are the same in every format, with the types, units and meanings that their declarations give."""
 
+import csv
+import gzip
 import json
 import os
 import subprocess
@@ -14,8 +16,11 @@ from profzoo.errors import ConfigError, DataError
 from profzoo.io import column_types, table_formats
 from profzoo.io.columns import Column
 from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv
 from profzoo.tools.time import tables as time_tables
+from profzoo.tools.torch import link_rates
 
+DATA = Path(__file__).parents[1] / "data"
 ARROW = os.environ.get("PROFZOO_ARROW")
 needs_arrow = pytest.mark.skipif(
     not ARROW, reason="no pyarrow: PROFZOO_ARROW names no folder; tests/tools/install-arrow.sh DIR sets one up"
@@ -107,6 +112,25 @@ def test_all_known_tables_are_converted_and_no_other_file(tmp_path: Path) -> Non
     assert document["schema"]["row"] == "a step"
     (line,) = said
     assert "left out of tables.json" in str(line) and "bert/inference.time.csv" in str(line) and "'fast'" in str(line)
+
+
+def test_pages_as_ncu_prints_them_and_measured_links_are_converted(tmp_path: Path) -> None:
+    """Rows about metrics are shorter than the heading of ncu's details page. A probe's raw page is no table."""
+    results, said = tmp_path / "results", list[object]()
+    (results / "lstm").mkdir(parents=True)
+    (results / "peaks").mkdir()
+    page = results / "lstm/train.ncu-details.roofline.csv"
+    page.write_bytes(gzip.decompress((DATA / "ncu/launch.details.csv.gz").read_bytes()))
+    links = results / "peaks/h200.links.1x2.csv"
+    write_csv(link_rates.TABLE.empty(), links)
+    (results / "peaks/h200.survey.probe.csv").write_text('"ID","a"\n"",""\n"0","1"\n')
+    convert_tables.convert_tables(results, tmp_path / "json", "json", [page, links], said.append)
+    made = {path.relative_to(tmp_path / "json").as_posix() for path in (tmp_path / "json").rglob("*.json")}
+    assert made == {"lstm/train.ncu-details.roofline.json", "peaks/h200.links.1x2.json"} and not said
+    with page.open(newline="") as file:
+        printed = list(csv.DictReader(file, restval=""))
+    rows = json.loads((tmp_path / "json/lstm/train.ncu-details.roofline.json").read_text())["data"]
+    assert rows == printed and {row["Rule Name"] for row in rows} > {""}
 
 
 def test_a_damaged_table_of_this_run_ends_the_job(tmp_path: Path) -> None:

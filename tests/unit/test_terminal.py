@@ -256,12 +256,18 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
          "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"),
         ("MissingRuleException:\nNo rule to produce qwerty (if you use input functions make sure ...).",
          "no rule or file 'qwerty'; `snakemake help` says what can be made"),
+        ("MissingRuleException:\nNo rule to produce results/lstm/train.torch-skew.csv (if you use input functions ...",
+         "no rule or file 'results/lstm/train.torch-skew.csv': only cells on several GPUs have it: set gpus to 2 or more"),
         ('WorkflowError in file "/a/config.smk", line 36:\ntool.0 = \'x\': did you mean \'y\'?\n'
          '  File "/a/config.smk", line 51, in <module>\n  File "/a/config.smk", line 36, in run_checked',
          "tool.0 = 'x': did you mean 'y'?"),
         ('MissingInputException in rule join in file "/a/analyze.smk", line 23:\nMissing input files for rule join:\n'
          "    output: a.csv\n    wildcards: model=lstm\n    affected files:\n        b.csv\n        c.csv\n        d.csv",
          "no rule of this run makes b.csv, c.csv and 1 more, which join needs; `snakemake help` says what can be made"),
+        ('MissingInputException in rule time in file "/a/collect.smk", line 3:\nMissing input files for rule time:\n'
+         "    output: a.csv\n    affected files:\n        /v/b.py (in storage)\n        /v/c.py (in storage)",
+         "time needs /v/b.py, /v/c.py from the storage of the profile, and finds nothing there: call snakemake in the "
+         "project on the volume that pods mount, at the path of default-storage-prefix"),
         ('MissingInputException in rule ranks in file "/a/export.smk", line 23:\nMissing input files for rule ranks:\n'
          "    output: a.csv\n    affected files:\n        lstm/train.nsys-ranks",
          "no rule of this run makes lstm/train.nsys-ranks, which ranks needs: only cells on several GPUs have it: "

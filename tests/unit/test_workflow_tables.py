@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from profzoo.errors import ConfigError
 from profzoo.workflow import available, patterns
 from profzoo.workflow import tables as tables_module
 from profzoo.workflow.comparison import Comparison
@@ -78,6 +79,23 @@ def test_processes_are_compared_of_trainings_on_several_gpus() -> None:
     assert shown(mine.rank_inputs()) == [f"{TRAIN}.ranks.csv"]
     assert mine.rank_tables() == ["<results>/tables/ranks.csv"]
     assert tables(select(gpus=2, tool=["torch"])).rank_tables() == []
+
+
+def test_operations_of_several_processes_are_joined_where_torch_traces_them() -> None:
+    assert tables(select(tool=["torch"])).collective_tables_across() == []
+    mine = tables(select(gpus=2, tool=["torch"]))
+    files = {"collectives": [f"{TRAIN}.torch-collectives.csv"], "skew": [f"{TRAIN}.torch-skew.csv"]}
+    assert {name: shown(paths) for name, paths in mine.collective_inputs().items()} == files
+    across = [f"results/tables/{name}.csv" for name in files]
+    assert shown(mine.collective_tables_across()) == across and {*across} < {*shown(mine.everything())}
+    assert tables(select(gpus=2, tool=["nsys"])).collective_tables_across() == []
+
+
+def test_traces_for_perfetto_are_those_of_nsys() -> None:
+    traces = [f"{cell}.nsys.trace.json.gz" for cell in (TRAIN, INFERENCE)]
+    assert shown(pages(select(tool=["nsys"])).required_traces()) == traces
+    with pytest.raises(ConfigError, match="no selected cell has a trace of nsys to write for Perfetto: .* tool=nsys"):
+        pages(select(tool=["torch"])).required_traces()
 
 
 def test_all_makes_the_exports_of_chosen_tools_and_the_report() -> None:

@@ -17,6 +17,8 @@ def test_all_processes_are_traced_and_their_link_is_measured(fresh: Project) -> 
     # A cell of one process has no traces of others.
     assert {job.model for job in planned if job.rule == "profile_torch"} == {"lstm"}
     assert [job.rule for job in planned].count("measure_links") == 1
+    # One table joins the operations of all cells.
+    assert [job.rule for job in planned].count("tabulate_collectives") == 1
 
 
 def test_replayed_steps_know_how_long_a_process_waits_for_others(fresh: Project) -> None:

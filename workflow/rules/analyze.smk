@@ -295,6 +295,24 @@ rule tabulate_ranks:
         "../scripts/tabulate_ranks.py"
 
 
+rule tabulate_collectives:
+    """Join collective operations and skew of every selected cell on several GPUs, each into one table."""
+    input:
+        code("workflow/scripts/tabulate_collectives.py"),
+        **TABLES.collective_inputs(),
+    output:
+        collectives=table("collectives"),
+        skew=table("skew"),
+    log:
+        "<logs>/tables/collectives.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_collectives.py"
+
+
 rule tabulate_replays:
     """Join the simulated gains of every selected cell into one table, and the CPU's time by cause into another."""
     input:

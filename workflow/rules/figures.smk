@@ -56,7 +56,7 @@ rule figures:
 rule perfetto:
     """Write the traces of nsys for Perfetto, which the next report links."""
     input:
-        PAGES.perfetto_traces(),
+        lambda wildcards: run_checked(PAGES.required_traces),
 
 
 rule write_report:

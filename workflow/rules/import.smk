@@ -171,3 +171,4 @@ rule import:
     """Import the named reports, and make their tables and the report page."""
     input:
         imported.imported_files(RUN, TABLES.exports()),
+        expand("<results>/tables.{format}", format=config["export"]),

@@ -25,17 +25,11 @@ def read_details(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: it is damaged, or a speed-up is no number.
     """
-    content = text_files.read_text(path, reading.AGAIN)
-    # ncu mixes lines such as ==WARNING== into its output.
-    printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
-    found = reading.rows_of_text(printed, path, widths=[_short(printed)])
-    heading, body = found[0], found[1:]
-    advised = [name for name in ADVICE if name in heading]
-    missing = [name for name in [*LAUNCH, METRIC, *(ADVICE if advised else [])] if name not in heading]
+    frame = read_texts(path)
+    advised = [name for name in ADVICE if name in frame]
+    missing = [name for name in [*LAUNCH, METRIC, *(ADVICE if advised else [])] if name not in frame]
     if missing:
         raise DataError(f"{path} has no column {missing[0]}: {ODD}")
-    full = [row + [""] * (len(heading) - len(row)) for row in body]
-    frame = pd.DataFrame({name: [row[at] for row in full] for at, name in enumerate(heading)}, dtype="str")
     try:
         frame["ID"] = column_types.parse_column(list(frame["ID"]), column_types.COUNT)
         if advised:
@@ -44,6 +38,20 @@ def read_details(path: str | Path) -> pd.DataFrame:
         column = SPEEDUP if isinstance(error, ncu_values.ValueFormatError) else "ID,"
         raise DataError(f"{path}: column {column} {error}: {ODD}") from None
     return frame
+
+
+def read_texts(path: str | Path) -> pd.DataFrame:
+    """Return the rows of a details page as texts; cells that a row lacks at its end are empty.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    content = text_files.read_text(path, reading.AGAIN)
+    # ncu mixes lines such as ==WARNING== into its output.
+    printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
+    heading, *body = reading.rows_of_text(printed, path, widths=[_short(printed)])
+    full = [row + [""] * (len(heading) - len(row)) for row in body]
+    return pd.DataFrame({name: [row[at] for row in full] for at, name in enumerate(heading)}, dtype="str")
 
 
 def _short(printed: str) -> int:

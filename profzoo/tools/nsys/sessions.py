@@ -20,6 +20,10 @@ STOP_S, ASK_S, POLL_S = 1800.0, 60.0, 1.0
 CHOICES = ("none", "process-tree", "system-wide")
 
 
+class NoSessionError(ConfigError):
+    """nsys knows no session of a name, or it runs no program any more; the message names those that do."""
+
+
 @dataclass(frozen=True)
 class Session:
     """A session of nsys; programs: how many were launched in it."""
@@ -66,7 +70,7 @@ def find_session(name: str) -> Session:
     nsys itself would make a new session for a wrong name, and record nothing.
 
     Raises:
-        ConfigError: there is no such session, or it runs no program; the message names those that do.
+        NoSessionError: there is no such session, or it runs no program.
         CollectError: nsys is not here, or does not tell.
     """
     sessions = list_sessions()
@@ -74,10 +78,19 @@ def find_session(name: str) -> Session:
     if not mine:
         names = [one.name for one in sessions if one.programs]
         told = suggest_nearest(name, names) if names else describe_sessions(sessions)
-        raise ConfigError(f"nsys has no session {name!r}: {told}")
+        raise NoSessionError(f"nsys has no session {name!r}: {told}")
     if not mine[0].programs:
-        raise ConfigError(f"session {name!r} runs no program any more; {describe_sessions(sessions)}")
+        raise NoSessionError(f"session {name!r} runs no program any more; {describe_sessions(sessions)}")
     return mine[0]
+
+
+def runs_program(name: str) -> bool:
+    """Return whether a session of this name runs a program.
+
+    Raises:
+        CollectError: nsys is not here, or does not tell.
+    """
+    return any(one.name == name and one.programs for one in list_sessions())
 
 
 def choose_options(sample: str, cpuctxsw: str, gpu_metrics: bool) -> list[str]:
@@ -92,7 +105,9 @@ def choose_options(sample: str, cpuctxsw: str, gpu_metrics: bool) -> list[str]:
 
 
 def start_window(name: str, report: Path, options: Sequence[str]) -> None:
-    """Begin to record in a session; its program goes on as before. options: of `nsys start`, such as --sample=none.
+    """Begin to record in a session; its program goes on as before. An earlier report of the same name is removed.
+
+    options: of `nsys start`, such as --sample=none.
 
     Raises:
         ConfigError: there is no such session, or it is recorded already.
@@ -100,6 +115,8 @@ def start_window(name: str, report: Path, options: Sequence[str]) -> None:
     """
     if find_session(name).state == COLLECTING:
         raise ConfigError(f"session {name!r} is being recorded already: stop that first (--stop)")
+    # Otherwise it could not be told from the report of this window.
+    report.unlink(missing_ok=True)
     _ask("start", f"--session={name}", *options, "--force-overwrite=true", f"--output={report.absolute()}")
 
 

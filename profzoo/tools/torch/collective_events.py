@@ -18,7 +18,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.io import chrome_trace
 from profzoo.json_types import JsonObject
-from profzoo.op_costs.collectives import collective_kind, element_bytes
+from profzoo.op_costs.collectives import PAIRWISE, collective_kind, element_bytes
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.torch.host_calls import find_ranges, find_steps, look_up
@@ -37,12 +37,14 @@ class Collectives:
 
     table: one row per operation in a step, by start, with COLUMNS; times in ns on the host's clock, and `sequence` -1
     where the trace numbers none. base_ns: what the times of the trace itself begin from. unknown: number of
-    communication kernels of which the trace tells no operation or no size.
+    communication kernels of which the trace tells no operation or no size. pairwise: number of sends and receives in
+    steps, which are not in the table, because only two processes of a group take part.
     """
 
     table: pd.DataFrame
     base_ns: int
     unknown: int
+    pairwise: int
 
 
 def read_collectives(path: Path, trace: Trace) -> Collectives:
@@ -67,9 +69,12 @@ def read_collectives(path: Path, trace: Trace) -> Collectives:
     alone = rows["group_size"] == 0
     # gloo's ranges do not tell the group: it is that of all processes.
     rows.loc[alone, "group_size"] = world
-    gathered = alone & (rows["collective"] == "all_gather")
+    # What a process gives is a part of what is gathered.
+    gathered = alone & rows["collective"].isin(["all_gather", "gather"])
     rows.loc[gathered, "bytes"] *= world
-    return Collectives(_placed(rows, trace, base), base, unknown)
+    placed = _placed(rows, trace, base)
+    between_two = placed["collective"].isin(PAIRWISE)
+    return Collectives(placed[~between_two].reset_index(drop=True), base, unknown, int(between_two.sum()))
 
 
 def _surroundings(others: Mapping[str, Any]) -> tuple[int, int]:

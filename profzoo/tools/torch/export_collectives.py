@@ -43,7 +43,7 @@ def main(
         write_csv(rank_skew.TABLE.empty(), outputs["skew"])
         return
     if operations.left_out:
-        say(f"{outputs['collectives']}: without {operations.left_out} operations that not all processes recorded")
+        say(f"{outputs['collectives']} is without {' and '.join(operations.left_out)}")
     probe = csv_tables.read(links[0], link_rates.TABLE) if links else link_rates.TABLE.empty()
     write_csv(collective_tables.tabulate_collectives(operations, probe), outputs["collectives"])
     write_csv(rank_skew.tabulate_skew(operations, timelines), outputs["skew"])

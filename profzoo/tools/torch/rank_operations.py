@@ -38,12 +38,12 @@ class Operations:
 
     rows: one row per operation and process, by start: operation (a number), host, rank, step, range, SAME, start_ns,
     end_ns, and OF_ALL, which are the same for all processes of an operation. clocks: how times came to one clock.
-    left_out: operations that not all of their processes recorded, or that end before the last process begins.
+    left_out: one clause for each kind of operation that the rows lack, with its number and the reason.
     """
 
     rows: pd.DataFrame
     clocks: Clocks
-    left_out: int
+    left_out: Sequence[str]
 
 
 def match_operations(processes: Sequence[Process]) -> Operations:
@@ -80,18 +80,29 @@ def match_operations(processes: Sequence[Process]) -> Operations:
     kept = found[found["last_end_ns"] > found["last_start_ns"]]
     if kept.empty:
         raise DataError("every collective operation ends on all processes before the last one begins it: clocks differ")
-    left_out = rows["operation"].nunique() - kept["operation"].nunique()
+    incomplete = rows["operation"].nunique() - kept["operation"].nunique()
+    left_out = [f"{incomplete} operation{'s' * (incomplete > 1)} that not all processes recorded"] if incomplete else []
+    left_out += _describe_unmatched(processes)
     columns = ["operation", "host", "rank", "step", "range", *SAME, "start_ns", "end_ns", *OF_ALL]
     return Operations(kept.sort_values(["start_ns", "rank"])[columns].reset_index(drop=True), clocks, left_out)
 
 
-def _why_none(rows: pd.DataFrame, processes: Sequence[Process]) -> str:
+def _describe_unmatched(processes: Sequence[Process]) -> list[str]:
+    """Return a clause for each kind of communication whose bandwidth and skew cannot be told."""
+    pairwise = sum(one.collectives.pairwise for one in processes)
     unknown = sum(one.collectives.unknown for one in processes)
+    found = [f"{pairwise} sends and receives, in which only two processes take part"] if pairwise else []
     if unknown:
-        return (
-            f"{unknown} communication kernels of the traces have no `Collective name`, size or type, which "
-            "torch.profiler records from torch 2.3 on: their bandwidth and skew cannot be told"
+        found.append(
+            f"{unknown} communication kernels without `Collective name`, size or type, which torch.profiler records "
+            "from torch 2.3 on, but not for batch_isend_irecv"
         )
+    return found
+
+
+def _why_none(rows: pd.DataFrame, processes: Sequence[Process]) -> str:
+    if rows.empty and (others := _describe_unmatched(processes)):
+        return f"the traces hold no other communication than {' and '.join(others)}: bandwidth and skew cannot be told"
     if rows.empty:
         return "the steps of the traces hold no collective operation: raise torch.window, so that more steps are traced"
     counts = ", ".join(f"{count} of rank {rank}" for rank, count in rows["rank"].value_counts().sort_index().items())
