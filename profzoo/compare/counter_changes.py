@@ -93,7 +93,7 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     Sums are per step, or per sample. `delta_share` is the part of the whole cell's sum on the reference side; of rates
     it is empty. Differences of rates are in points, and margins of rates too: 2 points if `margin` is 2 %.
     """
-    sides = dict(zip(SIDES, _with_common_metrics(baseline, candidate), strict=True))
+    sides = dict(zip(SIDES, _with_common_metrics(baseline, _named_alike(baseline, candidate)), strict=True))
     frames = []
     for level in LEVELS:
         if all(side.has(level) for side in sides.values()):
@@ -112,6 +112,13 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     return places.sort_values(["_level", "_quantity", "_size", "range", "name", "kernel"], kind="stable")[
         [name for name in (*COLUMNS, "p_equivalent", "beyond", "apart") if name in whole]
     ].reset_index(drop=True)
+
+
+def _named_alike(baseline: CountedCell, candidate: CountedCell) -> CountedCell:
+    """Return the candidate with the reference side's names of kernels, which nsys and ncu print in two ways."""
+    names = baseline.launches.drop_duplicates("mangled").set_index("mangled")["kernel"]
+    own = candidate.launches
+    return replace(candidate, launches=own.assign(kernel=own["mangled"].map(names).fillna(own["kernel"])))
 
 
 def _with_common_metrics(*sides: CountedCell) -> list[CountedCell]:

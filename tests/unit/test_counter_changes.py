@@ -81,6 +81,16 @@ def test_a_mean_is_weighted_alike_on_both_sides(recorded: pd.DataFrame) -> None:
     assert whole["baseline_value"].iloc[0] == pytest.approx(90, rel=1e-3)
 
 
+def test_kernels_are_the_same_if_their_mangled_names_are(recorded: pd.DataFrame) -> None:
+    """As nsys and ncu print `f<(int)4>` and `f<4>`, and one side has its launches from ncu alone."""
+    cell = cell_of(recorded[recorded["cell"] == "bert.inference"])
+    renamed = cell.launches.assign(kernel="void " + cell.launches["kernel"])
+    found = outcomes((cell, replace(cell, launches=renamed)))
+    kernels = found[found["level"] == "kernel"]
+    assert len(kernels) and set(kernels["change"]) == {""} and (kernels["delta"] == 0).all()
+    assert set(kernels["name"]) == set(cell.launches["kernel"])
+
+
 def test_sides_are_compared_whose_sets_or_gpus_count_the_same_by_other_metrics(recorded: pd.DataFrame) -> None:
     """L2 by sectors instead of bytes, as another set has it, and DRAM by the names of another GPU."""
     cell = cell_of(recorded[recorded["cell"] == "bert.inference"])
