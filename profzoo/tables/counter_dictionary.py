@@ -67,8 +67,8 @@ MEMORY_CHART: Mapping[str, Column] = {
     "peak_pct": Column("Part of the link's peak bandwidth by ncu, as a mean over the launches' time.", "%", "ncu"),
     "hit_pct": Column("Sectors that the cache at this link answers (hit rate).", "%", "ncu"),
     "otherwise_bytes": Column(
-        "Bytes of this link by a counter of another unit, as a check. L2 may be asked for less than SMs get and send: "
-        "once for what several of them read, and for additions to memory it counts no writes.",
+        "Bytes of this link by a counter of another unit, as a check. L2 may be asked for less than SMs get or send, "
+        "by what several of them read, and by additions to memory.",
         "byte", "ncu",
     ),
 }  # fmt: skip
