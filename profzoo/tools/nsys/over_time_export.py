@@ -16,7 +16,7 @@ def main(
     samples, summary, of_metrics = gpu_metric_tables.tabulate_metrics(sqlite, whole_run)
     events, of_memory = gpu_memory.tabulate_memory(sqlite, whole_run)
     if facts.get("device_type") == "cpu":
-        say(f"{metrics}, {steps} and {memory} have no row: the cell ran on a CPU, and they are of a GPU")
+        say(f"{metrics} and {memory} have no row, as the cell ran on a CPU")
         of_metrics, of_memory = [], []
     for path, lines in ((metrics, of_metrics), (memory, of_memory)):
         for line in lines:
