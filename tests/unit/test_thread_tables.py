@@ -186,6 +186,12 @@ def test_only_what_was_asked_for_and_is_not_there_goes_to_the_console(
     step_timeline.main(str(export), str(tmp_path / "t.json"), str(tmp_path / "step.json"), str(tmp_path / "tracks.csv"))
     not_collected = json.loads((tmp_path / "step.json").read_text())["not_collected"]
     assert why in not_collected and not any("set nsys.cpuctxsw" in line for line in not_collected)
+    # Nor to trace CUDA who traces it, and on a CPU nobody misses streams.
+    for facts, streams in (({}, ["the step has no work on a GPU"]), ({"device_type": "cpu"}, [])):
+        (tmp_path / "t.json").write_text(json.dumps({"capture": "window", "command": command, **facts}))
+        step_timeline.main(*(str(tmp_path / name) for name in ("t.sqlite", "t.json", "step.json", "tracks.csv")))
+        not_collected = json.loads((tmp_path / "step.json").read_text())["not_collected"]
+        assert [line for line in not_collected if "work on a GPU" in line] == streams
 
 
 def test_a_trace_without_steps_has_empty_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
