@@ -63,6 +63,8 @@ def test_a_thread_is_on_the_cpu_or_off_it(tables: dict[str, pd.DataFrame]) -> No
     first = row(threads, 0, 7)
     assert (first["running_ns"], first["off_ns"], first["lost_ns"]) == (200 + 200 + 250, 300 + 50, 0)
     assert (first["preempted_ns"], first["switches"], first["cores"], first["migrations"]) == (50, 2, 2, 1)
+    # For 200 ns on core 0, and then for 450 ns on core 1.
+    assert first["core"] == 1 and row(threads, 1, 9)["core"] == 3
     assert (first["name"], first["runs_step"], first["process"], first["wall_ns"]) == ("python3", True, 7, 1000)
     # What is within another call is no call of its own.
     assert (first["os_calls"], first["os_call_ns"], first["cuda_calls"]) == (1, 320, 0)
@@ -138,7 +140,17 @@ def test_without_switches_nothing_is_said_of_time_on_the_cpu(
 ) -> None:
     tables = made(tmp_path, without=(lacking,))
     first = row(tables["threads"], 0, 7)
-    unknown = ["running_ns", "off_ns", "lost_ns", "preempted_ns", "switches", "cores", "migrations", "left_in_ns"]
+    unknown = [
+        "running_ns",
+        "off_ns",
+        "lost_ns",
+        "preempted_ns",
+        "switches",
+        "core",
+        "cores",
+        "migrations",
+        "left_in_ns",
+    ]
     assert first[unknown].isna().all() and first["os_call_ns"] == 320 and tables["off_cpu"].empty
     said = capsys.readouterr().out
     assert ("set nsys.cpuctxsw" if lacking == "SCHED_EVENTS" else "has no column isSchedIn") in said
@@ -147,8 +159,15 @@ def test_without_switches_nothing_is_said_of_time_on_the_cpu(
 def test_what_an_older_nsys_does_not_tell_stays_empty(tmp_path: Path) -> None:
     """nsys 2023 has neither states of threads that leave, nor cycles of samples in every export."""
     tables = made(
-        tmp_path, without=("SCHED_EVENTS.threadState", "SCHED_EVENTS.threadBlock", "COMPOSITE_EVENTS.cpuCycles")
+        tmp_path,
+        without=(
+            "SCHED_EVENTS.threadState",
+            "SCHED_EVENTS.threadBlock",
+            "SCHED_EVENTS.cpu",
+            "COMPOSITE_EVENTS.cpuCycles",
+        ),
     )
+    assert tables["threads"]["core"].isna().all()
     first = row(tables["threads"], 0, 7)
     assert np.isnan(first["preempted_ns"]) and first["off_ns"] == 350 and first["samples"] == 3
     assert tables["off_cpu"]["preempted_ns"].isna().all()
