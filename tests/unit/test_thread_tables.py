@@ -1,5 +1,6 @@
 """Tables of threads: time on and off the CPU, the calls in which they left, and samples, on traces known by heart."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from profzoo.io import csv_tables
 from profzoo.tables import step_timeline
 from profzoo.tools.nsys import host_schema, host_tables
-from tests.written_threads import AUTOGRAD, MAIN, RUNS, SLEEPS, WORKER, Trace
+from tests.written_threads import AUTOGRAD, HOLDER, MAIN, RUNS, SLEEPS, WORKER, Trace
 
 TABLES = {
     "threads": host_schema.THREADS,
@@ -84,6 +85,15 @@ def test_threads_have_rows_in_steps_in_which_they_did_anything(tables: dict[str,
     assert (worker["left_in"], worker["runs_step"]) == ("", False)
     # Off the CPU it polled but for the time before.
     assert (autograd["running_ns"], autograd["left_in"], autograd["left_in_ns"]) == (20, "poll", 880)
+
+
+def test_numbers_of_cores_and_threads_are_whole(tmp_path: Path) -> None:
+    """Others are missing beside them: those of a thread that did not run, and of a wait that nobody ended."""
+    wakes = [*TRACE.os_calls, ("pthread_cond_wait", 1610, 1700, MAIN), ("pthread_cond_signal", 1650, 1660, HOLDER)]
+    made(tmp_path, replace(TRACE, os_calls=wakes))
+    for name, column, number in (("threads", "core", "1"), ("idle", "woken_by", "11")):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            assert {row[column] for row in csv.DictReader(file)} >= {"", number}, name
 
 
 def test_threads_of_nsys_itself_are_left_out(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def tabulate_threads(events: HostEvents, functions: pd.DataFrame) -> tuple[pd.Da
         rows += [{"step": step.step, "runs_step": thread == step.thread, **inside.row(thread, off)} for thread in mine]
     table = _identified(pd.DataFrame(rows, columns=["thread", *(name for name in COLUMNS if name != "thread")]), events)
     off = pd.concat(left, ignore_index=True) if left else pd.DataFrame(columns=["thread", "step", *OFF_COLUMNS[4:]])
-    return table[COLUMNS], _identified(off, events)[OFF_COLUMNS]
+    return table.astype({"core": "float64"}).astype({"core": "Int64"})[COLUMNS], _identified(off, events)[OFF_COLUMNS]
 
 
 def _identified(table: pd.DataFrame, events: HostEvents) -> pd.DataFrame:
