@@ -15,6 +15,7 @@ from profzoo.tools.nsys.host_events import (
     SYSTEM_CALLS,
     THREAD,
     HostEvents,
+    explain_missing,
     launching_calls,
     read_threads,
 )
@@ -38,9 +39,9 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: T
 
     Returns: COLUMNS; times in ns from the step's begin. `label` is a value of LABELS, `value` NaN and `unit` empty.
     """
+    if why := explain_missing(database, tables, SWITCHES):
+        return why
     events = read_threads(database, tables, unread=(SYSTEM_CALLS, SAMPLES))
-    if SWITCHES in events.lacking:
-        return events.lacking[SWITCHES]
     states = thread_states.find_states(events.switches)
     mine = thread_states.cut(states[states["thread"] & PROCESS == step.process], step.begin, step.end)
     ran = mine[mine["doing"] == RUNNING].groupby("thread")["ns"].sum().sort_values(ascending=False, kind="stable")
@@ -62,9 +63,9 @@ def supply_samples(database: sqlite3.Connection, tables: set[str], step: Typical
 
     Returns: COLUMNS, as supply_thread_states does; `label` is the function, or the library of one without a name.
     """
+    if why := explain_missing(database, tables, SAMPLES):
+        return why
     events = read_threads(database, tables, unread=(SYSTEM_CALLS, SWITCHES))
-    if SAMPLES in events.lacking:
-        return events.lacking[SAMPLES]
     threads = _launching(events, step)
     mine = thread_states.cut(_lasting(events.samples), step.begin, step.end)
     mine = mine[mine["thread"].isin(threads)]
@@ -95,9 +96,9 @@ def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: Typica
     Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call. Calls shorter than SHORTEST are not
     among them.
     """
+    if why := explain_missing(database, tables, SYSTEM_CALLS):
+        return why
     events = read_threads(database, tables, unread=(SWITCHES, SAMPLES))
-    if SYSTEM_CALLS in events.lacking:
-        return events.lacking[SYSTEM_CALLS]
     mine = thread_states.cut(events.os_calls, step.begin, step.end)
     mine = mine[mine["ns"] >= SHORTEST * (step.end - step.begin)]
     frames = []
