@@ -8,7 +8,7 @@ the margin, whether there is a difference or not (two one-sided tests of each ro
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,11 +16,12 @@ import pandas as pd
 
 from profzoo.compare import dictionary
 from profzoo.compare.contributions import APPEARED, SIDES, VANISHED
-from profzoo.compare.counter_quantities import COMPARED, PERCENT
+from profzoo.compare.counter_quantities import COMPARED, EIGHT_BIT_METRICS, PERCENT
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.kernels.group_estimates import COUNTED, ERROR, FREEDOM, GroupEstimates
 from profzoo.tools.ncu.estimates import interval_half_width
+from profzoo.tools.ncu.quantity import Kind
 from profzoo.tools.ncu.strata import Window
 
 CHANGED, SAME, UNDECIDED = "changed", "same", "undecided"
@@ -48,7 +49,7 @@ COLUMNS = {
 }
 COUNTERS_TABLE = Table(columns=COLUMNS, key=["model", "phase", *SIDES, *IDENTITY], about=dictionary.COUNTERS)
 # Part of the names of NVIDIA's metrics.
-METRIC = "__"
+METRIC, OF_TENSOR_CORES = "__", "sm__ops_path_tensor_"
 NOT_ALL = "not all launches were counted"
 # Share of the launches that has to be counted for a decision; rate of wrong rows among those called changed, and among
 # differences of the margin's size those called same.
@@ -92,7 +93,7 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     Sums are per step, or per sample. `delta_share` is the part of the whole cell's sum on the reference side; of rates
     it is empty. Differences of rates are in points, and margins of rates too: 2 points if `margin` is 2 %.
     """
-    sides = dict(zip(SIDES, _with_common_metrics(baseline, candidate), strict=True))
+    sides = dict(zip(SIDES, _with_common_metrics(baseline, _named_alike(baseline, candidate)), strict=True))
     frames = []
     for level in LEVELS:
         if all(side.has(level) for side in sides.values()):
@@ -113,14 +114,35 @@ def compare_counters(baseline: CountedCell, candidate: CountedCell, margin: floa
     ].reset_index(drop=True)
 
 
+def _named_alike(baseline: CountedCell, candidate: CountedCell) -> CountedCell:
+    """Return the candidate with the reference side's names of kernels, which nsys and ncu print in two ways."""
+    names = baseline.launches.drop_duplicates("mangled").set_index("mangled")["kernel"]
+    own = candidate.launches
+    return replace(candidate, launches=own.assign(kernel=own["mangled"].map(names).fillna(own["kernel"])))
+
+
 def _with_common_metrics(*sides: CountedCell) -> list[CountedCell]:
     """Return the sides with the metrics that all of them have.
 
-    Where only one has the metric by which a mean is weighted, the means would differ, though the launches do not.
+    Where only one has the metric by which a mean is weighted, the means would differ, though the launches do not. Sums
+    that the sides have by other metrics, as of another GPU, stay. Products in 8 bits are counted in cells of their
+    precision alone; other cells have none.
     """
+    counted = EIGHT_BIT_METRICS & {name for side in sides for table in side.sets for name in table}
+    sides = tuple(replace(side, sets=[_without_products(table, counted) for table in side.sets]) for side in sides)
     common = set.intersection(*({name for table in side.sets for name in table} for side in sides))
-    lacked = {name for side in sides for table in side.sets for name in table if METRIC in name} - common
+    sums = [one.sums for one in COMPARED.values() if one.kind is Kind.SUM]
+    by_others = [parts for parts in sums if not any({*part.factors} <= common for part in parts)]
+    kept = common | {name for parts in by_others for part in parts for name in part.factors}
+    lacked = {name for side in sides for table in side.sets for name in table if METRIC in name} - kept
     return [replace(side, sets=[table.drop(columns=lacked & {*table}) for table in side.sets]) for side in sides]
+
+
+def _without_products(table: pd.DataFrame, metrics: Set[str]) -> pd.DataFrame:
+    """Return the table with zeros in these metrics of tensor cores where it counts others, but not these."""
+    if not any(name.startswith(OF_TENSOR_CORES) for name in table):
+        return table
+    return table.assign(**dict.fromkeys(sorted(metrics - {*table}), 0.0))
 
 
 def _compare_level(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from profzoo.compare.contributions import SIDES
-from profzoo.compare.counter_changes import CELL_LEVEL, CHANGED, KERNEL_LEVEL, LAYER_LEVEL
+from profzoo.compare.counter_changes import CELL_LEVEL, CHANGED, KERNEL_LEVEL, LAYER_LEVEL, NOT_ALL
 from profzoo.compare.counter_quantities import PERCENT, WORDS
 from profzoo.io.csv_tables import Row
 from profzoo.kernels import short_names
@@ -21,6 +21,11 @@ NONE = (
     f"{COLLECT} for each side"
 )
 
+PARTLY = (
+    "not all launches were counted on both sides: sums are of those that were, and nothing is decided of the whole; "
+    "a larger ncu.budget, or ncu.launches: all, counts more"
+)
+
 
 def format_counters(row: Row, table: pd.DataFrame) -> list[str]:
     """Return lines on the counters of a compared cell: the whole cell, then where the largest changes are.
@@ -33,6 +38,8 @@ def format_counters(row: Row, table: pd.DataFrame) -> list[str]:
         return []
     whole = mine[mine["level"] == CELL_LEVEL].to_dict("records")
     said = ["      counters: " + ", ".join(_format_value(one) for one in whole)]
+    if any(one["change"] == NOT_ALL for one in whole):
+        said.append(f"      {PARTLY}")
     names = short_kernel_names(mine)
     for level in (LAYER_LEVEL, KERNEL_LEVEL):
         changed = mine[(mine["level"] == level) & (mine["outcome"] == CHANGED)]

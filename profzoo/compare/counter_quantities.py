@@ -4,11 +4,14 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from profzoo.tools.ncu.chart_quantities import L1_HIT, L2_HIT, MEMORY
-from profzoo.tools.ncu.quantities import QUANTITIES
+from profzoo.tools.ncu.quantities import EIGHT_BITS, QUANTITIES
 from profzoo.tools.ncu.quantity import Quantity, Sum
 
 SIMT = ("fp64_flop", "fp32_flop", "fp16_flop")
 TENSOR = ("tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop")
+# Operations that only some section sets, or cells of some precisions, count.
+MORE_TENSOR = ("tensor_fp8_flop", "tensor_int8_flop", "tensor_fp64_flop")
+EIGHT_BIT_METRICS = {metric for name in EIGHT_BITS for one in QUANTITIES[name].sums for metric in one.factors}
 PERCENT = "%"
 
 
@@ -18,11 +21,17 @@ def _together(names: Sequence[str]) -> tuple[Sum, ...]:
     return tuple(Sum({metric: factor for one in parts for metric, factor in one.factors.items()}) for parts in choices)
 
 
+def _with_others(names: Sequence[str], others: Sequence[str]) -> tuple[Sum, ...]:
+    """Return the sums of quantities and of as many others as were collected: those with the most come first."""
+    several = (chosen for count in range(len(others), -1, -1) for chosen in itertools.combinations(others, count))
+    return tuple(one for chosen in several for one in _together([*names, *chosen]))
+
+
 COMPARED: Mapping[str, Quantity] = {
     "dram_bytes": QUANTITIES["dram_bytes"],
     "l2_bytes": QUANTITIES["l2_bytes"],
     "simt_flop": Quantity("flop", "of SIMT units, of all precisions", _together(SIMT)),
-    "tensor_flop": Quantity("flop", "of tensor cores, of all types", _together(TENSOR)),
+    "tensor_flop": Quantity("flop", "of tensor cores, of all types", _with_others(TENSOR, MORE_TENSOR)),
     L1_HIT: MEMORY[L1_HIT],
     L2_HIT: QUANTITIES[L2_HIT],
     "occupancy_pct": QUANTITIES["occupancy_pct"],

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.figures import palette, plots
 from profzoo.io import csv_tables as reading
+from profzoo.kernels import short_names
 from profzoo.tools.ncu import export_schema, instances_columns, instances_page
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
@@ -43,6 +44,7 @@ def draw(instances: pd.DataFrame, times: pd.Series) -> Figure:
     """
     plots.set_style()
     sampled = instances[instances["kind"].eq(instances_page.TIME)].copy()
+    sampled["name"] = sampled["function"].map(short_names.shorten_names(sampled["function"].unique()))
     sampled["unit_of_gpu"] = sampled["metric"].str.extract(OF_PEAK.pattern + "$", expand=False)
     sampled = sampled[sampled["unit_of_gpu"].notna()]
     if sampled.empty:
@@ -83,7 +85,7 @@ def _draw_kernel(axis: Axes, sampled: pd.DataFrame, times: pd.Series) -> None:
             continue
         axis.plot(own["time_ns"] / 1000, own["value"], color=colour, label=name, linewidth=1.2)
     axis.set(ylim=(0, 104), xlim=(-AROUND * ends / 1000, (1 + AROUND) * ends / 1000), yticks=(0, 50, 100))
-    axis.set_title(f"{first['place']}. {first['function']}, {ends / 1000:,.1f} µs", fontsize=9)
+    axis.set_title(f"{first['place']}. {first['name']}, {ends / 1000:,.1f} µs", fontsize=9)
 
 
 def main(instances: str, launches: str, sidecar: str, outputs: Sequence[str]) -> None:

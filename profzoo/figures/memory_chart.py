@@ -64,7 +64,9 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     rates = pd.DataFrame({name: one.iloc[:, 0] for name, one in known.items() if one.shape[1]}).dropna(
         axis=1, how="all"
     )
-    figure, axis = plt.subplots(figsize=(11, plots.figure_height(len(order)) + 0.2))
+    columns = len(sums.columns) + len(rates.columns)
+    width = plots.figure_width(order, 0.5 + 0.75 * columns, 11)
+    figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(order)) + 0.2))
     texts = sums.map(lambda count: "–" if pd.isna(count) else formatting.size(count).replace("bytes", "B"))
     hit_texts = rates.map(lambda rate: "–" if pd.isna(rate) else f"{min(rate, 100):.0f} %")
     _draw_heat(axis, of_peak, rates, texts.join(hit_texts))
@@ -96,6 +98,7 @@ def _draw_heat(axis: Axes, of_peak: pd.DataFrame, rates: pd.DataFrame, texts: pd
     axis.grid(visible=False)
     axis.set(xlim=(0, len(texts.columns)), ylim=(len(texts), 0), ylabel="")
     axis.set_xticks(np.arange(len(texts.columns)) + 0.5, texts.columns, rotation=0)
+    plots.name_columns_on_top(axis, len(texts))
     axis.set_yticks(np.arange(len(texts)) + 0.5, texts.index, rotation=0)
     for row, column in np.ndindex(texts.shape):
         value = colours.iloc[row, column]

@@ -29,7 +29,7 @@ def draw(agreement: pd.DataFrame) -> Figure:
     """
     plots.set_style()
     cells = plots.label_cells(agreement)
-    figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(cells))))
+    figure, axis = plt.subplots(figsize=(plots.figure_width(cells, 6.0, 8), plots.figure_height(len(cells))))
     for tool, (marker, colour) in zip(tools.activities(), cycle(MARKERS), strict=False):
         if (column := f"{tool}_slowdown") in agreement:
             axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)

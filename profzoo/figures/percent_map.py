@@ -4,11 +4,18 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
+from profzoo.figures import plots
+
+# Height of the legend of colours, in inches.
+BAR = 1.6
+
 
 def draw_percent_map(axis: Axes, table: pd.DataFrame, colours: str) -> None:
     """Draw a heat map of percentages, with each number in its cell; colours: name of a pale colour map."""
+    bar = {"label": "%", "shrink": min(0.8, BAR / plots.figure_height(len(table))), "aspect": 12}
     sns.heatmap(table, ax=axis, cmap=colours, vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
-                linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
+                linewidths=0.5, cbar_kws=bar, yticklabels=True)  # fmt: skip
+    plots.name_columns_on_top(axis, len(table))
     for number in axis.texts:
         # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
         if number.get_color() == ".15":

@@ -34,7 +34,9 @@ def draw(pipes: pd.DataFrame) -> Figure:
     table = rows.pivot_table(index="row", columns="pipe", values="busy_pct", aggfunc="first", sort=False)
     used = [pipe for pipe in PIPE_NAMES if pipe in table and table[pipe].max() >= 0.5]
     table = table[used or list(table.columns)].reindex(list(dict.fromkeys(rows["row"])))
-    figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(table))))
+    width = plots.figure_width(rows["name"].to_list(), 2.0 + 0.7 * len(table.columns), 9)
+    figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(table))))
     percent_map.draw_percent_map(axis, table, "Greens")
+    plots.name_groups(axis, rows, 0.5)
     axis.set(xlabel="Share of the pipe's peak, while an SM has warps (%)", ylabel="")
     return figure

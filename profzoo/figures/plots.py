@@ -1,6 +1,6 @@
 """Style and drawing functions that all figures share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ from profzoo.tables.counter_groups import NEARLY_ALL
 
 PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
 ROW_HEIGHT = 0.32
+# Width of a character of a row's name in inches, in the style's font.
+CHARACTER = 0.085
+# Rows from which on the names of columns stand above a map, too.
+MANY_ROWS = 15
 # Share of its cell's GPU time from which on a class of kernels has a row.
 LEAST_CLASS = 0.1
 # Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
@@ -48,6 +52,16 @@ def label_cells(cell: pd.DataFrame) -> pd.Series:
 def figure_height(rows: int, least: float = 2.6) -> float:
     """Return the height of a figure with this number of rows, in inches; least: the smallest height."""
     return max(least, 1.5 + ROW_HEIGHT * rows)
+
+
+def figure_width(names: Iterable[str], beside: float, least: float) -> float:
+    """Return the width of a figure in inches; names: of its rows. beside: width of the rest. least: smallest width."""
+    return max(least, beside + CHARACTER * max((len(name) for name in names), default=0))
+
+
+def name_columns_on_top(axis: Axes, rows: int) -> None:
+    """Write the names of a map's columns above it too, if it is so long that they are far below the first rows."""
+    axis.tick_params(labeltop=rows >= MANY_ROWS)
 
 
 def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals: Sequence[str]) -> None:
@@ -149,7 +163,9 @@ def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.
 
 
 def label_groups(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of cells, and of classes with at least LEAST_CLASS of their cell's time, with a `row` label.
+    """Return the rows of cells, and of classes with at least LEAST_CLASS of their cell's time, with `row` and `name`.
+
+    `row` tells all rows of a figure apart, and `name` is what stands beside them: of a class only its own name.
 
     table: rows of a table with levels `cell` and `class`, each cell's own rows before those of its classes.
     """
@@ -157,8 +173,19 @@ def label_groups(table: pd.DataFrame) -> pd.DataFrame:
     whole = cells[cells["level"] == "cell"].groupby("cell")["total_ns"].first()
     large = cells["total_ns"] >= LEAST_CLASS * cells["cell"].map(whole)
     kept = cells[(cells["level"] == "cell") | large]
-    labels = kept["cell"].where(kept["level"] == "cell", kept["cell"] + " · " + kept["class"])
-    return kept.assign(row=labels + describe_coverage(kept))
+    whole_cell = kept["level"] == "cell"
+    return kept.assign(
+        row=kept["cell"].where(whole_cell, kept["cell"] + " · " + kept["class"]),
+        name=kept["cell"].where(whole_cell, kept["class"]) + describe_coverage(kept),
+    )
+
+
+def name_groups(axis: Axes, rows: pd.DataFrame, first: float = 0.0) -> None:
+    """Write the names of rows beside them, those of cells in bold; rows: of label_groups. first: place of the first."""
+    named = rows.drop_duplicates("row")
+    axis.set_yticks([first + place for place in range(len(named))], list(named["name"]), rotation=0)
+    for label, level in zip(axis.get_yticklabels(), named["level"], strict=True):
+        label.set_fontweight("bold" if level == "cell" else "normal")
 
 
 def describe_coverage(table: pd.DataFrame) -> pd.Series:

@@ -35,7 +35,7 @@ def draw(ranges: pd.DataFrame) -> Figure:
         chosen.pivot_table(index="cell", columns="range", values="ns_per_step", aggfunc="sum").reindex(order).fillna(0)
     )
     share = wide.div(wide.sum(axis=1), axis=0) * 100
-    figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order))))
+    figure, axis = plt.subplots(figsize=(plots.figure_width(order, 7.0, 9), plots.figure_height(len(order))))
     plots.draw_stacked_bars(
         axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)]
     )

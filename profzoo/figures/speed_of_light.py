@@ -42,7 +42,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     counted = cells["total_ns"].where(cells[list(known)].notna().any(axis=1)).groupby(cells["cell"]).sum()
     share = (counted / cells.groupby("cell")["total_ns"].sum()).reindex(means.index)
     means.index = means.index + plots.describe_coverage(share.to_frame("counted_share")).to_numpy()
-    figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(means))))
+    figure, axis = plt.subplots(figsize=(plots.figure_width(means.index, 6.0, 8), plots.figure_height(len(means))))
     percent_map.draw_percent_map(axis, means, "Blues")
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")
     return figure

@@ -38,7 +38,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
     idle = shares[[name for name in shares if name.startswith("idle")]].sum(axis=1)
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
-    figure, axis = plt.subplots(figsize=(10, plots.figure_height(len(shares))))
+    figure, axis = plt.subplots(figsize=(plots.figure_width(shares.index, 7.5, 10), plots.figure_height(len(shares))))
     plots.draw_stacked_bars(
         axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)]
     )

@@ -35,8 +35,9 @@ def draw(warp_states: pd.DataFrame) -> Figure:
     order = list(dict.fromkeys(rows["row"]))
     shares = rows.pivot_table(index="row", columns="group", values="share", aggfunc="sum", fill_value=0.0)
     cycles = rows.groupby("row")["cycles"].sum().reindex(order)
-    figure, axis = plt.subplots(figsize=(10, plots.figure_height(len(order)) + 0.5))
+    width = plots.figure_width(rows["name"].to_list(), 7.5, 10)
+    figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(order)) + 0.5))
     plots.draw_stacked_bars(axis, shares.reindex(order) * 100, STATE_COLOURS, [f"{count:.3g}" for count in cycles])
-    axis.set_yticks(range(len(order)), order)
+    plots.name_groups(axis, rows)
     axis.set_xlabel("Part of a warp's time (%); right: cycles per instruction")
     return figure

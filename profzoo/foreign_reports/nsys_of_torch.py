@@ -80,12 +80,15 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
         shared: dict[str, Any] = {
             "start": own["start"], "end": own["start"] + own["ns"], "correlationId": own["correlation"],
             "globalPid": np.full(len(own["start"]), PROCESS), "streamId": np.maximum(own["queue"], 0),
+            "deviceId": _known(own["gpu"]),
         }  # fmt: skip
         if kind == "kernel":
             sizes = {column: np.maximum(own[name], 0) for column, name in GRIDS.items()}
             alike = dict.fromkeys(("mangledName", "demangledName", "shortName"), own["name"] + 1)
             shared |= alike | sizes
-        elif kind == "memcpy":
+        else:
+            shared["bytes"] = _known(own["bytes"])
+        if kind == "memcpy":
             shared["copyKind"] = [copy_kind(events.texts[name]) for name in own["name"].tolist()]
         insert_rows(database, tables[kind], shared)
     starts, ends, codes = host_calls.range_spans(events, (STEP, *PARTS))
@@ -106,6 +109,11 @@ def copy_kind(name: str) -> int:
     """
     short = SPELLED_OUT.sub(lambda found: f"{found[1][0]}to{found[2][0]}", name)
     return next((KINDS[kind] for kind in WORD.findall(short) if kind in KINDS), 0)
+
+
+def _known(numbers: np.ndarray) -> list[int | None]:
+    """Return numbers for a column of an export; a number below 0 stands for an unknown one."""
+    return [number if number >= 0 else None for number in numbers.tolist()]
 
 
 def _code(texts: Sequence[str], wanted: str) -> int:

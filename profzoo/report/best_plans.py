@@ -35,7 +35,7 @@ class BestPlan:
     """The plan that is shown first for a cell.
 
     how: MEASURED, SIMULATED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
-    first verdict, empty without any. reasons: the verdicts that stand behind the plan.
+    first verdict, empty without any. reasons: the first verdicts on the cell.
     """
 
     settings: str

@@ -76,6 +76,7 @@ COUNTER_COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "candidate side": (lambda row: _format_counted(row, "candidate"), str),
     "difference": (lambda row: counter_lines.format_delta(row), str),
     "of the cell": (lambda row: row["delta_share"], "{:+.1%}".format),
+    "launches": (lambda row: row["change"], str),
 }
 # Levels of counters that the page shows: all of the cell, and of others the largest changes of each counter.
 COUNTED_LEVELS = (counter_changes.CLASS_LEVEL, counter_changes.LAYER_LEVEL, counter_changes.KERNEL_LEVEL)

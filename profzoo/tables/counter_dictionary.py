@@ -66,7 +66,11 @@ MEMORY_CHART: Mapping[str, Column] = {
     "bytes_per_s": Column("The same bytes per second of these launches' GPU time.", "byte/s", "ncu", GPU),
     "peak_pct": Column("Part of the link's peak bandwidth by ncu, as a mean over the launches' time.", "%", "ncu"),
     "hit_pct": Column("Sectors that the cache at this link answers (hit rate).", "%", "ncu"),
-    "otherwise_bytes": Column("The same bytes by a counter of another unit, as a check.", "byte", "ncu"),
+    "otherwise_bytes": Column(
+        "Bytes of this link by a counter of another unit, as a check. L2 may be asked for less than SMs get or send, "
+        "by what several of them read, and by additions to memory.",
+        "byte", "ncu",
+    ),
 }  # fmt: skip
 PIPES: Mapping[str, Column] = {
     **_GROUPS,

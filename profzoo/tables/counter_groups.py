@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from profzoo.kernels import counters
 from profzoo.kernels.counters import FREEDOM, HIGH, LOW, Quantities
+from profzoo.tools.ncu import derived_metrics
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.quantity import Kind
 
@@ -95,27 +95,30 @@ def _sums_and_means(sets: Sequence[pd.DataFrame], every: pd.DataFrame, by: str, 
         if frame.columns.drop(FREEDOM, errors="ignore").empty or frame.empty:
             continue
         frame.index = frame.index.get_level_values(by)
-        launches, share = _counted(table, every, by)
         counted = [name for name in frame if name in known]
-        summed = [name for one in counted if known[one].kind is Kind.SUM
-                  for name in (one, f"{one}{LOW}", f"{one}{HIGH}") if name in frame]  # fmt: skip
-        frame[summed] = frame[summed].mul(launches.reindex(frame.index), axis=0)
-        shares = {f"{name}{COVERED}": share.reindex(frame.index) for name in counted}
-        frame = frame.join(pd.DataFrame(shares, index=frame.index))
+        launches, share = _counted(table, every, by, {name: known[name] for name in counted})
+        for name in counted:
+            ends = [f"{name}{end}" for end in ("", LOW, HIGH)] if known[name].kind is Kind.SUM else []
+            for one in (end for end in ends if end in frame):
+                frame[one] *= launches[name].reindex(frame.index)
+        frame = frame.join(share.reindex(frame.index).add_suffix(COVERED))
         found = frame if found.empty else found.join(frame[[name for name in frame if name not in found]], how="outer")
     return found
 
 
-def _counted(table: pd.DataFrame, every: pd.DataFrame, by: str) -> tuple[pd.Series, pd.Series]:
-    """Return by group the number of launches that a set's counters stand for, and their share of the group's time.
+def _counted(table: pd.DataFrame, every: pd.DataFrame, by: str, known: Quantities) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return by group and quantity the number of launches that its values stand for, and their share of the time.
 
     Launches stand for those of their configuration, and for no others.
     """
     if counters.is_weighed(table):
         profiled = pd.MultiIndex.from_frame(every.iloc[table["launch"].dropna().astype(int)][counters.KEYS])
-        counted = pd.MultiIndex.from_frame(every[counters.KEYS]).isin(profiled)
+        alike = pd.MultiIndex.from_frame(every[counters.KEYS]).isin(profiled)
+        there = pd.DataFrame(dict.fromkeys(known, alike), every.index)
     else:
-        counted = np.ones(len(every), dtype=bool)
-    mine = every[counted].groupby(by, sort=False)[GPU_TIME].agg(["size", "sum"])
-    whole = every.groupby(by, sort=False)[GPU_TIME].sum()
-    return mine["size"], mine["sum"] / whole.where(whole > 0)
+        ordered = table.sort_values("id", kind="stable").set_axis(every.index)
+        there = derived_metrics.derive_quantities(ordered, known).notna()
+    times = every[GPU_TIME]
+    whole = times.groupby(every[by], sort=False).sum()
+    mine = there.mul(times, axis=0).groupby(every[by], sort=False).sum()
+    return there.groupby(every[by], sort=False).sum(), mine.div(whole.where(whole > 0), axis=0)

@@ -9,13 +9,14 @@ import pandas as pd
 from profzoo.kernels import kernel_classes
 from profzoo.tools.nsys import gpu_spans
 from profzoo.tools.nsys.export_columns import UNKNOWN
+from profzoo.tools.nsys.requested_events import TRACE_CUDA
 from profzoo.tools.nsys.trace import KERNEL_TABLE
 from profzoo.tools.nsys.tracks import COLUMNS, Supplied, TypicalStep
 
 # A stream with more spans than this has those joined that follow each other with the same label.
 MOST = 2000
 GRAPH = "CUDA graph"
-NO_WORK = "the step has no work on a GPU: trace cuda (nsys.traces)"
+NO_WORK = f"the step has no work on a GPU{TRACE_CUDA}"
 
 
 def supply_stream_tracks(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:

@@ -1,4 +1,4 @@
-"""Lists the cells with the most time to gain: the best plan of each, or its largest verdict."""
+"""Lists the cells with the most time to gain: of each its best plan, or the verdict that saves more."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +7,10 @@ from profzoo import formatting
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_REASONS
 from profzoo.range_names import IMPORTED
 from profzoo.terminal.table_rows import read_cell_verdicts, read_rows
-from profzoo.verdicts.gain_methods import AMDAHL
+from profzoo.verdicts.gain_methods import AMDAHL, SIMULATED
 
 SHOWN = 3
-# The most verdicts that are named as reasons for a plan.
+# The most verdicts that are named as bottlenecks of a cell.
 REASONS = 3
 CELLS = "cells.csv"
 Cell = tuple[str, str]
@@ -29,6 +29,9 @@ class LargestGain:
 def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
     """Return what the SHOWN cells with the most time per step to gain can gain; cells with unsteady times come last.
 
+    As on the page, what a program would have to change comes before a plan where it saves more by simulation. An upper
+    limit never does.
+
     verdicts, plans: paths of these tables, beside the table of cells; without plans, verdicts stand for them.
     """
     cells = {(row["model"], row["phase"]): row for row in read_rows(verdicts.with_name(CELLS))}
@@ -45,7 +48,8 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
     with_plan = set(found)
     for row in of_cells:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
-        if cell in steps and cell not in with_plan and gain and gain > 1:
+        surpasses = cell not in with_plan or (row.get("method") == SIMULATED and not row.get("settings"))
+        if cell in steps and surpasses and gain and gain > 1:
             one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "")
             if cell not in found or one.saved_ns > found[cell].saved_ns:
                 found[cell] = one
@@ -59,7 +63,7 @@ def _of_plan(row: dict[str, str], step: float, gain: float, reasons: list[str], 
     how = "at most" if row["method"] == AMDAHL else "expected to run"
     says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {gain:.2f} times as fast{between}"
     says += f", which saves {formatting.part_of(saved, step)} per step"
-    says += f"; reasons: {', '.join(reasons[:REASONS])}" if reasons else ""
+    says += f"; bottlenecks: {', '.join(reasons[:REASONS])}" if reasons else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
 
@@ -69,7 +73,8 @@ def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) ->
     # Of what ran elsewhere, no setting is profzoo's.
     settings = row.get("settings") if row["phase"] != IMPORTED else ""
     advice = settings or row.get("next_step", "").partition(";")[0]
-    says = f"{row['model']} {row['phase']}: {row['verdict']}, saves up to {formatting.part_of(saved, step)} per step"
+    saves = "saves" if row.get("method") == SIMULATED else "saves up to"
+    says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves} {formatting.part_of(saved, step)} per step"
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady)
 
 

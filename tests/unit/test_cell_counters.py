@@ -109,6 +109,24 @@ def test_launches_that_nothing_was_counted_of_add_nothing() -> None:
     assert cell["bytes_low"] <= cell["bytes"] <= cell["bytes_high"] < 4000
 
 
+def test_a_launch_without_a_value_adds_nothing_either() -> None:
+    """Of four products ncu has no value (n/a) in one, and another counter in all."""
+    links = {DRAM.format("read"): (1000, 400), FROM_L2: (3000, 800), FMA.format("pipe", "_cycles_active"): (50, 10)}
+    table = counted(**links)
+    for name in (DRAM.format("read"), FMA.format("pipe", "_cycles_active")):
+        table[name] = table[name].astype("float64").where(table.index != 0)
+    found = tables(table)
+    cell = of(found["memory_chart"], level="cell", link="dram_read")
+    assert cell["bytes"] == pytest.approx((3 * 1000 + 2 * 400) / 2)
+    assert cell["counted_share"] == pytest.approx(110 / 140)
+    assert cell["bytes_per_s"] == pytest.approx(1900 / 55e-6)
+    gemm = of(found["memory_chart"], level="class", link="dram_read", **{"class": "gemm"})
+    assert gemm["bytes"] == pytest.approx(1500) and gemm["counted_share"] == pytest.approx(0.75)
+    whole = of(found["memory_chart"], level="cell", link="l2_read")
+    assert whole["bytes"] == pytest.approx(6800) and whole["counted_share"] == 1
+    assert set(found["pipes"]["counted_share"].round(4)) == {0.7857, 0.75, 1.0}
+
+
 def test_each_row_says_of_which_part_of_the_time_it_is() -> None:
     fma, states = {FMA.format("pipe", "_cycles_active"): (50, 10)}, {STALLED.format("barrier"): (1, 2)}
     whole, some = (

@@ -20,7 +20,7 @@ from tests.columns import undescribed
 
 # Numbers that name things.
 IDENTIFIERS = ("process", "thread", "woken_by", "rank", "step", "id", "run", "launch", "stratum", "order", "call", "sequence",
-               "stream", "throttle_reasons", "gpu", "place", "line", "cycle", "address")  # fmt: skip
+               "stream", "throttle_reasons", "gpu", "place", "line", "cycle", "address", "core")  # fmt: skip
 UNITS = {"_ns": "ns", "_bytes": "byte", "_share": "fraction", "_flop": "flop", "_pct": "%", "_hz": "Hz", "_j": "J",
          "_sectors": "sectors", "_per_s": "/s"}  # fmt: skip
 FREE = "see "

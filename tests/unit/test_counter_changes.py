@@ -81,6 +81,60 @@ def test_a_mean_is_weighted_alike_on_both_sides(recorded: pd.DataFrame) -> None:
     assert whole["baseline_value"].iloc[0] == pytest.approx(90, rel=1e-3)
 
 
+def test_kernels_are_the_same_if_their_mangled_names_are(recorded: pd.DataFrame) -> None:
+    """As nsys and ncu print `f<(int)4>` and `f<4>`, and one side has its launches from ncu alone."""
+    cell = cell_of(recorded[recorded["cell"] == "bert.inference"])
+    renamed = cell.launches.assign(kernel="void " + cell.launches["kernel"])
+    found = outcomes((cell, replace(cell, launches=renamed)))
+    kernels = found[found["level"] == "kernel"]
+    assert len(kernels) and set(kernels["change"]) == {""} and (kernels["delta"] == 0).all()
+    assert set(kernels["name"]) == set(cell.launches["kernel"])
+
+
+def test_sides_are_compared_whose_sets_or_gpus_count_the_same_by_other_metrics(recorded: pd.DataFrame) -> None:
+    """L2 by sectors instead of bytes, as another set has it, and DRAM by the names of another GPU."""
+    cell = cell_of(recorded[recorded["cell"] == "bert.inference"])
+    (table,) = cell.sets
+    names = {METRICS["read"]: "dram__bytes_op_read.sum", METRICS["write"]: "dram__bytes_op_write.sum"}
+    by_sectors = table.rename(columns=names).assign(**{"lts__t_sectors.sum": table[METRICS["l2"]] / 32})
+    other = replace(cell, sets=[by_sectors.drop(columns=METRICS["l2"])])
+    whole = outcomes((cell, other)).query("level == 'cell'").set_index("quantity")
+    assert set(whole.index) == {"dram_bytes", "l2_bytes"}
+    assert whole["baseline_value"].tolist() == pytest.approx(whole["candidate_value"].tolist())
+
+
+def test_what_only_one_set_counts_of_tensor_cores_is_no_change(recorded: pd.DataFrame) -> None:
+    cell = multiplying(cell_of(recorded[recorded["cell"] == "bert.inference"]), "bf16")
+    more = cell.sets[0].assign(**{"sm__ops_path_tensor_src_fp64.sum": 1e12})
+    whole = outcomes((replace(cell, sets=[more]), cell)).query("level == 'cell'").set_index("quantity")
+    assert whole.loc["tensor_flop", "baseline_value"] == whole.loc["tensor_flop", "candidate_value"] == 2.0**37
+
+
+OF_TENSOR_CORES = {"bf16": "bf16_dst_fp32", "fp16": "fp16", "tf32": "tf32_dst_fp32", "fp8": "fp8", "int8": "int8"}
+
+
+def multiplying(cell: CountedCell, precision: str) -> CountedCell:
+    """The cell with a product of 2^37 operations in this precision; those in 8 bits are counted in their cells alone."""
+    asked = ["bf16", "fp16", "tf32", *({"fp8", "int8"} & {precision})]
+    first = np.arange(len(cell.sets[0])) == 0
+    counts = {f"sm__ops_path_tensor_src_{OF_TENSOR_CORES[one]}.sum": np.where(first, 2.0**37, 0.0) * (one == precision)
+              for one in asked}  # fmt: skip
+    return replace(cell, sets=[cell.sets[0].assign(**counts)])
+
+
+@pytest.mark.parametrize(("reference", "candidate"), [("bf16", "fp8"), ("int8", "bf16"), ("fp8", "int8")])
+def test_products_in_8_bits_are_operations_of_tensor_cores(
+    recorded: pd.DataFrame, reference: str, candidate: str
+) -> None:
+    cell = cell_of(recorded[recorded["cell"] == "bert.inference"])
+    found = outcomes((multiplying(cell, reference), multiplying(cell, candidate)))
+    whole = found[(found["level"] == "cell") & (found["quantity"] == "tensor_flop")]
+    assert whole[["baseline_value", "candidate_value"]].to_numpy().tolist() == [[2.0**37, 2.0**37]]
+    assert (whole["outcome"] == SAME).all()
+    # A side whose set counts nothing of tensor cores has no zero of them either.
+    assert "tensor_flop" not in set(outcomes((cell, multiplying(cell, candidate)))["quantity"])
+
+
 def test_launches_that_two_runs_counted_did_not_change(recorded: pd.DataFrame) -> None:
     """The false alarms of four cells, whose launches were counted in two runs of ncu on one machine."""
     twice = recorded[recorded["read_again"].notna()]

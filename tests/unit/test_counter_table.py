@@ -107,6 +107,16 @@ def test_the_terminal_names_what_changed(table: pd.DataFrame) -> None:
     assert any("changed layers" in line for line in cli.format_comparison(one_comparison(), None, table))
 
 
+def test_that_not_all_launches_were_counted_is_said_beside_the_sums(table: pd.DataFrame, tmp_path: Path) -> None:
+    """As with a budget, of which the sums would else seem to be of the whole step."""
+    partly = table.assign(change=table["change"].where(table["level"] != "cell", counter_changes.NOT_ALL))
+    (row,) = one_comparison().to_dict("records")
+    said = counter_lines.format_counters(row, partly)
+    assert counter_lines.PARTLY in said[1] and not any(counter_lines.PARTLY in line for line in
+                                                       counter_lines.format_counters(row, table))  # fmt: skip
+    assert counter_changes.NOT_ALL in rendered(tmp_path, ["gemm"], compare=one_comparison(), compare_counters=partly)
+
+
 def test_the_page_shows_what_changed_or_how_to_collect_it(table: pd.DataFrame, tmp_path: Path) -> None:
     html = rendered(tmp_path, ["gemm"], compare=one_comparison(), compare_counters=table)
     assert 'id="comparison-counters"' in html and LAYER in html

@@ -90,6 +90,9 @@ WHOLE = pytest.mark.parametrize("found_by", [of_configuration, of_kernel])
         ({BARRIER: (1, 3), ISSUED: (300, 400)}, "stall_barrier_cycles", (1200 * 1 + 800 * 3) / 2000),
         # Issued a quarter and half of the time: 4 * 10 * 0.25 and 2 * 90 * 0.5.
         ({LATENCY: (10, 30), "smsp__issue_active.avg.per_cycle_active": (0.25, 0.5)}, "warp_cycles", 28),
+        # Of the cycles of a partition, of which one may be busy while others of its SM are not: 4 * 40 / 4 and 2 * 30 / 2.
+        ({LATENCY: (10, 30), "smsp__issue_active.avg.per_cycle_active": (0.25, 0.5),
+          "smsp__cycles_active.avg": (40, 30), ACTIVE: (10, 90)}, "warp_cycles", (40 * 10 + 30 * 30) / 70),
     ],
 )  # fmt: skip
 def test_a_mean_is_by_what_its_kind_says_on_every_path(

@@ -101,6 +101,20 @@ def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name:
     assert all(lower.y1 <= upper.y0 + 0.5 for lower, upper in itertools.pairwise(boxes))
 
 
+@pytest.mark.parametrize("name", ["steps", "speed of light"])
+def test_a_long_name_of_a_cell_leaves_room_for_the_rest(tables: dict[str, pd.DataFrame], name: str) -> None:
+    draw, table = FIGURES[name]
+    rows = tables[table]
+    long = "inception_resnet_v2@channels_last+max-autotune-no-cudagraphs"
+    figure = draw(rows.assign(model=rows["model"].where(rows["model"] != "lstm", long)))
+    figure.tight_layout()
+    figure.canvas.draw()
+    for axis in figure.axes:
+        for text in (axis.xaxis.label, axis.yaxis.label, *axis.get_yticklabels()):
+            box = text.get_window_extent()
+            assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, f"{text.get_text()} is cut off"
+
+
 @pytest.mark.parametrize(("name", "least"), [("launches", 10), ("roofline", 5)])
 def test_names_of_points_do_not_cover_each_other(tables: dict[str, pd.DataFrame], name: str, least: int) -> None:
     figure = drawn(tables, name)

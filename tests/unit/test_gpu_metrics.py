@@ -85,6 +85,46 @@ def test_a_gpu_on_which_the_program_did_nothing_is_in_no_table(recording: Callab
     assert not any(line.startswith("GPU 1:") for line in said)
 
 
+def test_a_process_that_uses_two_gpus_has_the_metrics_of_both(recording: Callable, tmp_path: Path) -> None:
+    """Every fourth kernel ran on GPU 1, and a copy of 1 GB went there from GPU 0."""
+    path = sampled_traces.copy_trace(recording("nsys/train.sqlite"), tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE rowid % 4 = 0")
+        database.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid) SELECT 1, 1, pid FROM "
+                         "TARGET_INFO_CUDA_DEVICE LIMIT 1")  # fmt: skip
+        copied = "(SELECT rowid FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start LIMIT 1 OFFSET 5)"
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 10, bytes = 1000000000, srcDeviceId = 0, dstDeviceId = 1 "
+            f"WHERE rowid = {copied}"
+        )
+        database.commit()
+        spans = {
+            gpu: np.array(database.execute(
+                "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?", (gpu,)).fetchall())
+            for gpu in (0, 1)
+        }  # fmt: skip
+    times = np.arange(spans[0].min() - 500 * EVERY, spans[0].max() + 10 * EVERY, EVERY)
+    for gpu, ran in spans.items():
+        active = sampled_traces.sampled_share(intervals.union(ran), times, EVERY)
+        sampled_traces.add_metrics(path, times, {SM: active, DRAM_READ: 0 * active + 90}, gpu=gpu)
+    samples, steps, said = gpu_metric_tables.tabulate_metrics(path)
+    assert said == [] and set(samples["gpu"]) == {0, 1}
+    # Each GPU's samples agree with its own kernels, of which GPU 0 has three times as many.
+    assert (steps["sm_active_mean_pct"] - 100 * steps["kernel_share"]).abs().max() < 0.5
+    first, second = (steps[steps["gpu"] == gpu].reset_index(drop=True) for gpu in (0, 1))
+    assert (first["kernel_share"] > 2 * second["kernel_share"]).all()
+    assert first["copied_from_bytes"].max() >= 1e9 and second["copied_to_bytes"].max() == pytest.approx(1e9)
+    assert second["copied_from_bytes"].sum() == 0 and first["copied_to_bytes"].max() < 1e9
+    with open_export(path) as (database, tables):
+        span = step_spans.read_step_spans(database, tables).iloc[3]
+        step = tracks.TypicalStep(int(span["process"]), int(span["start"]), int(span["end"]))
+        found = gpu_tracks.supply_gpu_metrics(database, tables, step)
+    assert isinstance(found, pd.DataFrame)
+    assert [*found["track"].unique()] == [
+        f"{name} of GPU {gpu}" for name in ("SMs active", "DRAM read") for gpu in (0, 1)
+    ]
+
+
 def test_steps_divide_the_time_among_them(recording: Callable) -> None:
     with open_export(recording("nsys/train.sqlite")) as (database, tables):
         spans = step_spans.read_step_spans(database, tables)

@@ -26,6 +26,11 @@ TRACE = Trace(
               # Too short to be shown.
               (1000, HOLDER, 3, True, 0), (1009, HOLDER, 3, False, SLEEPS)],
     names={MAIN: "python3", AUTOGRAD: "pt_autograd_0"},
+    samples=[(990, MAIN, [("_PyEval_EvalFrameDefault", "/usr/bin/python3")]),
+             (1090, MAIN, [("_PyEval_EvalFrameDefault", "/usr/bin/python3")]), (1190, MAIN, [("read", "/lib/libc.so.6")]),
+             # The thread was off the CPU for long before this one.
+             (1500, MAIN, [("0x7f00", "/lib/libtorch.so"), ("main", "/usr/bin/python3")]), (1610, MAIN, []),
+             (1550, AUTOGRAD, [("cuLaunchKernel", "/lib/libcuda.so.1")]), (1650, WORKER, [("x", "y")])],
 )  # fmt: skip
 
 
@@ -71,6 +76,27 @@ def test_calls_of_the_threads_that_launch(export: tuple[sqlite3.Connection, set[
     ]
 
 
+def test_functions_in_which_the_threads_that_launch_were_sampled(export: tuple[sqlite3.Connection, set[str]]) -> None:
+    """Samples are 100 ns apart where a thread runs, and the last one of a thread stands for so long, too."""
+    assert spans(host_tracks.supply_samples(*export, Step())) == [
+        ("functions: pt_autograd_0", "cuLaunchKernel", 550, 655),
+        ("functions: main thread", "_PyEval_EvalFrameDefault", 0, 190),
+        ("functions: main thread", "read", 190, 295),
+        ("functions: main thread", "in libtorch.so", 500, 605),
+    ]
+
+
+def test_a_single_sample_stands_for_a_millisecond(tmp_path: Path) -> None:
+    one = replace(TRACE, samples=[(1100, MAIN, [("f", "m")])])
+    for database, tables in opened(one.write(tmp_path / "t.sqlite")):
+        found = spans(host_tracks.supply_samples(database, tables, Step(end=3_001_000)))
+        assert found == [("functions: main thread", "f", 100, 1_000_100)]
+    # Sampled, but never within the step, or without a stack.
+    for other in ([(9000, MAIN, [("f", "m")])], [(1100, MAIN, [])]):
+        for database, tables in opened(replace(TRACE, samples=other).write(tmp_path / f"{other[0][0]}.sqlite")):
+            assert spans(host_tracks.supply_samples(database, tables, Step())) == []
+
+
 def test_threads_of_one_name_have_numbers(tmp_path: Path) -> None:
     several = replace(TRACE, names={MAIN: "python3", AUTOGRAD: "python3", HOLDER: "python3"})
     for database, tables in opened(several.write(tmp_path / "t.sqlite")):
@@ -94,7 +120,11 @@ def test_where_nothing_is_launched_the_main_thread_is_shown(export: tuple[sqlite
 
 @pytest.mark.parametrize(
     ("supply", "lacking"),
-    [(host_tracks.supply_thread_states, "SCHED_EVENTS"), (host_tracks.supply_os_calls, "OSRT_API")],
+    [
+        (host_tracks.supply_thread_states, "SCHED_EVENTS"),
+        (host_tracks.supply_samples, "COMPOSITE_EVENTS"),
+        (host_tracks.supply_os_calls, "OSRT_API"),
+    ],
 )
 def test_what_was_not_recorded_is_said(tmp_path: Path, supply, lacking: str) -> None:  # type: ignore[no-untyped-def]
     for database, tables in opened(TRACE.write(tmp_path / "t.sqlite", [lacking])):

@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -85,7 +84,7 @@ def test_each_moment_counts_for_the_call_of_the_thread_that_launches_next(tmp_pa
     # The C library waits on behalf of who called it.
     assert (lock["caller"], lock["caller_module"]) == LOCKS[1]
     read = rows.loc[("host", 8, "read")]
-    assert (read["kind"], read["caller"]) == ("file", "") and np.isnan(read["woken_by"])
+    assert (read["kind"], read["caller"]) == ("file", "") and pd.isna(read["woken_by"])
     assert table["off_ns"].isna().all()
 
 
@@ -184,7 +183,7 @@ def test_who_ended_a_wait_acted_within_it(tmp_path: Path) -> None:
     )  # fmt: skip
     table = idle_of(trace.write(tmp_path / "t.sqlite")).set_index("os_call")["woken_by"]
     assert (table["sem_wait"], table["read"]) == (11, 8)
-    assert np.isnan([table["poll"], table["pthread_mutex_lock"], table[""]]).all()
+    assert table[["poll", "pthread_mutex_lock", ""]].isna().all()
 
 
 def test_a_file_is_named_where_it_took_most_of_the_time(tmp_path: Path) -> None:

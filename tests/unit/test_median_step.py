@@ -1,6 +1,7 @@
 """The timeline of a typical step: its time is busy or idle by a cause, and it stays small however much was launched."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 from profzoo.range_names import PARTS
 from profzoo.tables import step_timeline
+from profzoo.tables.stream_tracks import supply_stream_tracks
 from profzoo.tools.nsys import intervals, median_step
 from profzoo.tools.nsys import steps as nsys_steps
 from tests.unit.test_nsys_steps import COPY, LAUNCH, trace
@@ -53,6 +55,19 @@ def test_causes_are_those_of_the_table_of_steps(tmp_path: Path) -> None:
                         "launch": [[10, 5], [55, 5]], "host": []}  # fmt: skip
     assert [[row[0], row[1], found["names"][row[2]]] for row in found["streams"]["7"]] == [
         [25, 30, "k"], [70, 30, "copy host to device"]]  # fmt: skip
+
+
+def test_streams_of_two_gpus_have_a_row_each(recording: Callable, tmp_path: Path) -> None:
+    """CUDA numbers the first stream of every GPU alike."""
+    shutil.copyfile(recording("nsys/train.sqlite"), path := tmp_path / "t.sqlite")
+    (alone,) = median_step.read_typical_step(path)["streams"].values()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE rowid % 4 = 0")
+        database.commit()
+    step, spans = median_step.read_step_with_tracks(path, suppliers=[supply_stream_tracks])
+    assert list(step["streams"]) == ["7 of GPU 0", "7 of GPU 1"] and step["tracks"] == []
+    assert {*spans["track"]} == {"GPU 0 stream 7", "GPU 1 stream 7"}
+    assert sorted(row[:2] for rows in step["streams"].values() for row in rows) == sorted(row[:2] for row in alone)
 
 
 def test_many_gaps_are_added_up_by_their_cause() -> None:

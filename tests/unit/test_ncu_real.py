@@ -3,14 +3,16 @@
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from profzoo import schema
 from profzoo.figures import kernel_timeline
 from profzoo.io import csv_tables, scripts
+from profzoo.machine.external_programs import ask_program
 from profzoo.tools.ncu import (
     details_page,
     instances_columns,
@@ -19,14 +21,20 @@ from profzoo.tools.ncu import (
     source_columns,
     source_export,
 )
+from profzoo.tools.ncu.chart_quantities import MEMORY, PIPES, WARP_STATES
+from profzoo.tools.ncu.command import section_options
+from profzoo.tools.ncu.quantities import QUANTITIES
+from profzoo.tools.ncu.quantity import Kind
 from profzoo.tools.ncu.report_pages import print_page
 from profzoo.tools.ncu.source_columns import adds_up, name_column
 from profzoo.tools.ncu.source_page import read_lines
+from tests import nvperf
 
 FOLDER = os.environ.get("PROFZOO_NCU", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="PROFZOO_NCU names no folder of ncu; tests/tools/install-ncu.sh")
 # Of programs of 2^20 elements in blocks of whole warps.
 WARPS = 2**20 // 32
+SETS = schema.load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]
 ONE = pd.DataFrame({"place": [1], "id": [0], "function": ["f"], "mangled": ["f"]})
 
 
@@ -150,3 +158,36 @@ def test_the_details_page_has_rules_with_speedups(tmp_path: Path) -> None:
     advice = details_page.read_details(page).query("`Rule Type` == 'OPT'")
     assert len(advice) >= 3 and advice[details_page.SPEEDUP].max() > 10
     assert advice["Rule Description"].str.contains("uncoalesced global accesses").any()
+
+
+def exact(product: Sequence[str]) -> bool:
+    """Whether metrics are in proportion to what a ratio is of in every launch, and not only where launches are alike."""
+    return len(product) == 1 or product == ("smsp__issue_active.avg.per_cycle_active", "smsp__cycles_active.avg")
+
+
+@pytest.mark.parametrize("name", [name for name, own in SETS.items() if "set" not in own])
+def test_a_set_collects_what_its_ratios_are_weighted_by(name: str) -> None:
+    """Else a mean over launches of other kernels is weighted by time, and may be off by a factor of two."""
+    listed = ask_program(["ncu", "--list-metrics", *section_options(SETS[name])], 60).stdout.split()
+    collected = {one.lstrip("-") for one in listed} | {*SETS[name].get("metrics", [])}
+    ratios = {
+        what: one
+        for known in (QUANTITIES, MEMORY, PIPES, WARP_STATES)
+        for what, one in known.items()
+        if one.kind is Kind.RATIO and any({*part.factors} <= collected for part in one.sums)
+    }
+    unweighted = [what for what, one in ratios.items()
+                  if not any({*product} <= collected for product in one.per if exact(product))]  # fmt: skip
+    assert not unweighted
+
+
+@pytest.mark.parametrize("chip", ["GH100", "GA100", "AD102"])
+@pytest.mark.parametrize(("name", "weight"), [("survey", "sm__cycles_active.avg"), ("stalls", "smsp__inst_issued.sum")])
+def test_a_weight_costs_no_pass(name: str, weight: str, chip: str) -> None:
+    """Its counter is one that the ratio needs anyway, so that recorded costs of the set stay those of the set."""
+    listed = ask_program(["ncu", "--list-metrics", *section_options(SETS[name])], 60).stdout.split()
+    collected = {one for one in listed if "__" in one and ":" not in one and "-" not in one} | {*SETS[name]["metrics"]}
+    counters = nvperf.raw_counters(sorted(collected), chip)
+    others = collected - {weight}
+    assert weight in collected and counters[weight] <= set.union(*(counters[one] for one in others))
+    assert nvperf.count_passes(sorted(collected), chip) == nvperf.count_passes(sorted(others), chip) > 0

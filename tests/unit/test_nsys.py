@@ -102,6 +102,11 @@ def test_adapt_without_a_gpu_finds_the_window_by_its_range() -> None:
     assert nsys.adapt_options(given, NEW, gpu=False) == adapted
 
 
+def test_metrics_of_a_gpu_are_refused_on_a_cpu() -> None:
+    with pytest.raises(ConfigError, match=r"the cell runs on a CPU: set nsys\.gpu_metrics to false"):
+        nsys.adapt_options(words(gpu_metrics=True).split(), NEW, gpu=False)
+
+
 @pytest.mark.parametrize(("new", "old"), [(new, old) for new, old in nsys.REPORTS.items() if old])
 def test_report_names_of_both_times(new: str, old: str) -> None:
     assert nsys.current_names([old, new]) == [new]

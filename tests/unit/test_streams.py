@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.foreign_reports import nsys_of_torch
 from profzoo.io import csv_tables
+from profzoo.range_names import STEP, make_torch_name
 from profzoo.tools import stream_overlap
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import streams
@@ -256,6 +258,38 @@ def test_streams_of_recorded_traces_of_torch(tmp_path: Path, name: str) -> None:
     for case, ns in at_each_change(rows).items():
         assert table.loc["all", f"{case}_ns"] * steps == pytest.approx(ns), case
     assert table.loc["all", "kernel_beside_kernel_ns"] > 0
+
+
+def test_a_trace_of_torch_tells_gpus_apart_and_bytes_of_copies(tmp_path: Path) -> None:
+    """Stream 7 of each of two GPUs runs a kernel at the same time, and GPU 1 then copies 3 GB: nothing is beside it."""
+
+    def event(category: str, name: str, start: int, us: int, **arguments: int) -> dict:
+        return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": us, "pid": 1, "tid": 1, "args": arguments}
+
+    launched = [
+        ("kernel", "k", 20, 30, {"device": 0, "stream": 7}),
+        ("kernel", "k", 20, 40, {"device": 1, "stream": 7}),
+        ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 60, 20, {"device": 1, "stream": 7, "bytes": 3_000_000_000}),
+    ]
+    events = [event("user_annotation", make_torch_name(STEP), 0, 100)]
+    for number, (category, name, start, us, where) in enumerate(launched, 1):
+        events.append(event("cuda_runtime", "cudaLaunchKernel", number, 1, correlation=number))
+        events.append(event(category, name, start, us, correlation=number, context=1, **where))
+    (trace := tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    torch_streams.main(str(trace), str(tmp_path / "s.csv"))
+    table = csv_tables.read(tmp_path / "s.csv", torch_streams.TABLE)
+    columns = ["gpu", "stream", "kernels", "copies", "busy_ns", "alone_ns"]
+    expected = [(0, 1, 0, 30_000), (1, 1, 1, 60_000)]
+    assert table[columns].to_numpy().tolist() == [
+        [gpu, stream, kernels, copies, busy, busy] for gpu, kernels, copies, busy in expected for stream in ("7", "all")
+    ]
+    # The same of such a trace that is imported.
+    facts = {"device_type": "cuda", "imported": {}}
+    (tmp_path / "f.json").write_text(json.dumps(facts))
+    nsys_of_torch.main(str(trace), str(tmp_path / "f.json"), str(tmp_path / "n.sqlite"), str(tmp_path / "n.json"))
+    found, copies = streams.tabulate_streams(tmp_path / "n.sqlite")
+    assert found[["gpu", "busy_ns"]].to_numpy().tolist() == [[0, 30_000], [0, 30_000], [1, 60_000], [1, 60_000]]
+    assert copies[["gpu", "kind", "bytes", "bytes_per_s"]].to_numpy().tolist() == [[1, "host to device", 3e9, 1.5e14]]
 
 
 def test_a_trace_of_a_cpu_has_no_streams(tmp_path: Path) -> None:

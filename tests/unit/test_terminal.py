@@ -17,6 +17,7 @@ from profzoo.terminal import (
     error_lines,
     job_durations,
     job_titles,
+    largest_gains,
     log_handler,
     logger_takeover,
     measurement_summary,
@@ -447,6 +448,24 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
     assert len(run_end.format_run_end(progress, 1, 200)) == 3
 
 
+def test_the_end_begins_with_a_change_of_the_program_that_saves_more_than_settings(tmp_path: Path) -> None:
+    """By simulation; an upper limit, and a verdict whose settings plans combine, come after the plan."""
+    verdicts, plans = tmp_path / "verdicts.csv", tmp_path / "plans.csv"
+    verdicts.write_text(
+        "model,phase,level,verdict,gain,settings,next_step,by,method\n"
+        "a,train,cell,repeated gradient synchronisation,2,,use no_sync; then,profzoo,replay\n"
+        "b,train,cell,launch-bound,2,graph=true,,profzoo,replay\nc,train,cell,input-bound,2,,more,profzoo,Amdahl\n"
+        "d,train,cell,host work,1.2,,do less,profzoo,replay\n"
+    )
+    rows = [f"{model},train,1,precision=bf16,1.6,1.5,1.7,expected to help,replay,try" for model in "abcd"]
+    head = "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command"
+    plans.write_text("\n".join([head, *rows]) + "\n")
+    (tmp_path / "cells.csv").write_text("model,phase,step_ns\n" + "".join(f"{one},train,8000000\n" for one in "abcd"))
+    told = {one.says.split()[0]: one.says for one in largest_gains.list_largest_gains(verdicts, plans)}
+    assert told["a"] == "a train: repeated gradient synchronisation, saves 4 of 8 ms per step: use no_sync"
+    assert list(told) == ["a", "b", "c"] and all("precision=bf16" in told[model] for model in "bc")
+
+
 def test_the_end_says_which_steps_launch_differently(tmp_path: Path) -> None:
     table = tmp_path / "repetition.csv"
     rows = [f"m{number},train,the 4 traced steps launch differently (9 kernels each)" for number in range(5)]
@@ -488,7 +507,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         progress.finish(number, 0)
     told = [
         "gains   a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), which saves "
-        "6 of 10 ms per step; reasons: launch-bound, memory-bound; it may not help: `snakemake trials` measures it",
+        "6 of 10 ms per step; bottlenecks: launch-bound, memory-bound; it may not help: `snakemake trials` measures it",
         f"        {command}",
         "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
         "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",

@@ -1,5 +1,6 @@
 """Tables of threads: time on and off the CPU, the calls in which they left, and samples, on traces known by heart."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from profzoo.io import csv_tables
 from profzoo.tables import step_timeline
 from profzoo.tools.nsys import host_schema, host_tables
-from tests.written_threads import AUTOGRAD, MAIN, RUNS, SLEEPS, WORKER, Trace
+from tests.written_threads import AUTOGRAD, HOLDER, MAIN, RUNS, SLEEPS, WORKER, Trace
 
 TABLES = {
     "threads": host_schema.THREADS,
@@ -63,6 +64,8 @@ def test_a_thread_is_on_the_cpu_or_off_it(tables: dict[str, pd.DataFrame]) -> No
     first = row(threads, 0, 7)
     assert (first["running_ns"], first["off_ns"], first["lost_ns"]) == (200 + 200 + 250, 300 + 50, 0)
     assert (first["preempted_ns"], first["switches"], first["cores"], first["migrations"]) == (50, 2, 2, 1)
+    # For 200 ns on core 0, and then for 450 ns on core 1.
+    assert first["core"] == 1 and row(threads, 1, 9)["core"] == 3
     assert (first["name"], first["runs_step"], first["process"], first["wall_ns"]) == ("python3", True, 7, 1000)
     # What is within another call is no call of its own.
     assert (first["os_calls"], first["os_call_ns"], first["cuda_calls"]) == (1, 320, 0)
@@ -82,6 +85,15 @@ def test_threads_have_rows_in_steps_in_which_they_did_anything(tables: dict[str,
     assert (worker["left_in"], worker["runs_step"]) == ("", False)
     # Off the CPU it polled but for the time before.
     assert (autograd["running_ns"], autograd["left_in"], autograd["left_in_ns"]) == (20, "poll", 880)
+
+
+def test_numbers_of_cores_and_threads_are_whole(tmp_path: Path) -> None:
+    """Others are missing beside them: those of a thread that did not run, and of a wait that nobody ended."""
+    wakes = [*TRACE.os_calls, ("pthread_cond_wait", 1610, 1700, MAIN), ("pthread_cond_signal", 1650, 1660, HOLDER)]
+    made(tmp_path, replace(TRACE, os_calls=wakes))
+    for name, column, number in (("threads", "core", "1"), ("idle", "woken_by", "11")):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            assert {row[column] for row in csv.DictReader(file)} >= {"", number}, name
 
 
 def test_threads_of_nsys_itself_are_left_out(tmp_path: Path) -> None:
@@ -138,7 +150,17 @@ def test_without_switches_nothing_is_said_of_time_on_the_cpu(
 ) -> None:
     tables = made(tmp_path, without=(lacking,))
     first = row(tables["threads"], 0, 7)
-    unknown = ["running_ns", "off_ns", "lost_ns", "preempted_ns", "switches", "cores", "migrations", "left_in_ns"]
+    unknown = [
+        "running_ns",
+        "off_ns",
+        "lost_ns",
+        "preempted_ns",
+        "switches",
+        "core",
+        "cores",
+        "migrations",
+        "left_in_ns",
+    ]
     assert first[unknown].isna().all() and first["os_call_ns"] == 320 and tables["off_cpu"].empty
     said = capsys.readouterr().out
     assert ("set nsys.cpuctxsw" if lacking == "SCHED_EVENTS" else "has no column isSchedIn") in said
@@ -147,8 +169,15 @@ def test_without_switches_nothing_is_said_of_time_on_the_cpu(
 def test_what_an_older_nsys_does_not_tell_stays_empty(tmp_path: Path) -> None:
     """nsys 2023 has neither states of threads that leave, nor cycles of samples in every export."""
     tables = made(
-        tmp_path, without=("SCHED_EVENTS.threadState", "SCHED_EVENTS.threadBlock", "COMPOSITE_EVENTS.cpuCycles")
+        tmp_path,
+        without=(
+            "SCHED_EVENTS.threadState",
+            "SCHED_EVENTS.threadBlock",
+            "SCHED_EVENTS.cpu",
+            "COMPOSITE_EVENTS.cpuCycles",
+        ),
     )
+    assert tables["threads"]["core"].isna().all()
     first = row(tables["threads"], 0, 7)
     assert np.isnan(first["preempted_ns"]) and first["off_ns"] == 350 and first["samples"] == 3
     assert tables["off_cpu"]["preempted_ns"].isna().all()
@@ -186,6 +215,12 @@ def test_only_what_was_asked_for_and_is_not_there_goes_to_the_console(
     step_timeline.main(str(export), str(tmp_path / "t.json"), str(tmp_path / "step.json"), str(tmp_path / "tracks.csv"))
     not_collected = json.loads((tmp_path / "step.json").read_text())["not_collected"]
     assert why in not_collected and not any("set nsys.cpuctxsw" in line for line in not_collected)
+    # Nor to trace CUDA who traces it, and on a CPU nobody misses streams.
+    for facts, streams in (({}, ["the step has no work on a GPU"]), ({"device_type": "cpu"}, [])):
+        (tmp_path / "t.json").write_text(json.dumps({"capture": "window", "command": command, **facts}))
+        step_timeline.main(*(str(tmp_path / name) for name in ("t.sqlite", "t.json", "step.json", "tracks.csv")))
+        not_collected = json.loads((tmp_path / "step.json").read_text())["not_collected"]
+        assert [line for line in not_collected if "work on a GPU" in line] == streams
 
 
 def test_a_trace_without_steps_has_empty_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

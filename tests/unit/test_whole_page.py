@@ -26,7 +26,7 @@ def test_the_page_answers_first(html: Path) -> None:
         and "saves 117 of 152 ms</b><small>per step (16.9 ms slower to 130 ms faster)" in first
     )
     assert first.index("<code>graph=true precision=bf16</code>") < first.index("candidate=graph+bf16")
-    assert first.index("candidate=graph+bf16") < first.index("Reasons: launch-bound")
+    assert first.index("candidate=graph+bf16") < first.index("Bottlenecks: launch-bound")
     assert "<code>compile=true</code>: the step waits for the GPU: .item() at train.py:84" in text
     assert "runs 2.90 times as fast with <code>graph=true</code>: measured" in text
     assert "1 of 43 cells is missing" in text[: places[0]]

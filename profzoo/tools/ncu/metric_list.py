@@ -31,10 +31,11 @@ def find_metrics(
     Args:
         metrics: what ncu lists.
         sets: section sets by metric; metrics that ncu does not list are found as well.
-        words: words to find in any case; without any, the metrics that sets collect are returned.
+        words: words to find in any case, or metrics with endings as columns of tables have them; without any, the
+            metrics that sets collect are returned.
     """
     every = {**{name: Metric(name) for name in sets}, **metrics}
-    wanted = [word.lower() for word in words]
+    wanted = [(base_name(word) if "__" in word else word).lower() for word in words]
     found = []
     for name, metric in sorted(every.items()):
         text = f"{name} {metric.description}".lower()
@@ -92,8 +93,8 @@ def main(match: str, chip: str | None, sets: Mapping[str, "SectionSet"]) -> list
         DataError: ncu is not there, or lists no metrics of the chip.
     """
     words = match.split()
-    metrics, where = query_metrics(chip)
-    found = find_metrics(metrics, query_sets(sets), words)
+    metrics, where, capabilities = query_metrics(chip)
+    found = find_metrics(metrics, query_sets(sets, capabilities), words)
     return [*format_metrics(found), *([""] if found else []), *format_summary(found, where, words)]
 
 

@@ -1,13 +1,16 @@
 """Asks ncu which metrics a GPU has, and which of them section sets collect."""
 
 import csv
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from profzoo.errors import DataError
+from profzoo.machine import gpus
 from profzoo.machine.external_programs import MISSING, ask_program
 from profzoo.tools.ncu.command import INSTALL, PROGRAM, section_options
+from profzoo.tools.ncu.quantities import metrics_to_ask
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import SectionSet
@@ -15,6 +18,14 @@ if TYPE_CHECKING:
 # The chip whose metrics are listed where there is no GPU: that of H100 and H200.
 CHIP = "gh100"
 HEADING, UNIT, DESCRIPTION = "metric name", "metric unit", "metric description"
+# Compute capability of chips by the beginning of their names, the longest beginning first.
+CAPABILITIES = {
+    **{"gv11b": 7.2, "gv": 7.0, "tu": 7.5, "ga100": 8.0, "ga10b": 8.7, "ga": 8.6, "ad": 8.9, "gh": 9.0},
+    **{"gb10": 10.0, "gb20": 12.0},
+}
+# What a section collects, for all GPUs or for those from one compute capability to another: `arch:75:86:name`.
+COLLECTED = re.compile(r"\s+-(?:arch:(?P<low>\d+):(?P<high>\d+):)?(?:breakdown:)?(?P<name>.*__.*)")
+GROUP = "group:"
 # Kinds of metrics that ncu lists apart; versions before 2025 do not know them.
 COLLECTIONS = ("launch", "source", "nvlink", "numa")
 PATIENCE_S = 60.0
@@ -30,8 +41,10 @@ class Metric:
     sets: Sequence[str] = field(default_factory=tuple)
 
 
-def query_metrics(chip: str | None) -> tuple[dict[str, Metric], str]:
-    """Return the metrics of a chip by name, and where they are from; chip: None for the GPUs of this machine.
+def query_metrics(chip: str | None) -> tuple[dict[str, Metric], str, set[float]]:
+    """Return the metrics of a chip by name, where they are from, and the compute capabilities of these GPUs, if known.
+
+    chip: None for the GPUs of this machine.
 
     Raises:
         DataError: ncu is not there, does not know the chip, or prints no list.
@@ -49,7 +62,16 @@ def query_metrics(chip: str | None) -> tuple[dict[str, Metric], str]:
     for collection in COLLECTIONS:
         options = ["--query-metrics-collection", collection, *([] if chip is None else ["--chips", chip])]
         found = {**read_metrics(_ask(options)), **found}
-    return found, where
+    return found, where, gpus.read_compute_capabilities() if chip is None else capabilities_of(chip)
+
+
+def capabilities_of(chip: str) -> set[float]:
+    """Return the compute capability of a chip; empty if it is not known.
+
+    >>> capabilities_of("gh100"), capabilities_of("xx1")
+    ({9.0}, set())
+    """
+    return set([capability for start, capability in CAPABILITIES.items() if chip.lower().startswith(start)][:1])
 
 
 def _ask(options: Sequence[str]) -> str:
@@ -83,21 +105,40 @@ def read_metrics(printed: str) -> dict[str, Metric]:
     return found
 
 
-def query_sets(sets: Mapping[str, "SectionSet"]) -> dict[str, list[str]]:
+def query_sets(sets: Mapping[str, "SectionSet"], capabilities: Collection[float]) -> dict[str, list[str]]:
     """Return the section sets that collect each metric, by its name without endings, as this ncu expands sections.
 
     Of a set with a section that this ncu does not have, only the metrics that it names itself are known.
+
+    capabilities: compute capabilities of the GPUs that are asked about; if empty, those of any GPU are returned.
     """
     found: dict[str, list[str]] = {}
     for name, chosen in sets.items():
         answer = ask_program([PROGRAM, "--list-metrics", *section_options(chosen)], PATIENCE_S)
-        lines = [
-            line.strip().removeprefix("-")
-            for line in answer.stdout.splitlines()
-            if "==" not in line and "group:" not in line
-        ]
-        for metric in dict.fromkeys(base_name(one) for one in [*lines, *chosen.get("metrics", [])] if "__" in one):
+        named = chosen.get("metrics", [])
+        asked = [metric for one in capabilities for metric in metrics_to_ask(named, one)] or named
+        listed = [one for one in read_collected(answer.stdout, capabilities) if one not in named or one in asked]
+        for metric in dict.fromkeys(base_name(one) for one in [*listed, *asked] if "__" in one):
             found.setdefault(metric, []).append(name)
+    return found
+
+
+def read_collected(printed: str, capabilities: Collection[float]) -> list[str]:
+    """Return the metrics that sections collect on GPUs of these compute capabilities, or on any if there are none.
+
+    printed: what `ncu --list-metrics` prints. Groups, whose metrics it does not say, are left out.
+
+    >>> read_collected("a__b.sum\\n -arch:75:86:a__b.sum\\na__c.sum\\n -a__c.sum", [9.0])
+    ['a__c.sum']
+    """
+    found = []
+    for line in printed.splitlines():
+        told = COLLECTED.fullmatch(line)
+        if told is None or told["name"].startswith(GROUP):
+            continue
+        low, high = (float(told[end] or otherwise) / 10 for end, otherwise in (("low", 0), ("high", "inf")))
+        if not capabilities or any(low <= one <= high for one in capabilities):
+            found.append(told["name"])
     return found
 
 

@@ -71,11 +71,13 @@ def _of_time(what: str, *metrics: str) -> Quantity:
     return Quantity("%", what, tuple(Sum({metric: 1}) for metric in metrics), Kind.OF_TIME)
 
 
-# Metrics in proportion to the issued instructions, and to the cycles in which an SM had a warp.
+# Metrics in proportion to the issued instructions, and to the cycles in which an SM had a warp. One part of an SM may
+# have no warp while another has one, so that cycles of SMs, and times, only approximate those of the parts.
 ISSUED = (
     ("smsp__inst_issued.sum",),
     ("smsp__issue_active.sum",),
     ("smsp__inst_executed.sum",),
+    ("smsp__issue_active.avg.per_cycle_active", "smsp__cycles_active.avg"),
     ("smsp__issue_active.avg.per_cycle_active", "sm__cycles_active.avg"),
     ("smsp__issue_active.avg.per_cycle_active", GPU_TIME),
 )

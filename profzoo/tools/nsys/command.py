@@ -146,7 +146,7 @@ def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     """Return the command as the installed nsys spells it; gpu: whether the cell will run on a GPU.
 
     Raises:
-        ConfigError: an option that this nsys does not offer under any name.
+        ConfigError: this nsys does not offer an option under any name, or the option needs a GPU.
     """
     answer = external_programs.ask_program([command[0], "profile", "--help"])
     end = next(index for index, word in enumerate(command) if word == "--output")
@@ -157,10 +157,15 @@ def adapt_options(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
     """Return the options as the nsys with this `nsys profile --help` spells them; gpu: whether there is a GPU.
 
     Raises:
-        ConfigError: this nsys does not offer an option under any name.
+        ConfigError: this nsys does not offer an option under any name, or the option needs a GPU.
     """
     adapted: list[str] = []
     for word in words:
+        if word == GPU_METRICS and not gpu:
+            raise ConfigError(
+                "nsys.gpu_metrics samples a GPU, and the cell runs on a CPU: set nsys.gpu_metrics to false, or device "
+                "to cuda"
+            )
         if word == GPU_CAPTURE and not gpu:
             adapted += NVTX_CAPTURE
             continue

@@ -1,16 +1,22 @@
 """Holds sampled GPU metrics against what the same trace says otherwise: times of kernels, and bytes of copies."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.nsys.export_columns import existing_columns
+from profzoo.tools.nsys.export_columns import UNKNOWN, existing_columns
+from profzoo.tools.nsys.trace import read_integers
 
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 # CUPTI's kinds of copies that read and that write the GPU's memory: to the host, to the GPU, on it, between GPUs.
 FROM_GPU, TO_GPU = (2, 8, 10), (1, 8, 10)
+# In place of the number of a GPU: none.
+NONE = -2
+# A process, as in the export, and CUDA's number of a GPU in it.
+Place: TypeAlias = tuple[int, int]
 # Percentage points by which SMs may be active beyond the time with traced work: nsys keeps whole percent, and the
 # driver runs short work of its own.
 MORE_ACTIVE = 5
@@ -21,32 +27,54 @@ LEAST_PART, HELD_BY_L2, ROUNDED = 0.8, 128 << 20, 0.005
 LEAST_SAMPLED = 0.9
 
 
-def read_copied_bytes(
-    database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame
-) -> dict[str, Sequence[float]]:
-    """Return the bytes that traced copies read from and wrote to the GPU's memory during each step, by column.
+def read_copies(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame | None:
+    """Return one row per traced copy, or None where no copies are traced.
+
+    Columns: `process`, `start` and `end` in ns, `bytes`, and `from_gpu` and `to_gpu`: CUDA's number of the device whose
+    memory it read, and wrote; UNKNOWN where the export does not tell it, and NONE for memory of the host.
+    """
+    has = existing_columns(database, COPIES) if COPIES in tables else set()
+    if not {"start", "end", "bytes", "copyKind", "globalPid"} <= has:
+        return None
+    # Exports tell both devices of copies between two GPUs, and of other copies one.
+    sides = [
+        f"coalesce({', '.join([name for name in (side, 'deviceId') if name in has] + [str(UNKNOWN)] * 2)})"
+        for side in ("srcDeviceId", "dstDeviceId")
+    ]
+    rows = database.execute(f"SELECT globalPid, start, end, bytes, copyKind, {', '.join(sides)} FROM {COPIES}")
+    names = ["process", "start", "end", "bytes", "kind", "from_gpu", "to_gpu"]
+    copies = pd.DataFrame(read_integers(rows).reshape(-1, len(names)), columns=names)
+    for side, kinds in (("from_gpu", FROM_GPU), ("to_gpu", TO_GPU)):
+        copies[side] = copies[side].where(copies["kind"].isin(kinds), NONE)
+    return copies
+
+
+def copied_bytes(
+    spans: pd.DataFrame, copies: pd.DataFrame | None, places: Iterable[Place]
+) -> Mapping[str, Sequence[float]]:
+    """Return the bytes that traced copies read from and wrote to a GPU's memory during each step, by column.
 
     A copy that meets several steps counts in each by its time there. The bytes are missing where no copies are traced.
 
-    spans: rows of read_step_spans, by process.
+    spans: rows of read_step_spans. copies: from read_copies. places: processes with CUDA's numbers of the GPU in them.
     """
-    columns = {"copied_from_bytes": FROM_GPU, "copied_to_bytes": TO_GPU}
-    needed = {"start", "end", "bytes", "copyKind", "globalPid"}
-    if COPIES not in tables or not needed <= existing_columns(database, COPIES):
+    columns = {"copied_from_bytes": "from_gpu", "copied_to_bytes": "to_gpu"}
+    if copies is None:
         return {name: [np.nan] * len(spans) for name in columns}
-    rows = database.execute(f"SELECT globalPid, copyKind, start, end, bytes FROM {COPIES}").fetchall()
-    copies = pd.DataFrame(rows, columns=["process", "kind", "start", "end", "bytes"])
     length = (copies["end"] - copies["start"]).clip(lower=1)
+    found = {}
+    for name, side in columns.items():
+        mine = pd.MultiIndex.from_frame(copies[["process", side]]).isin(list(places))
+        found[name] = [
+            float((copies["bytes"] * _inside(copies, start, end) / length)[mine].sum())
+            for start, end in spans[["start", "end"]].to_numpy(dtype=np.int64).tolist()
+        ]
+    return found
 
-    def count(process: int, start: int, end: int, kinds: Sequence[int]) -> float:
-        mine = (copies["process"] == process) & copies["kind"].isin(kinds)
-        inside = (copies["end"].clip(upper=end) - copies["start"].clip(lower=start)).clip(lower=0)
-        return float((copies["bytes"] * inside / length)[mine].sum())
 
-    places = spans[["process", "start", "end"]].to_numpy(dtype=np.int64).tolist()
-    return {
-        name: [count(process, start, end, kinds) for process, start, end in places] for name, kinds in columns.items()
-    }
+def _inside(copies: pd.DataFrame, start: int, end: int) -> pd.Series:
+    """Return the ns of each copy that lie between two times."""
+    return (copies["end"].clip(upper=end) - copies["start"].clip(lower=start)).clip(lower=0)
 
 
 def find_contradictions(steps: pd.DataFrame, peak_rates: Mapping[int, float]) -> list[str]:

@@ -8,8 +8,9 @@ import pandas as pd
 
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
-from profzoo.tools.nsys import dictionary, gpu_metric_checks, gpu_metrics, step_spans
+from profzoo.tools.nsys import dictionary, gpu_metric_checks, gpu_metrics, gpu_spans, step_spans
 from profzoo.tools.nsys.export_columns import existing_columns
+from profzoo.tools.nsys.gpu_metric_checks import Place
 from profzoo.tools.nsys.gpu_metric_names import BY_NAME, PERCENT, QUANTITIES
 from profzoo.tools.nsys.trace import open_export
 
@@ -60,7 +61,8 @@ STEPS = Table(
 def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """Return the samples of the traced steps, their summary per step, and what is to be said about them.
 
-    Both tables are without rows if nothing was sampled. Of several processes on one GPU, the first one's steps count.
+    Both tables are without rows if nothing was sampled. Of several processes on one GPU, the first one's steps count,
+    and the work of all. A process that used several GPUs has its steps on each.
 
     whole_run: the trace holds more than the window; only whole steps count.
 
@@ -76,8 +78,6 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
         read = gpu_metrics.read_samples(database, tables, int(spans["start"].min()), int(spans["end"].max()))
         if isinstance(read, str):
             return SAMPLES.empty(), STEPS.empty(), [read]
-        spans = spans.assign(**step_spans.shares_of_work(database, tables, spans))
-        spans = spans.assign(**gpu_metric_checks.read_copied_bytes(database, tables, spans))
         on_gpus, unused = _spans_by_gpu(database, tables, spans, read)
         peaks = _peak_rates(database, tables)
     origin = int(spans["start"].min())
@@ -96,20 +96,33 @@ def tabulate_metrics(path: str | Path, whole_run: bool = False) -> tuple[pd.Data
 def _spans_by_gpu(
     database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame, samples: pd.DataFrame
 ) -> tuple[dict[int, pd.DataFrame], list[int]]:
-    """Return the steps' spans by the GPU that ran them, and the sampled GPUs on which no traced process ran.
+    """Return the steps' spans by the GPU that ran them, with what the trace says of each span, and unused GPUs.
 
-    Where the export tells of no process on which GPU it ran, all sampled GPUs have the first process's spans.
+    Unused are the sampled GPUs on which no process with steps ran anything. Where the export does not tell which GPUs
+    processes used, all sampled GPUs have the spans and the work of the first process.
     """
+    work = gpu_spans.read_spans(database, tables)
+    copies = gpu_metric_checks.read_copies(database, tables)
+    found: dict[int, list[Place]] = {}
+    for process in work["process"].unique().tolist():
+        for device, gpu in gpu_metrics.gpus_of_process(database, tables, process).items():
+            found.setdefault(gpu, []).append((process, device))
     sampled = sorted(samples["gpu"].unique().tolist())
-    own: dict[int, pd.DataFrame] = {}
-    for process, mine in spans.groupby("process"):
-        gpu = gpu_metrics.gpu_of_process(database, tables, int(process))
-        if gpu is not None and gpu in sampled:
-            own.setdefault(gpu, mine)
+    stepping = spans["process"].unique().tolist()
+    own = {gpu: found[gpu] for gpu in sampled if any(process in stepping for process, _ in found.get(gpu, ()))}
+    unused = [gpu for gpu in sampled if gpu not in own] if own else []
     if not own:
-        first = spans[spans["process"] == spans["process"].min()]
-        return dict.fromkeys(sampled, first), []
-    return dict(sorted(own.items())), [gpu for gpu in sampled if gpu not in own]
+        pairs = work.loc[work["process"] == min(stepping), ["process", "gpu"]].drop_duplicates()
+        own = {gpu: list(pairs.itertuples(index=False, name=None)) for gpu in sampled}
+    told = {}
+    for gpu, places in own.items():
+        processes = [process for process, _ in places if process in stepping] or stepping
+        mine = spans[spans["process"] == min(processes)]
+        done = work[pd.MultiIndex.from_frame(work[["process", "gpu"]]).isin(places)]
+        told[gpu] = mine.assign(
+            **step_spans.shares_of_work(mine, done), **gpu_metric_checks.copied_bytes(mine, copies, places)
+        )
+    return told, unused
 
 
 def _peak_rates(database: sqlite3.Connection, tables: set[str]) -> dict[int, float]:

@@ -107,29 +107,28 @@ def _ends(samples: pd.DataFrame) -> pd.Series:
     return samples["start"] + lasts.round().astype("int64")
 
 
-def gpu_of_process(database: sqlite3.Connection, tables: set[str], process: int) -> int | None:
-    """Return the number of the GPU on which a process ran kernels, graphs or copies; None if the export does not tell.
+def gpus_of_process(database: sqlite3.Connection, tables: set[str], process: int) -> dict[int, int]:
+    """Return the GPUs on which a process ran kernels, graphs or copies; empty if the export does not tell.
 
-    process: number of the process in the export (`globalPid`).
+    process: number of the process in the export (`globalPid`). Returns the number of each GPU on this machine, by
+    CUDA's number of the device in the process, in the order of the latter.
     """
     devices = "TARGET_INFO_CUDA_DEVICE"
+    used: set[int] = set()
     for table in (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY")):
-        if not {devices, table} <= tables or not {"deviceId", "globalPid"} <= existing_columns(database, table):
-            continue
-        row = database.execute(
-            f"SELECT gpuId FROM {devices} WHERE pid = ? AND cudaId = (SELECT deviceId FROM {table} WHERE globalPid = ? "
-            "LIMIT 1)",
-            (process >> 24 & 0xFFFFFF, process),
-        ).fetchone()
-        if row:
-            return int(row[0])
-    return None
+        if table in tables and {"deviceId", "globalPid"} <= existing_columns(database, table):
+            rows = database.execute(f"SELECT DISTINCT deviceId FROM {table} WHERE globalPid = ?", (process,))
+            used |= {device for (device,) in rows if device is not None}
+    if devices not in tables:
+        return {}
+    known = database.execute(f"SELECT cudaId, gpuId FROM {devices} WHERE pid = ?", (process >> 24 & 0xFFFFFF,))
+    return {device: int(gpu) for device, gpu in sorted(known) if device in used}
 
 
 def samples_of_process(
     samples: pd.DataFrame, database: sqlite3.Connection, tables: set[str], process: int
 ) -> pd.DataFrame:
-    """Return the samples of the GPU that a process used; of the first GPU where the export does not tell."""
+    """Return the samples of the GPUs that a process used; of the first GPU where the export does not tell."""
     gpus = sorted(samples["gpu"].unique())
-    mine = gpu_of_process(database, tables, process)
-    return samples[samples["gpu"] == (mine if mine in gpus else gpus[0])] if gpus else samples
+    mine = [gpu for gpu in gpus_of_process(database, tables, process).values() if gpu in gpus]
+    return samples[samples["gpu"].isin(mine or gpus[:1])]

@@ -17,18 +17,20 @@ LEAST_BYTES = 1_000_000
 
 
 def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
-    """Return a track for each sampled quantity with a title, in % of the most that the hardware can do."""
+    """Return a track for each sampled quantity with a title and GPU of the step's process, in % of what is possible."""
     found = gpu_metrics.read_samples(database, tables, step.begin, step.end)
     if isinstance(found, str):
         return found if OF_GPU & tables else TABLE.empty()
     samples = gpu_metrics.samples_of_process(found, database, tables, step.process)
+    several = samples["gpu"].nunique() > 1
     frames = []
-    for quantity in QUANTITIES:
-        mine = samples[samples["quantity"] == quantity.name]
-        if not quantity.title or mine.empty or (quantity.name in LINKS and not mine["value"].any()):
-            continue
-        times = mine["start"] - step.begin, mine["end"] - step.begin, mine["value"]
-        frames.append(make_spans(quantity.title, list(zip(*times, strict=True)), quantity.unit))
+    for quantity in filter(lambda one: one.title, QUANTITIES):
+        for gpu, mine in samples[samples["quantity"] == quantity.name].groupby("gpu"):
+            if quantity.name in LINKS and not mine["value"].any():
+                continue
+            times = mine["start"] - step.begin, mine["end"] - step.begin, mine["value"]
+            title = f"{quantity.title}{f' of GPU {gpu}' if several else ''}"
+            frames.append(make_spans(title, list(zip(*times, strict=True)), quantity.unit))
     return pd.concat(frames, ignore_index=True) if frames else TABLE.empty()
 
 

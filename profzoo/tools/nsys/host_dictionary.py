@@ -35,6 +35,7 @@ THREADS: Mapping[str, Column] = {
     "lost_ns": _host("Time of which neither is known, because the trace lost a context switch."),
     "preempted_ns": _host(PREEMPTED),
     "switches": _count("How often the thread left the CPU within the step."),
+    "core": Column("Number of the core that the thread ran on for longest; empty if it did not run.", tool="nsys"),
     "cores": _count("Cores that the thread ran on within the step."),
     "migrations": _count("How often the thread went on on another core within the step."),
     "os_calls": _count("Calls of the operating system's libraries (`osrt` among `nsys.traces`), outermost ones."),

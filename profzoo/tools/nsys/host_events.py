@@ -105,7 +105,7 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
 
     Threads of nsys itself are left out.
     """
-    lacking = {table: why for table in LACKING if (why := _lacking(database, tables, table))}
+    lacking = {table: why for table in LACKING if (why := explain_missing(database, tables, table))}
     names = {int(number): str(value) for number, value in database.execute("SELECT id, value FROM StringIds")}
     usable = tables - set(lacking) - set(unread)
     calls = _numbers(database, usable, SYSTEM_CALLS, ["globalTid", "start", "end", "nameId", "callchainId"])
@@ -133,6 +133,14 @@ def read_threads(database: sqlite3.Connection, tables: set[str], unread: Collect
     )
 
 
+def explain_missing(database: sqlite3.Connection, tables: set[str], table: str) -> str | None:
+    """Return why nothing can be read from a table of LACKING, or None."""
+    if table not in tables:
+        return f"the trace holds no {LACKING[table]}"
+    absent = [name for name in NEEDED[table] if name not in existing_columns(database, table)]
+    return f"the export's table {table} has no column {absent[0]}, so it counts as not recorded" if absent else None
+
+
 def launching_calls(calls: pd.DataFrame, process: int, span: tuple[int, int]) -> pd.DataFrame:
     """Return the CUDA calls of a process that launch work within a span of ns, in the order of their ends.
 
@@ -141,14 +149,6 @@ def launching_calls(calls: pd.DataFrame, process: int, span: tuple[int, int]) ->
     own = (calls["thread"] & PROCESS == process) & (calls["end"] > span[0]) & (calls["start"] < span[1])
     mine = calls[own]
     return mine[mine["name"].str.startswith(LAUNCHING)].sort_values("end", kind="stable")
-
-
-def _lacking(database: sqlite3.Connection, tables: set[str], table: str) -> str | None:
-    """Return why nothing can be read from a table, or None."""
-    if table not in tables:
-        return f"the trace holds no {LACKING[table]}"
-    absent = [name for name in NEEDED[table] if name not in existing_columns(database, table)]
-    return f"the export's table {table} has no column {absent[0]}, so it counts as not recorded" if absent else None
 
 
 def _numbers(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Supplies tracks for the picture of a step: when threads of the host were on a CPU, and what launching ones called."""
+"""Supplies tracks for the picture of a step: when threads were on a CPU, and in which functions and calls they were."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -7,12 +7,15 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tools.nsys import thread_states
+from profzoo.tools.nsys.call_stacks import UNRESOLVED, read_stacks
 from profzoo.tools.nsys.host_events import (
+    SAMPLE_CHAINS,
     SAMPLES,
     SWITCHES,
     SYSTEM_CALLS,
     THREAD,
     HostEvents,
+    explain_missing,
     launching_calls,
     read_threads,
 )
@@ -24,6 +27,8 @@ from profzoo.tools.nsys.tracks import COLUMNS, Supplied, TypicalStep
 MOST, LEAST_SHARE = 4, 0.01
 # Shorter calls would not be seen, and do not wait: part of the step.
 SHORTEST = 0.0005
+# How long nsys waits for the next sample of a thread that runs, in ns; counts where a trace has one sample per thread.
+SAMPLED_NS = 1_000_000
 LABELS: Mapping[str, str] = {RUNNING: "running", OFF: "off the CPU", LOST: "unknown"}
 
 
@@ -34,9 +39,9 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: T
 
     Returns: COLUMNS; times in ns from the step's begin. `label` is a value of LABELS, `value` NaN and `unit` empty.
     """
+    if why := explain_missing(database, tables, SWITCHES):
+        return why
     events = read_threads(database, tables, unread=(SYSTEM_CALLS, SAMPLES))
-    if SWITCHES in events.lacking:
-        return events.lacking[SWITCHES]
     states = thread_states.find_states(events.switches)
     mine = thread_states.cut(states[states["thread"] & PROCESS == step.process], step.begin, step.end)
     ran = mine[mine["doing"] == RUNNING].groupby("thread")["ns"].sum().sort_values(ascending=False, kind="stable")
@@ -51,15 +56,49 @@ def supply_thread_states(database: sqlite3.Connection, tables: set[str], step: T
     return pd.concat(frames, ignore_index=True) if frames else _spans("", mine[:0], mine["doing"][:0], step)
 
 
+def supply_samples(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
+    """Return a track per launching thread with the functions that it was sampled in, or a line that says why not.
+
+    A sample stands for the time until the next one of its thread, and for no longer than that usually is.
+
+    Returns: COLUMNS, as supply_thread_states does; `label` is the function, or the library of one without a name.
+    """
+    if why := explain_missing(database, tables, SAMPLES):
+        return why
+    events = read_threads(database, tables, unread=(SYSTEM_CALLS, SWITCHES))
+    threads = _launching(events, step)
+    mine = thread_states.cut(_lasting(events.samples), step.begin, step.end)
+    mine = mine[mine["thread"].isin(threads)]
+    stacks = read_stacks(database, tables, SAMPLE_CHAINS, mine["sample"].tolist()).drop_duplicates("stack")
+    unnamed = "in " + stacks["module"].where(stacks["module"] != "", "an unknown library")
+    names = stacks.assign(name=stacks["function"].where(stacks["function"] != UNRESOLVED, unnamed))
+    named = mine.merge(names[["stack", "name"]], left_on="sample", right_on="stack")
+    tracks = [(f"functions: {_title(events, one, step)}", _join(named[named["thread"] == one])) for one in threads]
+    return pd.concat([_spans(title, own, own["name"], step) for title, own in tracks], ignore_index=True)
+
+
+def _lasting(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return samples with the `end` of the time for which each stands; samples: HostEvents.samples."""
+    gaps = samples.groupby("thread")["start"].shift(-1) - samples["start"]
+    usual = gaps.median() if gaps.notna().any() else SAMPLED_NS
+    return samples.assign(end=samples["start"] + gaps.fillna(usual).clip(upper=usual).astype("int64"))
+
+
+def _join(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return spans of one thread, by start; those of the same function that follow each other without a gap are one."""
+    begins = (samples["name"] != samples["name"].shift()) | (samples["start"] != samples["end"].shift())
+    return samples.groupby(begins.cumsum()).agg(start=("start", "min"), end=("end", "max"), name=("name", "first"))
+
+
 def supply_os_calls(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
     """Return a track per launching thread with its calls of the operating system, or a line that says why not.
 
     Returns: COLUMNS, as supply_thread_states does; `label` is the name of the call. Calls shorter than SHORTEST are not
     among them.
     """
+    if why := explain_missing(database, tables, SYSTEM_CALLS):
+        return why
     events = read_threads(database, tables, unread=(SWITCHES, SAMPLES))
-    if SYSTEM_CALLS in events.lacking:
-        return events.lacking[SYSTEM_CALLS]
     mine = thread_states.cut(events.os_calls, step.begin, step.end)
     mine = mine[mine["ns"] >= SHORTEST * (step.end - step.begin)]
     frames = []

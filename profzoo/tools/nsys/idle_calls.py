@@ -211,4 +211,7 @@ def name_callers(table: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     outside = frames[~frames["module"].str.contains(LIBRARIES)].drop_duplicates("stack")
     known = {stack: (function, module) for stack, function, module, _ in outside.itertuples(index=False)}
     found = [known.get(int(chain), ("", "")) for chain in table["chain"]]
-    return table.assign(caller=[one for one, _ in found], caller_module=[module for _, module in found])[COLUMNS]
+    # Whole numbers, also where some are missing.
+    woken_by = table["woken_by"].astype("float64").astype("Int64")
+    callers, modules = ([pair[side] for pair in found] for side in (0, 1))
+    return table.assign(woken_by=woken_by, caller=callers, caller_module=modules)[COLUMNS]

@@ -12,6 +12,7 @@ from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys import timeline
 from profzoo.tools.nsys.condensed_tracks import Track, condense_tracks
+from profzoo.tools.nsys.export_columns import sql_for_numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, read_ranges, read_window_steps
 from profzoo.tools.nsys.tracks import Supplier, TypicalStep, collect_tracks
 
@@ -84,9 +85,8 @@ def read_step_with_tracks(
     parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
     causes = where.spans(counted, parts[parts["name"] != STEP], mine)
     names: dict[str, int] = {}
-    inside = _within(operations, begin, end)
     # The picture has rows of streams anyway.
-    again = [f"stream {stream}" for stream in inside["stream"].unique()]
+    inside, again = _name_streams(_within(operations, begin, end))
     found: Timeline = {
         "step": place + 1,
         "steps": len(own),
@@ -118,19 +118,32 @@ def _median(steps: pd.DataFrame) -> int:
 
 
 def _operations(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
-    """Return one row per GPU operation: start and end in ns, stream, name (of kernels the demangled one)."""
+    """Return one row per GPU operation: start and end in ns, GPU, stream, name (of kernels the demangled one)."""
     queries = {
-        KERNEL_TABLE: "SELECT start, end, streamId, (SELECT value FROM StringIds WHERE id = demangledName)",
-        "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, streamId, copyKind",
-        "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, streamId, 'fill'",
+        KERNEL_TABLE: "(SELECT value FROM StringIds WHERE id = demangledName)",
+        "CUPTI_ACTIVITY_KIND_MEMCPY": "copyKind",
+        "CUPTI_ACTIVITY_KIND_MEMSET": "'fill'",
     }
     rows = [
-        (start, end, stream, COPIES.get(name, "copy") if isinstance(name, int) else name or "kernel")
-        for table, query in queries.items()
+        (start, end, gpu, stream, COPIES.get(name, "copy") if isinstance(name, int) else name or "kernel")
+        for table, named in queries.items()
         if table in tables
-        for start, end, stream, name in database.execute(f"{query} FROM {table} WHERE globalPid = ?", (process,))
+        for start, end, gpu, stream, name in database.execute(
+            f"SELECT start, end, {sql_for_numbers(database, table, ['deviceId'])['deviceId']}, streamId, {named} "
+            f"FROM {table} WHERE globalPid = ?",
+            (process,),
+        )
     ]
-    return pd.DataFrame(rows, columns=["start", "end", "stream", "name"])
+    return pd.DataFrame(rows, columns=["start", "end", "gpu", "stream", "name"])
+
+
+def _name_streams(operations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return operations with the name of their row in the picture as `stream`, and the names of the same tracks."""
+    places = operations[["gpu", "stream"]].drop_duplicates()
+    if places["gpu"].nunique() < 2:
+        return operations, [f"stream {stream}" for stream in places["stream"]]
+    rows = [f"{stream} of GPU {gpu}" for gpu, stream in zip(operations["gpu"], operations["stream"], strict=True)]
+    return operations.assign(stream=rows), [f"GPU {gpu} stream {stream}" for gpu, stream in places.to_numpy().tolist()]
 
 
 def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:

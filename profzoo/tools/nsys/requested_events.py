@@ -6,6 +6,8 @@ from profzoo.tools.nsys.host_events import COLLECTED_BY, SAMPLES, SWITCHES, SYST
 
 # Options of nsys that ask for what a table holds, as in the command of a sidecar; `none` asks for nothing.
 ASKED_BY: Mapping[str, str] = {SAMPLES: "--sample=", SWITCHES: "--cpuctxsw=", SYSTEM_CALLS: "--trace="}
+# Work on a GPU has no table of its own here; this advice ends the reason why there is none.
+TRACE_CUDA = ": trace cuda (nsys.traces)"
 RECORDED_NONE = "nsys was asked for them and recorded none"
 # nsys needs permission to record these, and `snakemake doctor` checks it.
 NEEDS_PERMISSION = (SAMPLES, SWITCHES)
@@ -24,6 +26,8 @@ def explain(why: str, command: object) -> str:
     >>> explain(line, ["nsys", "profile", "--cpuctxsw=process-tree"]).partition("; ")[0]
     'the trace holds no context switches: nsys was asked for them and recorded none'
     """
+    if why.endswith(TRACE_CUDA) and _traces(command, "cuda"):
+        return why.removesuffix(TRACE_CUDA)
     for table, advice in COLLECTED_BY.items():
         if why.endswith(advice) and was_asked_for(table, command):
             permission = "; `snakemake doctor` says whether this machine allows it" if table in NEEDS_PERMISSION else ""
@@ -41,6 +45,16 @@ def was_asked_for(table: str, command: object) -> bool:
     >>> was_asked_for("OSRT_API", ["nsys", "profile", "--trace=cuda,nvtx"])
     False
     """
-    words, option = [str(word) for word in command] if isinstance(command, list) else [], ASKED_BY[table]
-    given = [word.removeprefix(option) for word in words if word.startswith(option)]
-    return any("osrt" in value.split(",") if table == SYSTEM_CALLS else value != "none" for value in given)
+    if table == SYSTEM_CALLS:
+        return _traces(command, "osrt")
+    return any(value != "none" for value in _values(command, ASKED_BY[table]))
+
+
+def _traces(command: object, kind: str) -> bool:
+    return any(kind in value.split(",") for value in _values(command, ASKED_BY[SYSTEM_CALLS]))
+
+
+def _values(command: object, option: str) -> list[str]:
+    """Return the values of an option in a command line; option: with its equals sign."""
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    return [word.removeprefix(option) for word in words if word.startswith(option)]

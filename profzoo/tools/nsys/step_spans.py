@@ -8,6 +8,7 @@ import pandas as pd
 from profzoo.tools.nsys import intervals, timeline
 from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys.trace import read_window_steps
+from profzoo.tools.stream_overlap import KERNEL
 
 COLUMNS = ["process", "step", "start", "end"]
 
@@ -32,18 +33,15 @@ def read_step_spans(database: sqlite3.Connection, tables: set[str], whole_run: b
     return spans[COLUMNS].astype("int64")
 
 
-def shares_of_work(database: sqlite3.Connection, tables: set[str], spans: pd.DataFrame) -> dict[str, list[float]]:
-    """Return the parts of each span in which a kernel of its process ran, and in which it used the GPU, by column.
+def shares_of_work(spans: pd.DataFrame, work: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the parts of each span in which a kernel ran, and in which the GPU did anything, by column.
 
-    spans: rows of read_step_spans, by process.
+    spans: rows of read_step_spans. work: operations of a GPU, with `start` and `end` in ns and their `kind`.
     """
-    work = timeline.activity(database, tables)
-    shares: dict[str, list[float]] = {"kernel_share": [], "busy_share": []}
-    for process, mine in spans.groupby("process", sort=False):
-        own = work[work["process"] == process]
-        for name, rows in (("kernel_share", own[own["kernel"]]), ("busy_share", own)):
-            ran = intervals.union(rows[["start", "end"]].to_numpy(dtype=np.int64))
-            for start, end in mine[["start", "end"]].to_numpy(dtype=np.int64):
-                busy = intervals.total(intervals.intersect(ran, np.array([[start, end]])))
-                shares[name].append(busy / (end - start) if end > start else np.nan)
+    starts, ends = (spans[edge].to_numpy(dtype=np.int64) for edge in ("start", "end"))
+    lengths = np.where(ends > starts, ends - starts, np.nan)
+    shares: dict[str, list[float]] = {}
+    for name, rows in (("kernel_share", work[work["kind"] == KERNEL]), ("busy_share", work)):
+        ran = intervals.union(rows[["start", "end"]].to_numpy(dtype=np.int64))
+        shares[name] = (intervals.covered_ns(ran, starts, ends) / lengths).tolist()
     return shares

@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tools.nsys import thread_states
+from profzoo.tools.nsys.export_columns import UNKNOWN
 from profzoo.tools.nsys.host_events import SAMPLES, SWITCHES, SYSTEM_CALLS, HostEvents
 from profzoo.tools.nsys.thread_states import COULD_RUN, LOST, OFF, RUNNING
 from profzoo.tools.nsys.trace import PROCESS
 
 WHO = ["process", "step", "thread"]
-ON_CPU = ["running_ns", "off_ns", "lost_ns", "preempted_ns", "switches", "cores", "migrations"]
+ON_CPU = ["running_ns", "off_ns", "lost_ns", "preempted_ns", "switches", "core", "cores", "migrations"]
 COLUMNS = [*WHO, "name", "runs_step", "wall_ns", *ON_CPU, "os_calls", "os_call_ns", "cuda_calls", "cuda_call_ns",
            "left_in", "left_in_ns", "samples", "function", "function_share"]  # fmt: skip
 OFF_COLUMNS = [*WHO, "name", "cuda_call", "os_call", "switches", "off_ns", "longest_ns", "preempted_ns"]
@@ -44,7 +45,7 @@ def tabulate_threads(events: HostEvents, functions: pd.DataFrame) -> tuple[pd.Da
         rows += [{"step": step.step, "runs_step": thread == step.thread, **inside.row(thread, off)} for thread in mine]
     table = _identified(pd.DataFrame(rows, columns=["thread", *(name for name in COLUMNS if name != "thread")]), events)
     off = pd.concat(left, ignore_index=True) if left else pd.DataFrame(columns=["thread", "step", *OFF_COLUMNS[4:]])
-    return table[COLUMNS], _identified(off, events)[OFF_COLUMNS]
+    return table.astype({"core": "float64"}).astype({"core": "Int64"})[COLUMNS], _identified(off, events)[OFF_COLUMNS]
 
 
 def _identified(table: pd.DataFrame, events: HostEvents) -> pd.DataFrame:
@@ -99,6 +100,7 @@ class _Within:
             "lost_ns": ns.get(LOST, 0),
             "preempted_ns": _preempted_ns(off),
             "switches": int((off["start"] >= self.begin).sum()),
+            "core": _main_core(running),
             "cores": running["cpu"].nunique(),
             "migrations": int((running["cpu"].to_numpy()[1:] != running["cpu"].to_numpy()[:-1]).sum()),
         }
@@ -110,6 +112,12 @@ class _Within:
         most = own.value_counts(sort=True)
         first, share = (most.index[0], most.iloc[0] / len(own)) if len(own) else ("", np.nan)
         return {"samples": len(own), "function": first, "function_share": share}
+
+
+def _main_core(running: pd.DataFrame) -> float:
+    """Return the core on which a thread ran for longest; NaN if it did not run, or no core is told."""
+    told = running[running["cpu"] != UNKNOWN]
+    return float(told.groupby("cpu")["ns"].sum().idxmax()) if len(told) else np.nan
 
 
 def _preempted_ns(off: pd.DataFrame) -> float:

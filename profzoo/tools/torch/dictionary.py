@@ -97,11 +97,17 @@ SNAPSHOT: Mapping[str, Column] = {
     ),
     "ns": Column("Time of the allocation since recording began; empty for blocks from before.", "ns", "torch", CPU),
     "at_end": Column("Whether the block is still allocated when the window has ended.", tool="torch"),
-    "file": Column("File of the innermost line of the program that allocated the block.", tool="torch"),
+    "file": Column(
+        "File of the innermost line of the program that allocated the block; empty where no Python line did, as in a "
+        "backward pass.",
+        tool="torch",
+    ),
     "line": Column("Number of that line.", tool="torch"),
     "function": Column("Function of that line.", tool="torch"),
     "caller": Column("The next line of the program around it, as `file:line`.", tool="torch"),
 }
+# Of the table of streams; its other columns are those of nsys.
+STREAM_STEPS = Column("Steps of the trace that the row is of, without those of which kernels are lost.", COUNT, "torch")
 CYCLES: Mapping[str, Column] = {
     "cycle": Column("Number of the profiler's cycle, counted from 0.", tool="torch"),
     "steps": Column("Traced steps of the cycle that are complete.", COUNT, "torch"),

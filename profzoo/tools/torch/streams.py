@@ -13,38 +13,39 @@ from profzoo.range_names import STEP
 from profzoo.tools import stream_overlap
 from profzoo.tools.nsys import streams as nsys_streams
 from profzoo.tools.stream_overlap import COPY, COUNTS, KERNEL, MEMSET, TIMES
-from profzoo.tools.torch import host_calls, losses
+from profzoo.tools.torch import dictionary, host_calls, losses
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace, read_trace
 
 KINDS = {"kernel": KERNEL, "memcpy": COPY, "memset": MEMSET}
-COLUMNS = ["stream", "steps", *COUNTS.values(), *TIMES]
+COLUMNS = ["gpu", "stream", "steps", *COUNTS.values(), *TIMES]
 NO_STEP = "has no rows: the trace holds no step with work on a GPU"
 
 
 def find_gaps(table: pd.DataFrame) -> str | None:
     """Return which times of a table do not add up, or None."""
-    return nsys_streams.find_gaps(table.assign(process=0, gpu=0)) if len(table) else None
+    return nsys_streams.find_gaps(table.assign(process=0)) if len(table) else None
 
 
 TABLE = Table(
-    columns={"stream": column_types.TEXT, "steps": column_types.COUNT}
+    columns={"gpu": nsys_streams.KNOWN, "stream": column_types.TEXT, "steps": column_types.COUNT}
     | dict.fromkeys([*COUNTS.values(), *TIMES], column_types.AMOUNT),
-    key=["stream"],
+    key=["gpu", "stream"],
     holds=find_gaps,
-    # The same columns, by another tool.
+    # The same columns, by another tool, but for the steps, which are all.
     about={
         name: replace(column, tool=column.tool and "torch")
         for name, column in nsys_streams.TABLE.about.items()
         if name in COLUMNS
-    },
+    }
+    | {"steps": dictionary.STREAM_STEPS},
 )
 
 
 def tabulate_streams(events: Trace) -> pd.DataFrame:
-    """Return one row per stream and one of all, with all times and counts per step.
+    """Return one row per stream and one of all for each GPU, with all times and counts per step.
 
-    Work belongs to the step in which it was launched. All steps of the trace count. They end when host and GPU have
-    finished the last one. A trace does not tell GPUs apart, so streams of several GPUs of a process are taken together.
+    Work belongs to the step in which it was launched. All steps of the trace count. They end when the host and the GPU
+    have finished the last one.
     """
     launches = events.launches
     begins, ends, _ = host_calls.range_spans(events, (STEP,))
@@ -52,17 +53,21 @@ def tabulate_streams(events: Trace) -> pd.DataFrame:
     if not len(begins) or not inside.any():
         return TABLE.empty()
     kinds = np.array([KINDS[kind] for kind in DEVICE_KINDS.values()])
-    own = {name: launches[name][inside].astype(np.int64) for name in ("start", "ns", "kind", "queue", "stream")}
+    own = {name: launches[name][inside].astype(np.int64) for name in ("start", "ns", "kind", "queue", "stream", "gpu")}
     spans = pd.DataFrame({"start": own["start"], "end": own["start"] + own["ns"], "stream": own["queue"]})
-    spans["kind"] = kinds[own["kind"]]
-    window = np.array([[begins[0], max(ends[-1], spans["end"].max())]], dtype=np.int64)
-    table = stream_overlap.tabulate_streams(spans, window)
-    table[[*COUNTS.values(), *TIMES]] /= len(begins)
-    return table.assign(steps=len(begins), stream=_name_streams(table["stream"], own["queue"], own["stream"]))[COLUMNS]
+    spans = spans.assign(kind=kinds[own["kind"]], gpu=own["gpu"], name=own["stream"])
+    found = []
+    for gpu, mine in spans.groupby("gpu"):
+        window = np.array([[begins[0], max(ends[-1], mine["end"].max())]], dtype=np.int64)
+        table = stream_overlap.tabulate_streams(mine, window)
+        table[[*COUNTS.values(), *TIMES]] /= len(begins)
+        names = _name_streams(table["stream"], mine["stream"].to_numpy(), mine["name"].to_numpy())
+        found.append(table.assign(steps=len(begins), stream=names, gpu=gpu if gpu >= 0 else np.nan))
+    return pd.concat(found, ignore_index=True)[COLUMNS]
 
 
 def _name_streams(rows: pd.Series, queues: np.ndarray, streams: np.ndarray) -> pd.Series:
-    """Return the names of streams by the numbers of their queues; of queues with the same name all but one say so."""
+    """Return the names of a GPU's streams by the numbers of their queues; of those with one name all but one say so."""
     names: dict[str, str] = {}
     for queue, stream in sorted(set(zip(queues.tolist(), streams.tolist(), strict=True))):
         name = str(stream) if stream >= 0 else "unknown"

@@ -34,24 +34,14 @@ BEYOND, LATEST = 2**53, 2**62
 SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
 # Times in ns, IDs, and indices of texts and threads; -1 where an event has none.
 COLUMNS = {
-    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", "queue", *SIZES),
+    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", "queue", "gpu", "bytes", *SIZES),
     "calls": ("start", "ns", "correlation", "external", "name", "thread"),
     "ranges": ("start", "ns", "name", "thread"),
-    "operators": (
-        "start",
-        "ns",
-        "sequence",
-        "external",
-        "name",
-        "shapes",
-        "types",
-        "inputs",
-        "thread",
-        "forward_thread",
-    ),
+    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "types", "inputs", "thread",
+                  "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
     "memory": (*memory_events.COLUMNS, "thread"),
-}
+}  # fmt: skip
 # Columns that may need 64 bits; the others are indices or small numbers.
 WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id", *memory_events.WIDE)
 # Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
@@ -76,7 +66,7 @@ class Trace:
 
     Attributes:
         launches: kernels, copies and memsets. `kind` is an index of DEVICE_KINDS; `queue` numbers the streams of all
-            contexts and devices.
+            contexts and devices; `gpu` and, of copies and memsets, `bytes` are -1 where the trace does not tell them.
         calls: calls of CUDA's runtime and driver.
         ranges: ranges that the program marked.
         operators: operators of torch and ranges of modules, by thread and start; each comes after the enclosing one.
@@ -238,9 +228,11 @@ class _Reader:
         else:
             copied = OF_MEMORY.fullmatch(event["name"]) if category == "kernel" else None
             kind = list(DEVICE_KINDS).index(f"gpu_{copied[1]}" if copied else category)
-            shared, stream = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream"))
+            shared, stream, gpu = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream", "device"))
             sizes = *_three(arguments.get("grid")), *_three(arguments.get("block")), shared
-            own = correlation, external, kind, name, stream, self._queue(arguments)
+            size = arguments.get("bytes")
+            amount = size if _number(size, int) and size >= 0 else -1
+            own = correlation, external, kind, name, stream, self._queue(arguments), gpu, amount
             self._columns["launches"].add((*times, *own, *sizes))
         return True
 
