@@ -94,7 +94,7 @@ def test_operations_of_several_processes_are_joined_where_torch_traces_them() ->
 def test_traces_for_perfetto_are_those_of_nsys() -> None:
     traces = [f"{cell}.nsys.trace.json.gz" for cell in (TRAIN, INFERENCE)]
     assert shown(pages(select(tool=["nsys"])).required_traces()) == traces
-    with pytest.raises(ConfigError, match="no selected cell has a trace of nsys to write for Perfetto: .* tool=nsys"):
+    with pytest.raises(ConfigError, match=r"no selected cell has a trace of nsys to write for Perfetto: .* tool=nsys"):
         pages(select(tool=["torch"])).required_traces()
 
 

@@ -79,7 +79,12 @@ def test_times_and_counters_join_by_kernel(ran: tuple[Project, str]) -> None:
 def test_tables_of_reports_are_exported_too(ran: tuple[Project, str]) -> None:
     project, _ = ran
     planned = rules(project.dry("import", "--config", "export=json"))
-    assert "convert_tables" in planned and planned <= {"convert_tables", "import", "tabulate_replays", "tabulate_fusion"}
+    assert "convert_tables" in planned and planned <= {
+        "convert_tables",
+        "import",
+        "tabulate_replays",
+        "tabulate_fusion",
+    }
 
 
 def test_files_are_left_alone_and_nothing_runs_again(ran: tuple[Project, str]) -> None:
