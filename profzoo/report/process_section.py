@@ -36,6 +36,7 @@ def describe_processes(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str]
     operations, skew = (rows_of_cell(tables[name], *cell) if name in tables else pd.DataFrame() for name in FILES)
     return {
         "collectives": [_format_operation(row) for row in operations.head(MOST).to_dict("records")],
+        "unshown_collectives": max(len(operations) - MOST, 0),
         "link": operations["link"].iloc[0] if len(operations) else "",
         "late": _format_lateness(skew) if len(skew) else [],
     }

@@ -218,5 +218,9 @@ def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path)
     assert "1n2 of 23 msdata (4 ms)0 ns" in text and "0n0 of 20 ns3 ms" in text
     assert "Collective operations, over NV18" in text
     assert "all-reduce67 MB6500 µs1.5 ms134.00 GB/s268.00 GB/s50%" in text
+    assert "took less time in all" not in text
+    sizes = [{**sent, "bytes": 1 << power} for power in range(process_section.MOST + 2)]
+    many = rendered(tmp_path, ["f"], collectives=pd.DataFrame(sizes).assign(model="unet", phase="train"))
+    assert "2 more, which took less time in all, are in train.torch-collectives.csv." in Seen(many).text
     # A cell of one process has none of it.
     assert "Collective operations" not in Seen(rendered(tmp_path, ["f"])).text
