@@ -1,5 +1,6 @@
 """Sampled GPU metrics: what they say of real steps agrees with the kernels of the same trace, whose times are known."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +12,16 @@ import pytest
 
 from profzoo.io import csv_tables
 from profzoo.io.scripts import write_csv
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, gpu_tracks, intervals, step_spans, tracks
+from profzoo.tools.nsys import (
+    gpu_memory,
+    gpu_metric_tables,
+    gpu_metrics,
+    gpu_tracks,
+    intervals,
+    over_time_export,
+    step_spans,
+    tracks,
+)
 from profzoo.tools.nsys.gpu_metric_names import find_quantity
 from profzoo.tools.nsys.trace import open_export
 from tests import sampled_traces
@@ -168,6 +178,28 @@ def test_sampling_that_left_nothing_is_told_from_none(recording: Callable, tmp_p
         database.execute("INSERT INTO META_DATA_CAPTURE VALUES ('GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY', '10000')")
         database.commit()
     assert gpu_metric_tables.tabulate_metrics(path)[2] == [gpu_metrics.NO_SAMPLE]
+
+
+@pytest.mark.parametrize(
+    ("facts", "missed"),
+    [
+        ({"command": ["nsys", "--gpu-metrics-device=all"]}, ["nsys.gpu_metrics"]),
+        ({"command": ["nsys", "--cuda-memory-usage=true"]}, ["nsys.cuda_memory_usage"]),
+        ({"command": ["nsys", "profile"]}, ["nsys.gpu_metrics", "nsys.cuda_memory_usage"]),
+        ({}, ["nsys.gpu_metrics", "nsys.cuda_memory_usage"]),
+        ({"device_type": "cpu"}, ["as the cell ran on a CPU"]),
+    ],
+)
+def test_what_nobody_asked_for_is_missed_in_the_log_alone(
+    recording: Callable, tmp_path: Path, facts: dict, missed: list[str]
+) -> None:
+    (sidecar := tmp_path / "r.json").write_text(json.dumps({"capture": "window", **facts}))
+    said: list[str] = []
+    made = [str(tmp_path / name) for name in ("metrics.csv", "steps.csv", "memory.csv")]
+    over_time_export.main(
+        str(recording("nsys/train.sqlite")), str(sidecar), *made, say=lambda line: said.append(str(line))
+    )
+    assert len(said) == len(missed) and all(word in line for word, line in zip(missed, said, strict=True)), said
 
 
 def test_samples_of_another_program_or_clock_are_said(recording: Callable, tmp_path: Path) -> None:

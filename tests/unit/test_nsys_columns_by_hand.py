@@ -40,7 +40,8 @@ KINDS = {
                                    "deviceId": (0, NUMBER, True), "graphNodeId": OWNER},
     "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": (0, NUMBER, False), "copyKind": (0, NUMBER, False),
                                    "srcKind": (0, STRING, True), "dstKind": (0, STRING, True),
-                                   "bytes": (0, NUMBER, True), "deviceId": (0, NUMBER, True)},
+                                   "bytes": (0, NUMBER, True), "deviceId": (0, NUMBER, True),
+                                   "srcDeviceId": (0, NUMBER, True), "dstDeviceId": (0, NUMBER, True)},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": (0, NUMBER, False), "bytes": (0, NUMBER, True),
                                    "deviceId": (0, NUMBER, True)},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": (-TIME, TIME, True), "graphId": (0, NUMBER, False),
@@ -61,7 +62,7 @@ ABSENT = {
     "CUPTI_ACTIVITY_KIND_KERNEL": {"mangledName", "deviceId", "graphNodeId"},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {*EVENT, "syncType"},
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": set(EVENT),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind", "dstKind", "bytes", "deviceId"},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {"srcKind", "dstKind", "bytes", "deviceId", "srcDeviceId", "dstDeviceId"},
     "CUPTI_ACTIVITY_KIND_MEMSET": {"bytes", "deviceId"},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {"streamId", "deviceId"},
     "CUDA_GPU_MEMORY_USAGE_EVENTS": {
@@ -146,7 +147,12 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
     instead = {"correlationId": "-1" if launched and "SYNC" not in table else "0"}
     instead |= {"correlationId": "-2"} if "RUNTIME" in table else {}
     # An unknown kind of memory, number of bytes, GPU or stream.
-    instead |= {"srcKind": "7", "dstKind": "7", "memKind": "7", "bytes": "-1", "deviceId": "-1"}
+    instead |= {
+        "srcKind": "7",
+        "dstKind": "7",
+        "memKind": "7",
+        **dict.fromkeys(("bytes", "deviceId", "srcDeviceId", "dstDeviceId"), "-1"),
+    }
     instead |= {"streamId": "-1"} if "GRAPH_TRACE" in table else {}
     # Neither an allocation nor a free.
     instead["memoryOperationType"] = "2"

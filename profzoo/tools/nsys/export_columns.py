@@ -95,6 +95,8 @@ READ: Mapping[str, Mapping[str, Column]] = {
         "dstKind": MEMORY,
         "bytes": KNOWN,
         "deviceId": KNOWN,
+        "srcDeviceId": KNOWN,
+        "dstDeviceId": KNOWN,
     },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": NUMBER, "bytes": KNOWN, "deviceId": KNOWN},
     # A graph that CUPTI could not time has no end.

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.nsys.export_columns import UNKNOWN, existing_columns
+from profzoo.tools.nsys.export_columns import UNKNOWN, sql_for_numbers
 from profzoo.tools.nsys.trace import read_integers
 
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -28,24 +28,23 @@ LEAST_SAMPLED = 0.9
 
 
 def read_copies(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame | None:
-    """Return one row per traced copy, or None where no copies are traced.
+    """Return one row per traced copy, or None where no copies are traced, or not their bytes.
 
     Columns: `process`, `start` and `end` in ns, `bytes`, and `from_gpu` and `to_gpu`: CUDA's number of the device whose
     memory it read, and wrote; UNKNOWN where the export does not tell it, and NONE for memory of the host.
     """
-    has = existing_columns(database, COPIES) if COPIES in tables else set()
-    if not {"start", "end", "bytes", "copyKind", "globalPid"} <= has:
+    if COPIES not in tables:
         return None
-    # Exports tell both devices of copies between two GPUs, and of other copies one.
-    sides = [
-        f"coalesce({', '.join([name for name in (side, 'deviceId') if name in has] + [str(UNKNOWN)] * 2)})"
-        for side in ("srcDeviceId", "dstDeviceId")
-    ]
-    rows = database.execute(f"SELECT globalPid, start, end, bytes, copyKind, {', '.join(sides)} FROM {COPIES}")
-    names = ["process", "start", "end", "bytes", "kind", "from_gpu", "to_gpu"]
-    copies = pd.DataFrame(read_integers(rows).reshape(-1, len(names)), columns=names)
+    names = {"globalPid": "process", "start": "start", "end": "end", "bytes": "bytes", "copyKind": "kind",
+             "srcDeviceId": "from_gpu", "dstDeviceId": "to_gpu", "deviceId": "gpu"}  # fmt: skip
+    rows = database.execute(f"SELECT {', '.join(sql_for_numbers(database, COPIES, [*names]).values())} FROM {COPIES}")
+    copies = pd.DataFrame(read_integers(rows).reshape(-1, len(names)), columns=[*names.values()])
+    if (copies["bytes"] == UNKNOWN).any():
+        return None
     for side, kinds in (("from_gpu", FROM_GPU), ("to_gpu", TO_GPU)):
-        copies[side] = copies[side].where(copies["kind"].isin(kinds), NONE)
+        # Exports tell both devices of copies between two GPUs, and of other copies one.
+        told = copies[side].where(copies[side] != UNKNOWN, copies["gpu"])
+        copies[side] = told.where(copies["kind"].isin(kinds), NONE)
     return copies
 
 
@@ -54,7 +53,7 @@ def copied_bytes(
 ) -> Mapping[str, Sequence[float]]:
     """Return the bytes that traced copies read from and wrote to a GPU's memory during each step, by column.
 
-    A copy that meets several steps counts in each by its time there. The bytes are missing where no copies are traced.
+    A copy that meets several steps counts in each by its time there. The bytes are missing without copies.
 
     spans: rows of read_step_spans. copies: from read_copies. places: processes with CUDA's numbers of the GPU in them.
     """

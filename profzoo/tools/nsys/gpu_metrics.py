@@ -12,6 +12,10 @@ SAMPLES, NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 NEEDED = {SAMPLES: ("timestamp", "typeId", "metricId", "value"), NAMES: ("typeId", "metricId", "metricName")}
 NOT_COLLECTED = "no GPU metrics were sampled: set nsys.gpu_metrics to true"
 NO_SAMPLE = "nsys was to sample GPU metrics and left none: see its log, and whether this user may read counters"
+NONE_IN_STEPS = (
+    f"{SAMPLES} holds no sample of a known metric in the traced steps: raise nsys.window, and see what nsys says "
+    "in its log"
+)
 # What an export names the options of the sampling.
 OPTION = "%GPU_METRICS_OPTIONS%"
 COLUMNS = ["gpu", "quantity", "start", "end", "value"]
@@ -68,7 +72,7 @@ def read_samples(database: sqlite3.Connection, tables: set[str], begin: int, end
     summed = rows.groupby(["gpu", "quantity", "start"], as_index=False)["value"].sum()
     timed = summed.assign(end=_ends(summed))
     timed = timed[(timed["start"] < end) & (timed["end"] > begin)][COLUMNS].reset_index(drop=True)
-    return timed if len(timed) else f"{SAMPLES} holds no sample of a known metric in the traced steps"
+    return timed if len(timed) else NONE_IN_STEPS
 
 
 def _known_metrics(database: sqlite3.Connection) -> pd.DataFrame:

@@ -6,6 +6,9 @@ from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys import gpu_memory, gpu_metric_tables
 
+# Options of nsys that ask for metrics and for memory, as in the command of a sidecar.
+ASKED_BY = ("--gpu-metrics-device", "--cuda-memory-usage=true")
+
 
 def main(
     sqlite: str, report_sidecar: str, metrics: str, steps: str, memory: str, say: Callable[[str], object] = print
@@ -18,9 +21,13 @@ def main(
     if facts.get("device_type") == "cpu":
         say(f"{metrics} and {memory} have no row, as the cell ran on a CPU")
         of_metrics, of_memory = [], []
-    for path, lines in ((metrics, of_metrics), (memory, of_memory)):
+    command = [str(word) for word in facts.get("command") or []]
+    asked = [any(word.startswith(option) for word in command) for option in ASKED_BY]
+    for path, lines, own in zip((metrics, memory), (of_metrics, of_memory), asked, strict=True):
+        # One rule makes all tables: of a kind that nobody asked for, beside one that was asked for, only the log tells.
+        tell = print if any(asked) and not own else say
         for line in lines:
-            say(f"{path}: {line}")
+            tell(f"{path}: {line}")
     write_csv(samples, metrics)
     write_csv(summary, steps)
     write_csv(events, memory)
