@@ -1,6 +1,7 @@
 """Metrics of two GPUs that one process uses, and that two processes use under an nsys each; about a minute."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,9 @@ def test_a_process_on_two_gpus_has_streams_and_metrics_of_both(tmp_path: Path) -
     print(of_streams.to_string())
     assert of_streams[of_streams["stream"] == "all"]["kernels"].tolist() == [*both_gpus.PASSES]
     timeline, spans = median_step.read_step_with_tracks(tmp_path / "t.sqlite", suppliers=SUPPLIERS) or ({}, None)
-    assert timeline and spans is not None and {"7 of GPU 0", "7 of GPU 1"} <= {*timeline["streams"]}
+    assert timeline and spans is not None
+    # Which number a stream has is the driver's choice.
+    assert {re.sub(r"^\d+ ", "", name) for name in timeline["streams"]} == {"of GPU 0", "of GPU 1"}
     assert {"SMs active of GPU 0", "SMs active of GPU 1"} <= {*spans["track"]}
 
 

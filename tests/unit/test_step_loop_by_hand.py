@@ -113,7 +113,7 @@ class Noted:
     def recorder(self, name: str) -> recorders.Recorder:
         made = recorders.Recorder(CPU)
         plain = made.step
-        made.start = lambda: self.said.append(f"{name} starts")  # type: ignore[method-assign]
+        made.start = lambda meet: self.said.append(f"{name} starts")  # type: ignore[method-assign]
         made.step = lambda items: plain(items) or self.said.append(f"{name} {items}")  # type: ignore[method-assign]
         made.stop = lambda: self.said.append(f"{name} stops")  # type: ignore[method-assign]
         return made

@@ -172,7 +172,10 @@ def test_options_are_put_in_the_words_of_the_nsys_that_is_here(tmp_path: Path) -
     ]
     start = [str(program), "profile", "--sample=none", "--gpu-metrics-device=all"]
     assert command.adapt_command(given, gpu=True) == [*start, command.GPU_CAPTURE, *inner]
-    assert command.adapt_command(given, gpu=False) == [*start, *command.NVTX_CAPTURE, *inner]
+    unsampled = [word for word in given[:5] if not word.startswith("--gpu")]
+    assert command.adapt_command([*unsampled, *inner], gpu=False) == [*start[:-1], *command.NVTX_CAPTURE, *inner]
+    with pytest.raises(ConfigError, match=r"nsys.gpu_metrics samples a GPU, and the cell runs on a CPU"):
+        command.adapt_command(given, gpu=False)
 
 
 def test_an_option_may_be_listed_without_its_value() -> None:

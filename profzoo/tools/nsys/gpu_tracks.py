@@ -29,9 +29,18 @@ def supply_gpu_metrics(database: sqlite3.Connection, tables: set[str], step: Typ
             if quantity.name in LINKS and not mine["value"].any():
                 continue
             times = mine["start"] - step.begin, mine["end"] - step.begin, mine["value"]
-            title = f"{quantity.title}{f' of GPU {gpu}' if several else ''}"
+            title = _name_gpu(quantity.title, gpu) if several else quantity.title
             frames.append(make_spans(title, list(zip(*times, strict=True)), quantity.unit))
     return pd.concat(frames, ignore_index=True) if frames else TABLE.empty()
+
+
+def _name_gpu(title: str, gpu: int) -> str:
+    """Return the title of a track with the number of its GPU.
+
+    >>> _name_gpu("SMs active", 1), _name_gpu("NVLink to GPU", 1)
+    ('SMs active of GPU 1', 'NVLink to GPU 1')
+    """
+    return f"{title} {gpu}" if title.endswith("GPU") else f"{title} of GPU {gpu}"
 
 
 def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: TypicalStep) -> Supplied:
