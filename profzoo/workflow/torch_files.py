@@ -11,7 +11,7 @@ from profzoo.tools.torch import TOOL, files
 from profzoo.workflow.selection import Wildcards
 from profzoo.workflow.user_errors import run_checked
 
-MORE = "<results>/{model}/{phase}.torch-more"
+MORE, TRACE = "<results>/{model}/{phase}.torch-more", "<results>/{model}/{phase}.trace.json.gz"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,14 @@ class TorchFiles:
         """Make an input function for the folder with the snapshot; it ends the run in one line if there is none."""
         return self._requires("snapshot", self.own["snapshot"], "true")
 
+    def require_memory(self) -> Callable[[Wildcards], str]:
+        """Make an input function for a trace with memory; it ends the run in one line if none will be recorded.
+
+        What an imported trace holds, or one that was recorded before (`collect=false`), is seen when it is read.
+        """
+        recorded = self._requires("memory", self.own["memory"] or not self.config["collect"], "true", TRACE)
+        return lambda wildcards: _fill(wildcards, TRACE) if wildcards.phase == IMPORTED else recorded(wildcards)
+
     def list_earlier_cycles(self, wildcards: Wildcards) -> list[str]:
         """Folder of earlier cycles; empty if there is one cycle, and for an imported trace."""
         return [_fill(wildcards)] if self.own["repeat"] > 1 and wildcards.phase != IMPORTED else []
@@ -44,17 +52,17 @@ class TorchFiles:
         """
         return {"more": directory(MORE)} if files.leaves_more(self.own) else {}
 
-    def _requires(self, setting: str, given: bool, needed: str) -> Callable[[Wildcards], str]:
+    def _requires(self, setting: str, given: bool, needed: str, path: str = MORE) -> Callable[[Wildcards], str]:
         def found(wildcards: Wildcards) -> str:
             if not given:
                 run_checked(_refuse, wildcards, setting, needed)
-            return _fill(wildcards)
+            return _fill(wildcards, path)
 
         return found
 
 
-def _fill(wildcards: Wildcards) -> str:
-    return MORE.format(model=wildcards.model, phase=wildcards.phase)
+def _fill(wildcards: Wildcards, path: str = MORE) -> str:
+    return path.format(model=wildcards.model, phase=wildcards.phase)
 
 
 def _refuse(wildcards: Wildcards, setting: str, needed: str) -> None:

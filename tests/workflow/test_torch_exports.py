@@ -47,9 +47,16 @@ def test_all_makes_what_settings_ask_for(fresh: Project) -> None:
     assert not rules(fresh.dry("all", *asked("baseline: 2, repeat: 2, memory: true"))) & PROFILING
 
 
-@pytest.mark.slow
-def test_what_was_not_recorded_is_told_in_one_line(fresh: Project) -> None:
-    told = fresh.snakemake(f"{CELL}.torch.cycles.csv", *asked("repeat: 1"), ok=False).stderr
-    assert "lstm train: this file needs torch.repeat: set it to 2 or more" in told and "Traceback" not in told
-    told = fresh.snakemake(f"{CELL}.torch-memory.csv", *asked("memory: false"), ok=False).stderr
-    assert "holds no event of memory: set torch.memory to true" in told
+@pytest.mark.parametrize(
+    ("name", "says"),
+    slow.first(
+        {
+            "torch-memory.png": "this file needs torch.memory: set it to true",
+            "torch.cycles.csv": "this file needs torch.repeat: set it to 2 or more",
+        }.items()
+    ),
+)
+def test_what_will_not_be_recorded_is_told_in_one_line_before_the_run(fresh: Project, name: str, says: str) -> None:
+    told = fresh.snakemake(f"{CELL}.{name}", *asked("repeat: 1, memory: false"), ok=False).stderr
+    assert f"lstm train: {says}" in told and "Traceback" not in told
+    assert "lstm/train.trace.json.gz" not in fresh.files()

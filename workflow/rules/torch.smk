@@ -5,7 +5,7 @@ rule export_torch_memory:
     """Export allocated and reserved memory over the traced steps, from a trace that recorded memory (torch.memory)."""
     input:
         code("workflow/scripts/export_torch_memory.py"),
-        trace="<results>/{model}/{phase}.trace.json.gz",
+        trace=TORCH_FILES.require_memory(),
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
     output:
         csv="<results>/{model}/{phase}.torch-memory.csv",
