@@ -86,7 +86,8 @@ def draw(compare: pd.DataFrame) -> Figure:
     order = table.groupby("cell")["gain"].first().sort_values(ascending=False, kind="stable").index.to_list()
     across = min(len(candidates), ACROSS)
     down = -(-len(candidates) // across)
-    size = (3.2 + 5.4 * across, down * (plots.figure_height(len(order)) + 0.3))
+    least = 3.2 + 5.4 * across
+    size = (plots.figure_width(order, least - 1.8, least), down * (plots.figure_height(len(order)) + 0.3))
     figure, axes = plt.subplots(down, across, figsize=size, sharey=True, sharex=True, squeeze=False)
     for axis, candidate in zip(axes.flat, candidates, strict=False):
         rows = table[table["candidate"] == candidate]

@@ -46,7 +46,8 @@ def draw(compare: pd.DataFrame, compare_counters: pd.DataFrame) -> Figure:
         )
         for name in ("change", "outcome")
     )
-    figure, axis = plt.subplots(figsize=(2.5 + 1.3 * len(used), plots.figure_height(len(order))))
+    width = plots.figure_width(order, 0.5 + 1.3 * len(used), 2.5 + 1.3 * len(used))
+    figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(order))))
     settled = outcomes.isin([SAME, UNDECIDED]) | outcomes.isna()
     colours = LinearSegmentedColormap.from_list("change", [palette.LESS, "#f6f6f6", palette.MORE])
     values = changes.where(~settled, 0.0).to_numpy(dtype=float)
@@ -57,6 +58,7 @@ def draw(compare: pd.DataFrame, compare_counters: pd.DataFrame) -> Figure:
         axis.text(column + 0.5, row + 0.5, _format_change(value, outcome, used[column]), ha="center", va="center",
                   fontsize=8, color="white" if dark else "black")  # fmt: skip
     axis.set_xticks(np.arange(len(used)) + 0.5, [WORDS[name].replace(" ", "\n") for name in used])
+    plots.name_columns_on_top(axis, len(order))
     axis.set_yticks(np.arange(len(order)) + 0.5, order)
     axis.set(ylim=(len(order), 0), xlabel="Change of the candidate, in percent or points")
     axis.grid(visible=False)

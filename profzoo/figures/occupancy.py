@@ -11,8 +11,9 @@ TITLE = "occupancy"
 INPUTS = ("kernels",)
 NEEDS = ("roofline",)
 CAPTION = (
-    "Achieved occupancy against the occupancy that the launches' resources allow, by cell and kernel class. Points far "
-    "below the line have too few blocks, or blocks of unequal length."
+    "Achieved occupancy against the occupancy that the launches' resources allow, by cell and kernel class. Both are "
+    "means over launches, weighted by GPU time. Points far below the line have too few blocks, or blocks of unequal "
+    "length."
 )
 
 LEAST_SHARE = 0.05

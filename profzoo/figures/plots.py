@@ -22,6 +22,8 @@ from profzoo.range_names import IMPORTED
 from profzoo.tables.counter_groups import NEARLY_ALL
 
 PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
+# Resolution of PNG files, in dots per inch.
+DPI = 150
 ROW_HEIGHT = 0.32
 # Width of a character of a row's name in inches, in the style's font.
 CHARACTER = 0.085
@@ -117,12 +119,14 @@ def set_row_limits(axis: Axes, count: int) -> None:
 
 def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
     """Write the figure to each file, with a note on devices and dates below it."""
+    # The widths of letters are rounded to pixels, so that names need their room at the resolution of the file.
+    figure.set_dpi(DPI)
     inch = 1 / figure.get_size_inches()[1]
     figure.text(0.01, 0.05 * inch, note, fontsize=7, color="#666666", va="bottom")
     figure.tight_layout(rect=(0, 0.22 * inch, 1, 1))
     for path in outputs:
         metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(path, dpi=DPI, metadata=metadata)
         if Path(path).suffix == ".svg":
             Path(path).write_text(svg_tooltips.add_titles(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
     plt.close(figure)

@@ -11,9 +11,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from profzoo.figures import kernel_timeline, memory_chart, occupancy_limits, pipes, plots, warp_states
+from profzoo.compare.counter_quantities import COMPARED
+from profzoo.figures import (
+    comparison,
+    counter_changes,
+    kernel_timeline,
+    memory_chart,
+    occupancy_limits,
+    pipes,
+    plots,
+    warp_states,
+)
 from profzoo.tools.ncu.chart_quantities import LINKS, PIPE_NAMES, STATES
 from profzoo.tools.ncu.instances_page import TIME
+from tests.unit.compared import compared
 
 MANY = 8
 CLASSES = ["convolution", "normalisation", "elementwise"]
@@ -75,6 +86,8 @@ DRAWN = pytest.mark.parametrize("draw", [draw_memory, draw_pipes, draw_states, d
 
 def finished(figure: Figure) -> Figure:
     plots.save_figure(figure, [], "NVIDIA H200; measured 2026-11-26; profzoo")
+    # As it is written: the widths of letters are rounded to pixels, so that names are wider at some resolutions.
+    figure.set_dpi(plots.DPI)
     FigureCanvasAgg(figure).draw()
     return figure
 
@@ -147,3 +160,18 @@ def test_a_long_name_of_a_kernel_is_shortened_over_its_samples() -> None:
     figure = finished(kernel_timeline.draw(samples, pd.Series({0: 20_000.0})))
     assert_whole(figure)
     assert figure.axes[0].get_title(loc="left").startswith("1. ")
+
+
+def test_a_comparison_of_cells_with_long_names_has_room_for_its_points() -> None:
+    table, _ = compared([("unet", "train"), ("lstm", "train")])
+    figure = finished(comparison.draw(table.assign(model=table["model"].replace("unet", LONG))))
+    assert_whole(figure)
+    assert figure.axes[0].get_window_extent().width > 3.5 * plots.DPI
+
+
+def test_changes_of_counters_have_room_beside_long_names() -> None:
+    cells = pd.DataFrame({"model": ["unet", LONG], "phase": "train", "candidate": "bf16", "level": "cell"})
+    rows = crossed(cells, "quantity", list(COMPARED), baseline_value=1.0, delta=12.345, outcome="changed")
+    figure = finished(counter_changes.draw(cells, rows.assign(unit=[COMPARED[name].unit for name in rows["quantity"]])))
+    assert_whole(figure)
+    assert figure.axes[0].get_window_extent().width > len(COMPARED) * plots.DPI

@@ -117,6 +117,15 @@ def test_a_set_asks_for_other_names_on_other_gpus(ncu: Path) -> None:
     assert list(query_sets(asked, {12.0})) == ["dram__bytes_op_read", "dram__bytes_op_write"]
 
 
+def test_products_in_8_bits_are_marked_as_what_cells_of_their_precision_collect(ncu: Path) -> None:
+    asked = {"mine": {"metrics": ["sm__ops_path_tensor_src_fp16.sum"]}}
+    found = query_sets(asked, {9.0})
+    assert found["sm__ops_path_tensor_src_fp8"] == ["mine in cells of fp8"]
+    assert found["sm__ops_path_tensor_src_int8"] == ["mine in cells of int8"]
+    # GPUs of compute capability 8.6 have no products in fp8.
+    assert "sm__ops_path_tensor_src_fp8" not in query_sets(asked, {8.6})
+
+
 @pytest.mark.parametrize(
     ("chip", "capability"),
     [

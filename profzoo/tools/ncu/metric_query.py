@@ -10,7 +10,7 @@ from profzoo.errors import DataError
 from profzoo.machine import gpus
 from profzoo.machine.external_programs import MISSING, ask_program
 from profzoo.tools.ncu.command import INSTALL, PROGRAM, section_options
-from profzoo.tools.ncu.quantities import metrics_to_ask
+from profzoo.tools.ncu.quantities import EIGHT_BITS, add_eight_bit_metrics, metrics_to_ask
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import SectionSet
@@ -116,11 +116,20 @@ def query_sets(sets: Mapping[str, "SectionSet"], capabilities: Collection[float]
     for name, chosen in sets.items():
         answer = ask_program([PROGRAM, "--list-metrics", *section_options(chosen)], PATIENCE_S)
         named = chosen.get("metrics", [])
-        asked = [metric for one in capabilities for metric in metrics_to_ask(named, one)] or named
+        asked = _names_on(named, capabilities)
         listed = [one for one in read_collected(answer.stdout, capabilities) if one not in named or one in asked]
         for metric in dict.fromkeys(base_name(one) for one in [*listed, *asked] if "__" in one):
             found.setdefault(metric, []).append(name)
+        for precision in EIGHT_BITS.values():
+            more = [one for one in add_eight_bit_metrics(named, precision) if one not in named]
+            for metric in map(base_name, _names_on(more, capabilities)):
+                found.setdefault(metric, []).append(f"{name} in cells of {precision}")
     return found
+
+
+def _names_on(metrics: Sequence[str], capabilities: Collection[float]) -> Sequence[str]:
+    """Return the names of metrics on GPUs of these compute capabilities; as they are if there are none."""
+    return [name for one in capabilities for name in metrics_to_ask(metrics, one)] if capabilities else metrics
 
 
 def read_collected(printed: str, capabilities: Collection[float]) -> list[str]:
