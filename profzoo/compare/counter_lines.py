@@ -14,13 +14,12 @@ from profzoo.tables.schemas import CELL
 # How many layers, or kernels, are named per quantity.
 SHOWN = 2
 PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
-# How counters of both sides are collected, after which a comparison reads them.
-COLLECT = "snakemake all --config tool=ncu,nsys,torch ncu='{set: survey}'"
+# The settings with which a comparison, or the run that made a folder of results, counts.
+COLLECT = "tool=ncu,nsys,torch ncu='{set: survey}'"
 NONE = (
     "counters: not on both sides, so bytes, operations, hit rates and occupancy are not compared; to collect them, "
-    f"{COLLECT} for each side"
+    f"compare with {COLLECT}, and for a side that is a folder, measure with it"
 )
-
 PARTLY = (
     "not all launches were counted on both sides: sums are of those that were, and nothing is decided of the whole; "
     "a larger ncu.budget, or ncu.launches: all, counts more"

@@ -66,10 +66,19 @@ class Comparison:
             for place, side in enumerate(self.selection.sides)
         }
 
-    def counted_files(self) -> dict[str, list[list[str]]]:
-        """Launches under ncu of each side's cells that exist already, each with its digest, by the side's name.
+    def counters(self) -> dict[str, list[str]]:
+        """Launches under ncu of each side in this results folder, by the side's index; empty if ncu is not chosen."""
+        return {
+            f"counters_{place}": self.side_files(side, pattern)
+            for pattern in self.patterns(counters="counters").values()
+            for place, side in enumerate(self.selection.sides)
+            if not side.folder
+        }
 
-        A comparison reads them, and never makes them: counters take minutes.
+    def counted_files(self) -> dict[str, list[list[str]]]:
+        """Launches under ncu of cells that exist already, each with its digest, by name of sides without an input.
+
+        Where ncu is not chosen, a comparison reads counters that exist, and makes none: that takes minutes.
         """
         return {
             side.name: [
@@ -77,13 +86,20 @@ class Comparison:
                 for path in map(self.selection.path, self.side_files(side, f"{{phase}}{COUNTED}"))
                 if _has_counters(path)
             ]
-            for side in self.selection.sides
+            for place, side in enumerate(self.selection.sides)
+            if f"counters_{place}" not in self.counters()
         }
 
     def is_counted(self) -> bool:
-        """Whether counters of any compared cell exist on two sides."""
-        rows = zip(*(self.side_files(side, f"{{phase}}{COUNTED}") for side in self.selection.sides), strict=True)
-        return any(sum(_has_counters(self.selection.path(path)) for path in row) > 1 for row in rows)
+        """Whether counters of any compared cell exist, or will be made, on two sides."""
+        made = self.counters()
+        known = [
+            [True] * len(files)
+            if f"counters_{place}" in made
+            else [_has_counters(self.selection.path(one)) for one in files]
+            for place, files in enumerate(self.side_files(side, f"{{phase}}{COUNTED}") for side in self.selection.sides)
+        ]
+        return any(sum(cell) > 1 for cell in zip(*known, strict=True))
 
     def tables(self) -> dict[str, str]:
         """Tables of the comparison by name: outcomes, parts of differences, counters; empty without a comparison."""

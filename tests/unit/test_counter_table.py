@@ -10,6 +10,7 @@ from profzoo import zoo_tables
 from profzoo.compare import cli, counter_changes, counter_lines, counter_sides, counter_table
 from profzoo.compare.counter_changes import CHANGED, CountedCell
 from profzoo.compare.sides import Side
+from profzoo.config import configuration
 from profzoo.errors import DataError
 from profzoo.figures import counter_changes as figure_of_changes
 from profzoo.figures import plots
@@ -216,7 +217,8 @@ def test_a_comparison_looks_for_counters_in_what_exists(
         if columns is not None:
             (tmp_path / name / "unet/train.ncu.csv").write_text(f"{columns}\n0,1\n")
         sides.append(Side(name, Path(name)))
-    selection = Selection({}, [CELL], [], {}, sides=sides, compared=[CELL])  # type: ignore[arg-type]
+    known = configuration.normalise_config({"models": [CELL[0]]})
+    selection = Selection(known, [CELL], [], {}, sides=sides, compared=[CELL])
     comparison = Comparison(selection)
     assert comparison.is_counted() == counted
     found = comparison.counted_files()

@@ -221,6 +221,24 @@ def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> 
     assert mine.measured_cells() == [("lstm", "train")]
 
 
+def test_sides_are_counted_where_a_set_with_counters_is_chosen(tmp_path: Path) -> None:
+    """Folders of results are not: of these, what exists is read."""
+    chosen = {"ncu": {"set": "survey"}, "baseline": "plain", "candidate": ["bf16"]}
+    mine = Comparison(select(**chosen))
+    assert mine.counters()["counters_1"] == [f"<results>/lstm@bf16/{phase}.ncu.csv" for phase in ("train", "inference")]
+    assert mine.is_counted() and "compare_counters" in mine.tables() and mine.counted_files() == {}
+    # The default set counts launches alone.
+    assert not Comparison(select(baseline="plain", candidate=["bf16"])).is_counted()
+    lost = lacking(select(**chosen), "tables/compare_counters.csv")
+    assert "compare_counters" not in Comparison(lost).tables()
+    other = Comparison(select(tmp_path / "here", **chosen | {"baseline": str(tmp_path)}))
+    assert {*other.counters()} == {"counters_1"} and not other.is_counted()
+    assert other.counted_files() == {str(tmp_path): []}
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm/train.ncu.csv").write_text("id,lts__t_bytes.sum\n0,1\n")
+    assert other.is_counted() and len(other.counted_files()[str(tmp_path)]) == 1
+
+
 def test_nothing_is_compared_where_nothing_was_asked_for() -> None:
     assert Comparison(select()).tables() == {}
 

@@ -65,6 +65,7 @@ rule tabulate_counter_changes:
     """Compare the counters of both sides of every cell: bytes, operations, hit rates and occupancy, where they exist."""
     input:
         code("workflow/scripts/tabulate_counter_changes.py"),
+        **COMPARISON.counters(),
         compared="<results>/tables/compare.csv",
     output:
         csv=table("compare_counters"),
@@ -75,6 +76,7 @@ rule tabulate_counter_changes:
     resources:
         **light(),
     params:
+        sides=[side.name for side in SIDES],
         counted=lambda wildcards: COMPARISON.counted_files(),
     script:
         "../scripts/tabulate_counter_changes.py"

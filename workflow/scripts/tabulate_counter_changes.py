@@ -1,9 +1,13 @@
 """Compares the counters of both sides of every cell, where they exist."""
 
 from profzoo.compare import counter_table
-from profzoo.io.scripts import begin_script
+from profzoo.io.scripts import as_list, begin_script
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
-    files = {side: [path for path, _ in found] for side, found in job.params.counted.items()}
-    counter_table.main(job.input.compared, files, job.output.csv)
+    given, existing = job.input, job.params.counted
+    files = {
+        name: as_list(given.get(f"counters_{place}", [path for path, _ in existing.get(name, [])]))
+        for place, name in enumerate(job.params.sides)
+    }
+    counter_table.main(given.compared, files, job.output.csv)
