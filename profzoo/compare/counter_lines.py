@@ -11,7 +11,7 @@ from profzoo.io.csv_tables import Row
 from profzoo.kernels import short_names
 from profzoo.tables.schemas import CELL
 
-# How many layers, or kernels, are named per quantity.
+# How many layers, or kernels, are named per quantity at most.
 SHOWN = 2
 PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 # The settings with which a comparison, or the run that made a folder of results, counts.
@@ -42,9 +42,8 @@ def format_counters(row: Row, table: pd.DataFrame) -> list[str]:
     names = short_kernel_names(mine)
     for level in (LAYER_LEVEL, KERNEL_LEVEL):
         changed = mine[(mine["level"] == level) & (mine["outcome"] == CHANGED)]
-        most = changed.groupby("quantity", sort=False).head(SHOWN).to_dict("records")
-        if most:
-            said.append(f"      changed {level}s: " + ", ".join(_format_change(one, names) for one in most))
+        most = changed.groupby("quantity", sort=False).head(SHOWN)
+        said += [f"      changed {level} {line}" for line in _format_changes(most, names)]
     return said
 
 
@@ -71,9 +70,14 @@ def _format_value(row: Row) -> str:
     return f"{WORDS[row['quantity']]} {one} -> {other} ({row['outcome']})"
 
 
-def _format_change(row: Row, names: Mapping[str, str]) -> str:
-    place = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
-    return f"{place} {WORDS[row['quantity']]} {format_delta(row)}" + (f" ({row['change']})" if row["change"] else "")
+def _format_changes(rows: pd.DataFrame, names: Mapping[str, str]) -> list[str]:
+    """Return a line per layer or kernel, with all of its changes; names: short names of kernels."""
+    found: dict[str, list[str]] = {}
+    for row in rows.to_dict("records"):
+        place = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
+        place += f" ({row['change']})" if row["change"] else ""
+        found.setdefault(place, []).append(f"{WORDS[row['quantity']]} {format_delta(row)}")
+    return [f"{place}: {', '.join(changes)}" for place, changes in found.items()]
 
 
 def format_delta(row: Row) -> str:

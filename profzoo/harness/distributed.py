@@ -71,7 +71,7 @@ def meet_nobody() -> None:
 
 
 def meet_all(cell: "CellSettings") -> None:
-    """Wait on the CPU until all processes have arrived. Other than a barrier, this gives the GPU no work."""
+    """Wait on the CPU until all processes have arrived. Unlike a barrier, this gives the GPU no work."""
     processes = process_count(cell)
     if processes > 1:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -104,8 +104,8 @@ def test_the_terminal_names_what_changed(table: pd.DataFrame) -> None:
     (row,) = one_comparison().to_dict("records")
     first, layers, *_ = counter_lines.format_counters(row, table)
     assert "DRAM bytes 626 MB -> 636 MB" in first and first.endswith("(same)")
-    assert layers.startswith(f"      changed layers: forward {LAYER} DRAM bytes +")
-    assert any("changed layers" in line for line in cli.format_comparison(one_comparison(), None, table))
+    assert layers.startswith(f"      changed layer forward {LAYER}: DRAM bytes +")
+    assert any("changed layer" in line for line in cli.format_comparison(one_comparison(), None, table))
 
 
 def test_that_not_all_launches_were_counted_is_said_beside_the_sums(table: pd.DataFrame, tmp_path: Path) -> None:
