@@ -1,7 +1,7 @@
 """Declares each CSV under results/: what it holds, what a row is, and its table."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,13 +85,15 @@ _RANGES = Table(
 class File:
     """A kind of CSV: what it holds in one line, what a row is, and its table.
 
-    fewer: the table of a file with fewer columns, such as steps of a single process.
+    fewer: the table of a file with fewer columns, such as steps of a single process. read: reads a file whose rows are
+    not all as long as its heading; None for others.
     """
 
     holds: str
     row: str
     table: Table
     fewer: Table | None = None
+    read: Callable[[Path], pd.DataFrame] | None = None
 
     def table_of(self, names: Collection[str]) -> Table:
         """Return the table of a file with these columns."""
@@ -171,10 +173,16 @@ CSV_FILES: Mapping[str, File] = {
         "Launch configurations that nsys traced, ncu profiled, or both.", "a launch configuration", ncu_coverage.TABLE
     ),
     "{model}/{phase}.ncu-details.csv": File(
-        "ncu's details page, as it is: metrics and advice.", "a metric or piece of advice", _DETAILS
+        "ncu's details page, as it is: metrics and advice.",
+        "a metric or piece of advice",
+        _DETAILS,
+        read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-details.{set}.csv": File(
-        "The details page of one section set, as it is.", "a metric or piece of advice", _DETAILS
+        "The details page of one section set, as it is.",
+        "a metric or piece of advice",
+        _DETAILS,
+        read=details_page.read_texts,
     ),
     "{model}/{phase}.ncu-source.{set}.csv": File(
         "Stalls and counters of the most expensive kernels, where the set has machine code.",
@@ -289,8 +297,8 @@ def read_file(path: Path, name: str) -> tuple[pd.DataFrame, Table | None]:
     found = find_file(name)
     if found is None:
         return pd.read_csv(path), None
-    if found[1].table is _DETAILS:
-        return details_page.read_texts(path), _DETAILS
+    if found[1].read:
+        return found[1].read(path), found[1].table
     with text_files.open_file(path) as file:
         heading = text_files.decode(file.readline(), path, csv_tables.AGAIN)
     table = found[1].table_of(fast_csv.parse_header(heading))

@@ -7,8 +7,8 @@ from typing import Any
 HELPS, MAY_NOT_HELP = "expected to help", "it may not help: `snakemake trials` measures it"
 DOES_NOT_HELP, NOT_POSSIBLE = "not expected to help", "not possible"
 ABSTAINS = "not advised: in trials, such settings made at most half of the cells faster"
-# Verdicts that name no bottleneck, and so are no reasons for a plan: nothing is wrong, or nothing is known.
-NO_REASONS = ("nothing stands out", "undecided")
+# Verdicts that name no bottleneck: nothing is wrong, or nothing is known.
+NO_BOTTLENECKS = ("nothing stands out", "undecided")
 # What a user may be told to do.
 ADVISABLE = (HELPS, MAY_NOT_HELP)
 

@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.io.csv_tables import Row
 from profzoo.plans.plain_words import describe_changes
-from profzoo.plans.plan import ADVISABLE, NO_REASONS, judge_interval
+from profzoo.plans.plan import ADVISABLE, NO_BOTTLENECKS, judge_interval
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials.best_setting import best_row
@@ -17,12 +17,12 @@ from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
 
 MEASURED, SIMULATED, AT_MOST = "measured", "simulated", "at most"
-# The most reasons that stand behind a plan.
-REASONS = 4
+# The most bottlenecks that are named beside a plan.
+MOST = 4
 
 
 @dataclass(frozen=True)
-class Reason:
+class Bottleneck:
     """A verdict on the cell; share: of the step, NaN if unknown."""
 
     verdict: str
@@ -35,7 +35,7 @@ class BestPlan:
     """The plan that is shown first for a cell.
 
     how: MEASURED, SIMULATED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
-    first verdict, empty without any. reasons: the first verdicts on the cell.
+    first verdict, empty without any. bottlenecks: the first verdicts on the cell.
     """
 
     settings: str
@@ -49,7 +49,7 @@ class BestPlan:
     score: str
     typed: str
     bottleneck: str
-    reasons: tuple[Reason, ...]
+    bottlenecks: tuple[Bottleneck, ...]
 
 
 def choose_best_plans(
@@ -105,7 +105,7 @@ def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
         score=row["score"],
         typed=row["command"],
         bottleneck=next(iter(verdicts["verdict"]), ""),
-        reasons=_list_reasons(verdicts),
+        bottlenecks=_list_bottlenecks(verdicts),
     )
 
 
@@ -122,7 +122,7 @@ def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPl
         score="",
         typed=rerun_commands.format_run(arguments, trial["words"]),
         bottleneck=next(iter(verdicts["verdict"]), ""),
-        reasons=_list_reasons(verdicts),
+        bottlenecks=_list_bottlenecks(verdicts),
     )
 
 
@@ -132,7 +132,7 @@ def _verdicts_on_cell(verdicts: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values("rank")
 
 
-def _list_reasons(verdicts: pd.DataFrame) -> tuple[Reason, ...]:
-    """Return the first REASONS verdicts that name a bottleneck."""
-    rows = verdicts[~verdicts["verdict"].isin(NO_REASONS)].head(REASONS).to_dict("records")
-    return tuple(Reason(row["verdict"], row.get("share", float("nan")), row["next_step"]) for row in rows)
+def _list_bottlenecks(verdicts: pd.DataFrame) -> tuple[Bottleneck, ...]:
+    """Return the first MOST verdicts that name a bottleneck."""
+    rows = verdicts[~verdicts["verdict"].isin(NO_BOTTLENECKS)].head(MOST).to_dict("records")
+    return tuple(Bottleneck(row["verdict"], row.get("share", float("nan")), row["next_step"]) for row in rows)

@@ -41,9 +41,9 @@ def _plan_context(plan: BestPlan) -> TemplateVariables:
         "between": format_interval(plan.low, plan.high, "{:.2f}".format),
         "outlook": plan.outlook if plan.outlook != HELPS else "",
         "evidence": plan.evidence,
-        "reasons": [
+        "bottlenecks": [
             {"verdict": one.verdict, "share": "" if pd.isna(one.share) else f"{one.share:.0%}", "next": one.next_step}
-            for one in plan.reasons
+            for one in plan.bottlenecks
         ],
     }
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo import formatting
-from profzoo.plans.plan import ADVISABLE, HELPS, NO_REASONS
+from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS
 from profzoo.range_names import IMPORTED
 from profzoo.terminal.table_rows import read_cell_verdicts, read_rows
 from profzoo.verdicts.gain_methods import AMDAHL, SIMULATED
 
 SHOWN = 3
 # The most verdicts that are named as bottlenecks of a cell.
-REASONS = 3
+MOST = 3
 CELLS = "cells.csv"
 Cell = tuple[str, str]
 
@@ -43,27 +43,27 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
         # The first that may be advised is the best one.
         if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
             mine = (one["verdict"] for one in of_cells if (one["model"], one["phase"]) == cell)
-            reasons = [verdict for verdict in mine if verdict not in NO_REASONS]
-            found[cell] = _of_plan(row, steps[cell], gain, reasons, cells[cell].get("unsteady") or "")
+            bottlenecks = [verdict for verdict in mine if verdict not in NO_BOTTLENECKS]
+            found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
     with_plan = set(found)
     for row in of_cells:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
-        surpasses = cell not in with_plan or (row.get("method") == SIMULATED and not row.get("settings"))
-        if cell in steps and surpasses and gain and gain > 1:
+        counts = cell not in with_plan or (row.get("method") == SIMULATED and not row.get("settings"))
+        if cell in steps and counts and gain and gain > 1:
             one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "")
             if cell not in found or one.saved_ns > found[cell].saved_ns:
                 found[cell] = one
     return sorted(found.values(), key=lambda one: (bool(one.unsteady), -one.saved_ns))[:SHOWN]
 
 
-def _of_plan(row: dict[str, str], step: float, gain: float, reasons: list[str], unsteady: str) -> LargestGain:
+def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[str], unsteady: str) -> LargestGain:
     saved = step * (1 - 1 / gain)
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
     between = f" ({low:.2f} to {high:.2f})" if low and high else ""
     how = "at most" if row["method"] == AMDAHL else "expected to run"
     says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {gain:.2f} times as fast{between}"
     says += f", which saves {formatting.part_of(saved, step)} per step"
-    says += f"; bottlenecks: {', '.join(reasons[:REASONS])}" if reasons else ""
+    says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
 

@@ -1,8 +1,9 @@
 """Runs communication beside all other operations, as if nothing waited for it."""
 
 import numpy as np
+import pandas as pd
 
-from profzoo.what_if.program import BEGIN, Program, replace_tables
+from profzoo.what_if.program import Program, replace_tables
 
 # Number of the simulated stream that runs overlapped communication.
 APART = -2
@@ -42,13 +43,11 @@ def _shorten_first(program: Program, talking: np.ndarray) -> np.ndarray:
     Operations correspond by their order within their steps, counted among those that communicate.
     """
     ns = program.gpu["ns"].to_numpy(dtype=float).copy()
-    begun = np.cumsum((program.host["kind"] == BEGIN).to_numpy())
-    step = begun[program.gpu["host"].to_numpy()]
-    first, later = np.flatnonzero(talking & (step <= 1)), talking & (step > 1)
-    starts = np.unique(step[later], return_index=True)[1]
-    place = np.arange(later.sum()) - np.repeat(starts, np.diff(np.append(starts, later.sum())))
-    for number, row in enumerate(first):
-        alike = ns[later][place == number]
-        if len(alike):
-            ns[row] = min(ns[row], float(np.median(alike)))
+    rows = np.flatnonzero(talking)
+    steps = program.host["step"].to_numpy()[program.gpu["host"].to_numpy()[rows]]
+    found = pd.DataFrame({"row": rows, "step": steps, "ns": ns[rows]})
+    found["place"] = found.groupby("step").cumcount()
+    usual = found[found["step"] > 0].groupby("place")["ns"].median()
+    first = found[found["step"] <= 0]
+    ns[first["row"]] = np.fmin(first["ns"], first["place"].map(usual))
     return ns

@@ -80,26 +80,29 @@ class Comparison:
 
         Where ncu is not chosen, a comparison reads counters that exist, and makes none: that takes minutes.
         """
+        made = self.counters()
         return {
             side.name: [
                 [str(path), hashlib.sha256(path.read_bytes()).hexdigest()]
-                for path in map(self.selection.path, self.side_files(side, f"{{phase}}{COUNTED}"))
+                for path in self._counted_paths(side)
                 if _has_counters(path)
             ]
             for place, side in enumerate(self.selection.sides)
-            if f"counters_{place}" not in self.counters()
+            if f"counters_{place}" not in made
         }
 
     def is_counted(self) -> bool:
         """Whether counters of any compared cell exist, or will be made, on two sides."""
         made = self.counters()
         known = [
-            [True] * len(files)
-            if f"counters_{place}" in made
-            else [_has_counters(self.selection.path(one)) for one in files]
-            for place, files in enumerate(self.side_files(side, f"{{phase}}{COUNTED}") for side in self.selection.sides)
+            [f"counters_{place}" in made or _has_counters(path) for path in self._counted_paths(side)]
+            for place, side in enumerate(self.selection.sides)
         ]
         return any(sum(cell) > 1 for cell in zip(*known, strict=True))
+
+    def _counted_paths(self, side: Side) -> list[Path]:
+        """Launches under ncu of each compared cell on one side, whether they exist or not."""
+        return [self.selection.path(file) for file in self.side_files(side, f"{{phase}}{COUNTED}")]
 
     def tables(self) -> dict[str, str]:
         """Tables of the comparison by name: outcomes, parts of differences, counters; empty without a comparison."""

@@ -105,7 +105,7 @@ class Pages:
         return self.tables.traced_files("perfetto_trace")
 
     def required_traces(self) -> list[str]:
-        """The same.
+        """Traces that `snakemake perfetto` makes, at least one.
 
         Raises:
             ConfigError: there is none to make.

@@ -185,7 +185,7 @@ class Tables:
         }
 
     def collective_tables(self) -> list[str]:
-        """The same tables in one list."""
+        """Tables of collective operations and of skew of all cells on several GPUs, if they can be made."""
         return [path for paths in self.collective_inputs().values() for path in paths]
 
     def collective_tables_across(self) -> list[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from profzoo.config import configuration
 from profzoo.io import csv_tables
 from profzoo.tables.track_suppliers import SUPPLIERS
-from profzoo.tools.nsys import command, gpu_metric_tables, median_step, streams
+from profzoo.tools.nsys import gpu_metric_tables, median_step, streams
 from tests.gpu.programs import both_gpus
 from tests.gpu.test_two_gpus import QUIET
+from tests.gpu.under_nsys import run_under_nsys
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,21 +24,9 @@ PROJECT = Path(__file__).parents[2]
 
 
 def test_a_process_on_two_gpus_has_streams_and_metrics_of_both(tmp_path: Path) -> None:
-    given = {"gpu_metrics": True}
-    words = command.options(configuration.normalise_config({"nsys": given})["nsys"])
-    program = [sys.executable, "-m", both_gpus.__name__]
-    whole = [*command.wrap_command(words, {"report": tmp_path / "t.nsys-rep"}, 1), *program]
-    path = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command.adapt_command(whole, True),
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    export, done = run_under_nsys(both_gpus.__name__, tmp_path, gpu_metrics=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    _, steps, said = gpu_metric_tables.tabulate_metrics(tmp_path / "t.sqlite")
+    _, steps, said = gpu_metric_tables.tabulate_metrics(export)
     print(steps.T.to_string(), said)
     assert not said and len(steps) == 2 * both_gpus.STEPS
     # Copies between GPUs do not occupy SMs, or hardly.
@@ -49,10 +37,10 @@ def test_a_process_on_two_gpus_has_streams_and_metrics_of_both(tmp_path: Path) -
     assert first["copied_from_bytes"].to_numpy() == pytest.approx([moved] * both_gpus.STEPS, rel=0.02)
     assert second["copied_to_bytes"].to_numpy() == pytest.approx([moved] * both_gpus.STEPS, rel=0.02)
     assert not first["copied_to_bytes"].any() and not second["copied_from_bytes"].any()
-    of_streams, _ = streams.tabulate_streams(tmp_path / "t.sqlite")
+    of_streams, _ = streams.tabulate_streams(export)
     print(of_streams.to_string())
     assert of_streams[of_streams["stream"] == "all"]["kernels"].tolist() == [*both_gpus.PASSES]
-    timeline, spans = median_step.read_step_with_tracks(tmp_path / "t.sqlite", suppliers=SUPPLIERS) or ({}, None)
+    timeline, spans = median_step.read_step_with_tracks(export, suppliers=SUPPLIERS) or ({}, None)
     assert timeline and spans is not None
     # Which number a stream has is the driver's choice.
     assert {re.sub(r"^\d+ ", "", name) for name in timeline["streams"]} == {"of GPU 0", "of GPU 1"}

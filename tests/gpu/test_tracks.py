@@ -4,7 +4,6 @@ The two runs of nsys take about a minute. `-s` shows what was measured beside wh
 """
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -17,12 +16,10 @@ import pandas as pd
 import pytest
 import torch
 
-from profzoo.config import configuration
 from profzoo.io import csv_tables
 from profzoo.range_names import STEP, make_nvtx_name
 from profzoo.tables.track_suppliers import SUPPLIERS
 from profzoo.tools.nsys import (
-    command,
     gpu_memory,
     gpu_metric_tables,
     gpu_metrics,
@@ -33,6 +30,7 @@ from profzoo.tools.nsys import (
 )
 from profzoo.tools.nsys.trace import RANGE_TEXT, open_export
 from tests.gpu.programs import over_time
+from tests.gpu.under_nsys import run_under_nsys
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,24 +45,13 @@ EDGE = 1_000_000
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the program under nsys, by the options that the workflow gives it."""
     folder = tmp_path_factory.mktemp("tracks")
-    given = {"gpu_metrics": True, "cuda_memory_usage": True}
-    words = command.options(configuration.normalise_config({"nsys": given})["nsys"])
-    program = [sys.executable, "-m", over_time.__name__]
-    whole = [*command.wrap_command(words, {"report": folder / "t.nsys-rep"}, 1), *program]
-    run = subprocess.run(
-        command.adapt_command(whole, True),
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
-    )
+    path, run = run_under_nsys(over_time.__name__, folder, gpu_metrics=True, cuda_memory_usage=True)
     said = run.stdout + run.stderr
     if "NVGPUCTRPERM" in said:
         pytest.skip("this user may not read the GPU's performance counters, which nsys samples")
     assert run.returncode == 0, said
     print(said)
-    return folder / "t.sqlite"
+    return path
 
 
 def query(export: Path, words: str, *given: object) -> np.ndarray:

@@ -129,23 +129,23 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     first, second = savings.largest_savings(found)
     assert first.plan and first.plan.settings == "graph=true precision=bf16" and second.about == "head forward"
     assert (first.how, first.verdict, first.typed) == (savings.SIMULATED, "launch-bound", "compare it")
-    assert [(one.verdict, one.next_step) for one in first.plan.reasons] == [
+    assert [(one.verdict, one.next_step) for one in first.plan.bottlenecks] == [
         ("launch-bound", "launch less"),
         ("memory-bound", "launch less"),
     ]
     told_ = savings_section.saving_context(first)["plan"]
     assert (told_["gain"], told_["between"], told_["outlook"]) == ("2.50", "0.80 to 4.00", plan.MAY_NOT_HELP)
-    assert [one["share"] for one in told_["reasons"]] == ["46%", ""]
+    assert [one["share"] for one in told_["bottlenecks"]] == ["46%", ""]
 
 
 def test_a_verdict_that_names_no_bottleneck_is_no_reason() -> None:
-    assert plan.NO_REASONS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
+    assert plan.NO_BOTTLENECKS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
     rows = [
         advice(verdict=verdicts.NOTHING, gain=1.0, settings=""),
         advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2),
     ]
     (one,) = planned(rows, [a_plan()])
-    assert one.plan and one.plan.reasons == () and one.verdict == verdicts.NOTHING
+    assert one.plan and one.plan.bottlenecks == () and one.verdict == verdicts.NOTHING
 
 
 def test_advice_that_a_simulation_expects_more_of_than_of_any_setting_comes_first() -> None:

@@ -19,7 +19,7 @@ def test_the_page_answers_first(html: Path) -> None:
     places = [text.index(f'id="{name}"') for name in ("first", "trials", "cells", "details", "figures", "words")]
     assert places == sorted(places)
     first = text[places[0] : places[1]]
-    # What to do and what to type stands before the verdicts, which are the reasons.
+    # What to do and what to type stands before the verdicts, which are the bottlenecks.
     assert (
         first.count('class="saved"') == 5
         and "snakemake compare" in first

@@ -20,9 +20,9 @@ CHIP = "gh100"
 HEADING, UNIT, DESCRIPTION = "metric name", "metric unit", "metric description"
 # Compute capability of chips by the beginning of their names, the longest beginning first.
 CAPABILITIES = {
-    **{"gv11b": 7.2, "gv": 7.0, "tu": 7.5, "ga100": 8.0, "ga10b": 8.7, "ga": 8.6, "ad": 8.9, "gh": 9.0},
-    **{"gb10": 10.0, "gb20": 12.0},
-}
+    "gv11b": 7.2, "gv": 7.0, "tu": 7.5, "ga100": 8.0, "ga10b": 8.7, "ga": 8.6, "ad": 8.9, "gh": 9.0, "gb10": 10.0,
+    "gb20": 12.0,
+}  # fmt: skip
 # What a section collects, for all GPUs or for those from one compute capability to another: `arch:75:86:name`.
 COLLECTED = re.compile(r"\s+-(?:arch:(?P<low>\d+):(?P<high>\d+):)?(?:breakdown:)?(?P<name>.*__.*)")
 GROUP = "group:"

@@ -48,7 +48,7 @@ def read_copies(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame 
     return copies
 
 
-def copied_bytes(
+def count_copied_bytes(
     spans: pd.DataFrame, copies: pd.DataFrame | None, places: Iterable[Place]
 ) -> Mapping[str, Sequence[float]]:
     """Return the bytes that traced copies read from and wrote to a GPU's memory during each step, by column.

@@ -120,7 +120,7 @@ def _spans_by_gpu(
         mine = spans[spans["process"] == min(processes)]
         done = work[pd.MultiIndex.from_frame(work[["process", "gpu"]]).isin(places)]
         told[gpu] = mine.assign(
-            **step_spans.shares_of_work(mine, done), **gpu_metric_checks.copied_bytes(mine, copies, places)
+            **step_spans.shares_of_work(mine, done), **gpu_metric_checks.count_copied_bytes(mine, copies, places)
         )
     return told, unused
 

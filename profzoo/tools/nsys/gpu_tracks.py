@@ -56,7 +56,8 @@ def supply_gpu_memory(database: sqlite3.Connection, tables: set[str], step: Typi
         starts = events["start"] - step.begin
         ends = starts.shift(-1, fill_value=step.end - step.begin)
         several = found.loc[(found["process"] == step.process) & (found["kind"] == kind), "gpu"].nunique() > 1
-        title = f"memory: {kind}{f' of GPU {gpu}' if several else ''}"
+        title = f"memory: {kind}"
+        title = _name_gpu(title, gpu) if several else title
         spans = zip(starts, ends, events["in_use_bytes"].astype("float64"), strict=True)
         frames.append(make_spans(title, list(spans), "bytes"))
     return pd.concat(frames, ignore_index=True) if frames else TABLE.empty()

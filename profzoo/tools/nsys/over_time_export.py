@@ -4,10 +4,7 @@ from collections.abc import Callable
 
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables
-
-# Options of nsys that ask for metrics and for memory, as in the command of a sidecar.
-ASKED_BY = ("--gpu-metrics-device", "--cuda-memory-usage=true")
+from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, gpu_metrics, requested_events
 
 
 def main(
@@ -21,8 +18,10 @@ def main(
     if facts.get("device_type") == "cpu":
         say(f"{metrics} and {memory} have no row, as the cell ran on a CPU")
         of_metrics, of_memory = [], []
-    command = [str(word) for word in facts.get("command") or []]
-    asked = [any(word.startswith(option) for word in command) for option in ASKED_BY]
+    asked = [
+        requested_events.was_asked_for(table, facts.get("command"))
+        for table in (gpu_metrics.SAMPLES, gpu_memory.EVENTS)
+    ]
     for path, lines, own in zip((metrics, memory), (of_metrics, of_memory), asked, strict=True):
         # One rule makes all tables: of a kind that nobody asked for, beside one that was asked for, only the log tells.
         tell = print if any(asked) and not own else say

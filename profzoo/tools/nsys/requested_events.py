@@ -1,11 +1,19 @@
-"""Says why a trace lacks events of the host: nobody asked nsys for them, or nsys was asked and recorded none."""
+"""Says whether nsys was asked for events, and why a trace lacks those of the host."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from profzoo.tools.nsys import gpu_memory, gpu_metrics
 from profzoo.tools.nsys.host_events import COLLECTED_BY, SAMPLES, SWITCHES, SYSTEM_CALLS
 
-# Options of nsys that ask for what a table holds, as in the command of a sidecar; `none` asks for nothing.
-ASKED_BY: Mapping[str, str] = {SAMPLES: "--sample=", SWITCHES: "--cpuctxsw=", SYSTEM_CALLS: "--trace="}
+# Options of nsys that ask for what a table holds, as in the command of a sidecar, and values that ask for nothing.
+ASKED_BY: Mapping[str, tuple[str, ...]] = {
+    SAMPLES: ("--sample=",),
+    SWITCHES: ("--cpuctxsw=",),
+    SYSTEM_CALLS: ("--trace=",),
+    gpu_metrics.SAMPLES: ("--gpu-metrics-devices=", "--gpu-metrics-device="),
+    gpu_memory.EVENTS: ("--cuda-memory-usage=",),
+}
+ASKS_NOTHING = ("none", "false")
 # Work on a GPU has no table of its own here; this advice ends the reason why there is none.
 TRACE_CUDA = ": trace cuda (nsys.traces)"
 RECORDED_NONE = "nsys was asked for them and recorded none"
@@ -44,17 +52,19 @@ def was_asked_for(table: str, command: object) -> bool:
     (False, False)
     >>> was_asked_for("OSRT_API", ["nsys", "profile", "--trace=cuda,nvtx"])
     False
+    >>> was_asked_for("GPU_METRICS", ["nsys", "profile", "--gpu-metrics-device=all"])
+    True
     """
     if table == SYSTEM_CALLS:
         return _traces(command, "osrt")
-    return any(value != "none" for value in _values(command, ASKED_BY[table]))
+    return any(value not in ASKS_NOTHING for value in _values(command, ASKED_BY[table]))
 
 
 def _traces(command: object, kind: str) -> bool:
     return any(kind in value.split(",") for value in _values(command, ASKED_BY[SYSTEM_CALLS]))
 
 
-def _values(command: object, option: str) -> list[str]:
-    """Return the values of an option in a command line; option: with its equals sign."""
+def _values(command: object, options: Sequence[str]) -> list[str]:
+    """Return the values of options in a command line; options: with their equals signs."""
     words = [str(word) for word in command] if isinstance(command, list) else []
-    return [word.removeprefix(option) for word in words if word.startswith(option)]
+    return [word.removeprefix(option) for option in options for word in words if word.startswith(option)]
