@@ -1,5 +1,6 @@
 """Declares each CSV under results/: what it holds, what a row is, and its table."""
 
+import functools
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -72,7 +73,6 @@ def _as_printed(name: str) -> Kind:
     return column_types.TEXT
 
 
-_DETAILS = Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS)
 # What ncu measured of whole ranges, which have no launch configuration.
 _RANGES = Table(
     columns={"id": column_types.COUNT, "range": column_types.TEXT},
@@ -85,8 +85,7 @@ _RANGES = Table(
 class File:
     """A kind of CSV: what it holds in one line, what a row is, and its table.
 
-    fewer: the table of a file with fewer columns, such as steps of a single process. read: reads a file whose rows are
-    not all as long as its heading; None for others.
+    fewer: the table of a file with fewer columns, as of one process. read: reads a file with rows of unlike length.
     """
 
     holds: str
@@ -100,6 +99,12 @@ class File:
         return self.fewer if self.fewer and not set(self.table.columns) <= set(names) else self.table
 
 
+_details_page = functools.partial(
+    File,
+    row="a metric or piece of advice",
+    table=Table(columns={}, others=_as_printed, about=ncu_columns.DETAILS),
+    read=details_page.read_texts,
+)
 CSV_FILES: Mapping[str, File] = {
     **{f"tables/{name}.csv": File(holds, row, zoo_tables.TABLES[name]) for name, (holds, row) in DESCRIPTIONS.items()},
     "tables/columns.csv": File("This dictionary.", "a table and column", DICTIONARY),
@@ -172,18 +177,8 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.ncu.{set}.coverage.csv": File(
         "Launch configurations that nsys traced, ncu profiled, or both.", "a launch configuration", ncu_coverage.TABLE
     ),
-    "{model}/{phase}.ncu-details.csv": File(
-        "ncu's details page, as it is: metrics and advice.",
-        "a metric or piece of advice",
-        _DETAILS,
-        read=details_page.read_texts,
-    ),
-    "{model}/{phase}.ncu-details.{set}.csv": File(
-        "The details page of one section set, as it is.",
-        "a metric or piece of advice",
-        _DETAILS,
-        read=details_page.read_texts,
-    ),
+    "{model}/{phase}.ncu-details.csv": _details_page("ncu's details page, as it is: metrics and advice."),
+    "{model}/{phase}.ncu-details.{set}.csv": _details_page("The details page of one section set, as it is."),
     "{model}/{phase}.ncu-source.{set}.csv": File(
         "Stalls and counters of the most expensive kernels, where the set has machine code.",
         "a source line or instruction",
