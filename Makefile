@@ -13,7 +13,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env demo test test-all faults mutants versions lint format docs site lock other-lock
+.PHONY: env demo test test-all faults mutants versions lint format docs size site lock other-lock
 env: $(READY)
 
 # An environment of another lock than the chosen one is made anew.
@@ -64,13 +64,18 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, the pages zoo, sections, columns and verdicts, and the types of settings
+docs: $(READY)  ## generate config/README.md, four pages, the types of settings, and the picture of the rules
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/reference/zoo.md
 	python -m profzoo.document.sets docs/reference/sections.md
 	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/reference/columns.md
+	snakemake report --rulegraph dot --config models=lstm phases=train tool=nsys,torch --directory build/rules \
+	  | python -m profzoo.document.rule_picture docs/pictures/rules.svg
+
+size: $(READY)  ## print how large each feature is, beside the budget of features.yaml
+	python -m tests.tools.size
 
 # mkdocs has an environment of its own: what measures does not depend on what shows the documentation.
 SITE := build/site-env

@@ -7,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-NAMES = runpy.run_path(str(ROOT / "profzoo" / "project_files.py"))
+NAMES = runpy.run_path(str(ROOT / "profzoo" / "cli" / "project_files.py"))
 
 
 class BuildWithWorkflow(build_py):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs a Python with exactly the packages of requirements.lock into Debian or Ubuntu, as root:
 #   install.sh /path/to/requirements.lock
-# Dockerfile and profzoo.def both run this script, and it also makes a chroot; docs/start/containers.md says how.
+# Dockerfile and profzoo.def both run this script, and it also makes a chroot; docs/start/machine.md says how.
 set -eu
 
 # git names the commit in each result's sidecar; rsync is how pods share files. torch.compile needs the compiler, on the

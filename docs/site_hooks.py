@@ -11,12 +11,13 @@ from mkdocs.structure.pages import Page
 PROJECT = Path(__file__).parent.parent
 # Pages outside of docs/ by their place in the repository, and where they are in the site.
 OUTSIDE = {
+    "README.md": "README.md",
     "config/README.md": "reference/settings.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE.txt",
 }
-LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"(\]\(|src=\"|srcset=\")([^)\s#:\"]+)((?:#[^)\s]*)?[)\"])")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

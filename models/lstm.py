@@ -2,7 +2,7 @@
 
 The fused path needs all weights of the LSTM in one contiguous buffer. Moving, casting or loading a module may
 leave them scattered, after which every call copies them together again; `prepare` is called after each of these.
-docs/measured/lstm.md says what else falls off the path and what it costs.
+docs/measured/zoo.md says what else falls off the path and what it costs.
 
 Parameters with 4 gates, input 300, h units and 2 classes: 4*h*(300 + h) + 2*4*h + h*2 + 2, which makes 93_826 for 64
 units and 5_433_346 for the 1024 of AI Benchmark, which counts 5_429_250: TensorFlow has one bias a gate, cuDNN two.

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness.tasks import weights
+from profzoo.harness.tasks import images
 from profzoo.harness.tasks.segmentation import adapt, sample
 
 GROUPS = ("segmentation",)
@@ -57,7 +57,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(nn.ConvTranspose2d(high, low, 2, stride=2) for low, high in pairwise(WIDTHS))
         self.merge = nn.ModuleList(DoubleConvolution(high, low) for low, high in pairwise(WIDTHS))
         self.head = nn.Conv2d(WIDTHS[0], classes, 1)
-        weights.he(self)  # Section 3, last paragraph.
+        images.he(self)  # Section 3, last paragraph.
 
     def forward(self, image: Tensor) -> Tensor:
         """Class scores of every pixel."""

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from profzoo import doctor, new_folder, script_run, session_run, versions
+from profzoo import versions
+from profzoo.cli import doctor, new_folder, script_run, session_run
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -19,16 +20,20 @@ def describe_commands() -> str:
     """Describe the commands in lines, with what to type for everything else."""
     typed = {f"profzoo {name} {words}".rstrip(): purpose for name, (_, words, purpose) in COMMANDS.items()}
     width = max(map(len, typed))
+    typed["profzoo --version"] = "print the release"
     lines = [f"  {command:<{width}}  {purpose}" for command, purpose in typed.items()]
     return "\n".join(["usage:", *lines, "Everything else is a target of snakemake in such a folder: `snakemake help`."])
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command that the first word names; returns the exit code."""
+    first, *rest = (sys.argv[1:] if words is None else list(words)) or [""]
+    if first in ("-V", "--version"):
+        print(versions.describe_release())
+        return 0
     if too_old := versions.explain_too_old():
         print(f"profzoo: {too_old}", file=sys.stderr)
         return 2
-    first, *rest = (sys.argv[1:] if words is None else list(words)) or [""]
     if first in ("-h", "--help", "help"):
         print(describe_commands())
         return 0

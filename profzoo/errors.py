@@ -1,7 +1,9 @@
-"""Errors in users' input, each told in one line, and suggestions of valid names."""
+"""Errors in users' input and interrupts, each told in one line, and suggestions of valid names."""
 
 import difflib
+import sys
 from collections.abc import Iterable
+from types import TracebackType
 
 
 class ConfigError(ValueError):
@@ -18,6 +20,21 @@ class DataError(ValueError):
 
 class CollectError(RuntimeError):
     """A collection that failed; the message says what and what to do."""
+
+
+def shorten_interrupts(told: str) -> None:
+    """From now on, let a Ctrl-C that ends this process print one line, or nothing, instead of Python's stack.
+
+    told: the line; empty for nothing.
+    """
+
+    def print_error(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, where)
+        elif told:
+            print(told, file=sys.stderr)
+
+    sys.excepthook = print_error
 
 
 def first_error_line(error: BaseException) -> str:

@@ -51,7 +51,7 @@ def use(given: object = None) -> None:
     """
     asked = given.split(",") if isinstance(given, str) else (given or [])
     if not isinstance(asked, Sequence) or not all(isinstance(one, str) for one in asked):
-        raise ConfigError(f"extensions = {given!r} is no list of names: name each as {WHERE}")
+        raise ConfigError(f"extensions = {given!r} is not a list of names: name each as {WHERE}")
     found = [_folder(one.strip(), f"extensions = '{one.strip()}'") for one in asked if one.strip()]
     for point in metadata.entry_points(group=GROUP):
         found.append(_folder(point.value, f"the installed extension '{point.name}' ({point.value})"))

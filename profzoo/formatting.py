@@ -1,8 +1,11 @@
 """Formats durations, sizes and ratios for readers."""
 
 import math
+from collections.abc import Sequence
 
 LARGEST_PLACES = 4
+# The most places by which it is shown on which side of a threshold a number lies.
+MOST_PLACES = 6
 
 
 def duration(ns: float) -> str:
@@ -66,18 +69,92 @@ def estimate(count: float) -> str:
     return f"{float(f'{count:.2g}'):,.0f}"
 
 
-def ratio(value: float, low: float, high: float) -> tuple[str, str]:
+def fixed(value: float, threshold: float, places: int) -> str:
+    """Format a number with so many places, and more where these would hide on which side of a threshold it lies.
+
+    >>> fixed(1.004, 1, 2), fixed(0.998, 1, 2), fixed(1.48, 1, 2), fixed(1.0, 1, 2), fixed(1.34, 1.3, 1)
+    ('1.004', '0.998', '1.48', '1.00', '1.34')
+    """
+    return f"{value:.{_places_beside(value, (threshold,), places)}f}"
+
+
+def percent(share: float, threshold: float, places: int = 0) -> str:
+    """Format a share in percent; places as in `fixed`.
+
+    >>> percent(0.2496, 0.25), percent(0.25, 0.25), percent(0.314, 0.25), percent(0.053, 0.05)
+    ('24.96%', '25%', '31%', '5.3%')
+    """
+    return f"{fixed(share * 100, threshold * 100, places)}%"
+
+
+def gains(*values: float) -> tuple[str, ...]:
+    """Format gains that belong together with the same places: two, or more where these would hide which are above 1.
+
+    >>> gains(1.48, 1.004, 2.16), gains(1.2, 1.1), gains(1.0)
+    (('1.480', '1.004', '2.160'), ('1.20', '1.10'), ('1.00',))
+    """
+    places = max(_places_beside(value, (1.0,), 2) for value in values)
+    return tuple(f"{value:.{places}f}" for value in values)
+
+
+def _places_beside(value: float, thresholds: Sequence[float], places: int) -> int:
+    """Return the least number of places that leave a number on the same sides of thresholds as without rounding."""
+    for found in range(places, MOST_PLACES + 1):
+        shown = round(value, found)
+        if all((value > one, value < one) == (shown > one, shown < one) for one in thresholds):
+            return found
+    return places
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Format a number with significant digits, all digits before the point, and without a power of ten.
+
+    >>> number(12345.6), number(999.96), number(2.0), number(0.06251), number(1e-5), number(0)
+    ('12,346', '1,000', '2', '0.0625', '0.00001', '0')
+    """
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
+
+
+def tick(value: float, _: object = None) -> str:
+    """Format a number of an axis, as matplotlib asks for it.
+
+    >>> tick(1e6), tick(2500.0), tick(0.0625)
+    ('1,000,000', '2,500', '0.0625')
+    """
+    return number(value, 4)
+
+
+def ratio(value: float, low: float, high: float, margin: float = 0.0) -> tuple[str, str]:
     """Format a ratio, and its interval in brackets.
 
-    Both have at least three digits, and enough places to distinguish the ends. The interval is empty if it is NaN.
+    Both have at least three digits, and enough places to distinguish the ends, and to show on which side of 1 and of
+    the margin around 1 each lies. The interval is empty if it is NaN.
 
     >>> ratio(1.02898, 1.028, 1.02996), ratio(0.51, 0.43, 0.62), ratio(1.5, math.nan, math.nan)
     (('1.029', '[1.028, 1.030]'), ('0.510', '[0.430, 0.620]'), ('1.50', ''))
+    >>> ratio(1.48, 1.004, 2.16), ratio(1.0, 0.99, 1.0204, margin=0.02)
+    (('1.480', '[1.004, 2.160]'), ('1.0000', '[0.9900, 1.0204]'))
+    >>> ratio(math.nan, math.nan, math.nan)
+    ('nan', '')
     """
+    sides = (1.0, 1 + margin, 1 / (1 + margin))
     places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
+    # What is NaN lies on neither side.
+    places = max(_places_beside(one, sides, places) for one in (value, low, high))
     if math.isnan(low) or math.isnan(high):
         return f"{value:.{places}f}", ""
     # Ends that are equal to four places are shown as equal.
     if high > low and (needed := -math.floor(math.log10(high - low))) <= LARGEST_PLACES:
         places = max(places, needed)
     return f"{value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"
+
+
+def describe_clock(tool: str) -> str:
+    """Return what is said of a step that a tool timed; empty for an unprofiled step.
+
+    >>> describe_clock("torch.profiler")
+    'as timed under torch.profiler, which makes steps longer'
+    """
+    return tool and f"as timed under {tool}, which makes steps longer"

@@ -1,6 +1,7 @@
 """Names for mappings whose keys are not known here: raw JSON and YAML, JSON schemas, and variables of page templates.
 
-What profzoo itself writes has a type with named keys; see profzoo/cell/*_types.py and profzoo/verdicts/rule_types.py.
+What profzoo itself writes has a type with named keys: see profzoo/cell/*_types.py and
+profzoo/verdicts/rules/rule_types.py.
 """
 
 from collections.abc import Mapping

@@ -29,7 +29,7 @@ MODULE = "module"
 SOURCES = f"{DOMAIN}_sources"
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
 ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
-# What torch.profiler would change, or leave such that its trace is no JSON; and what stands for it.
+# What torch.profiler would change, or leave such that its trace is not JSON; and what stands for it.
 CHANGED = re.compile(r'[^ -~]|["\\%]')
 
 

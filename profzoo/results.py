@@ -16,14 +16,16 @@ from typing import cast
 
 import pandas as pd
 
-from profzoo import csv_files, data_dictionary, tools, zoo_tables
+from profzoo import tools
+from profzoo.catalog import csv_files
+from profzoo.catalog.csv_files import CSV_FILES
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.job_types import Sidecar
 from profzoo.cell.registry import PHASES_OF_FILES as PHASES
-from profzoo.csv_files import CSV_FILES
 from profzoo.errors import DataError, suggest_nearest
 from profzoo.io.scripts import read_json
 from profzoo.tables import schemas
+from profzoo.tools import unavailable_tools
 
 
 class MissingError(DataError, LookupError):
@@ -76,7 +78,7 @@ class Tables(Mapping[str, pd.DataFrame]):
 
     def _missing(self, name: str) -> MissingError:
         if name in self._known:
-            return MissingError(f"{self._of} has no table {name}: `{self._known[name]}` makes it")
+            return MissingError(f"{self._of} has no table {name}: {unavailable_tools.name_maker(self._known[name])} it")
         nearest = suggest_nearest(name, {*self._known, *self._paths})
         return MissingError(f"there is no table {name!r} of {self._of}: {nearest}")
 
@@ -94,7 +96,9 @@ class Cell:
         self.files: Sequence[Path] = sorted(path for path in home.iterdir() if path.name.startswith(start))
         paths = {path.stem.removeprefix(start): path for path in self.files if path.suffix == ".csv"}
         kinds = [pattern.partition("{phase}.")[2] for pattern in CSV_FILES if pattern.startswith("{model}")]
-        known = {kind.removesuffix(".csv"): f"snakemake {home}/{phase}.{kind}" for kind in kinds if "{" not in kind}
+        known = {
+            kind.removesuffix(".csv"): f"snakemake {_target(home)}/{phase}.{kind}" for kind in kinds if "{" not in kind
+        }
         self.tables = Tables(paths, results.folder, known, f"{model} {phase}")
 
     @property
@@ -114,8 +118,9 @@ class Cell:
         for name in [*timed, *self.sidecars]:
             if (found := self.sidecar(name).get("cell")) is not None:
                 return found
-        file = f"{self._results.folder}/{self.model}/{self.phase}.time.csv"
-        raise MissingError(f"{self.model} {self.phase} has no sidecar with its settings: `snakemake {file}` makes one")
+        file = f"{_target(self._results.folder)}/{self.model}/{self.phase}.time.csv"
+        makes = unavailable_tools.name_maker(f"snakemake {file}")
+        raise MissingError(f"{self.model} {self.phase} has no sidecar with its settings: {makes} one")
 
     @property
     def sidecars(self) -> Sequence[str]:
@@ -169,9 +174,13 @@ class Results:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
-            raise DataError(f"{folder} is no folder of results: `snakemake report` makes one")
+            maker = unavailable_tools.name_maker("snakemake report")
+            raise DataError(f"{folder} is not a folder of results: {maker} one")
         paths = {path.stem: path for path in sorted((self.folder / "tables").glob("*.csv"))}
-        known = {name: zoo_tables.COMMANDS.get(name, f"snakemake {self.folder}/tables/{name}.csv") for name in _names()}
+        known = {
+            name: csv_files.COMMANDS.get(name, f"snakemake {_target(self.folder)}/tables/{name}.csv")
+            for name in _names()
+        }
         self.tables = Tables(paths, self.folder, known, str(folder))
         self._cells: dict[tuple[str, str], Cell] = {}
 
@@ -210,10 +219,8 @@ class Results:
         """
         self._require_cell(model, phase)
         if not (self.folder / model).is_dir():
-            raise MissingError(
-                f"{self.folder} has rows of {model} {phase} in its tables, but no files: `snakemake report --config "
-                f"models={model.partition('@')[0]}` makes them"
-            )
+            makes = unavailable_tools.name_maker(f"snakemake report --config models={model.partition('@')[0]}")
+            raise MissingError(f"{self.folder} has rows of {model} {phase} in its tables, but no files: {makes} them")
         if (model, phase) not in self._cells:
             self._cells[model, phase] = Cell(self, model, phase)
         return self._cells[model, phase]
@@ -242,7 +249,7 @@ class Results:
         Raises:
             MissingError: there is no such table.
         """
-        rows = data_dictionary.tabulate_columns()
+        rows = csv_files.tabulate_columns()
         found = rows[rows["table"] == f"tables/{table}.csv"].drop(columns="table").reset_index(drop=True)
         if found.empty:
             raise MissingError(f"there is no table {table!r}: {suggest_nearest(table, _names())}")
@@ -264,6 +271,12 @@ class Results:
             raise MissingError(f"{self.folder} has no model {model!r}: {suggest_nearest(model, models)}")
         there = [one for name, one in cells if name == model]
         raise MissingError(f"{self.folder} has no {model} {phase}: {suggest_nearest(phase, there)}")
+
+
+def _target(folder: Path) -> str:
+    """Return a folder of results as Snakemake's targets name it: `results`, and what follows in its path."""
+    parts = folder.resolve().parts
+    return "/".join(parts[len(parts) - 1 - parts[::-1].index("results") :]) if "results" in parts else folder.as_posix()
 
 
 def _names() -> list[str]:

@@ -1,6 +1,6 @@
 """Runs one cell: `python -m models.run mobilenetv2 train batch=8`, which is exactly what the workflow's jobs run.
 
-Settings are key=value words, named and defaulted as in profzoo/schema.yaml. Exit code 0 means that
+Settings are key=value words, named and defaulted as in profzoo/cell/schema.yaml. Exit code 0 means that
 every step ran and every loss was finite; 2 that the input cannot be used; 3 a loss that was not finite.
 """
 
@@ -12,19 +12,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
-from profzoo.cell import secret_values, settings
+from profzoo.cell import schema, secret_values, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import batch_count, process_count
 from profzoo.errors import CollectError, ConfigError
-from profzoo.harness import batch_size
-from profzoo.machine import doctor_checks, job_child
+from profzoo.harness import observed_files
+from profzoo.harness.variants import batch_size
+from profzoo.machine import doctor_checks, job_child, program_variables
 from profzoo.script_harness import launcher
+
+# Here, as a process that is spawned imports this file before it unpickles what it runs.
+observed_files.observe_process()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     job_child.enter_job()
+    observed_files.observe_process()
     options = _parser().parse_intermixed_args(arguments)
     if (options.trace is None) != (options.operators is None):
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
@@ -36,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         facts = _measure(cell, options)
+        observed_files.note_files_in_use()
     except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
     except Exception as error:
@@ -62,12 +67,14 @@ def prepare(arguments: Sequence[str]) -> None:
 
     It imports all that the cell needs, and builds the network that the command line asks for.
     """
+    observed_files.observe_process()
     options = _parser().parse_intermixed_args(arguments)
     cell = resolve_words(options.model, options.phase, schema.BASELINE, options.settings)
-    from profzoo.harness import built_networks, measure
+    from profzoo.harness.step import measure
 
+    measure.follow_files()
     measure.import_lazy_parts(cell)
-    built_networks.keep_network(cell, options.load)
+    measure.keep_network(cell, options.load)
 
 
 def _measure(cell: CellSettings, options: argparse.Namespace) -> dict[str, Any]:
@@ -75,9 +82,12 @@ def _measure(cell: CellSettings, options: argparse.Namespace) -> dict[str, Any]:
     if "command" in cell:
         return launcher.run_script(cell, options)
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
-    from profzoo.harness import measure
+    from profzoo.harness.step import measure
 
-    return measure.run_cell(measure.fit_batch(cell) if cell["fit"] else cell, options)
+    measure.follow_files()
+    facts = measure.run_cell(measure.fit_batch(cell) if cell["fit"] else cell, options)
+    read = program_variables.describe_reads()
+    return facts | ({"read_variables": read} if facts and read else {})
 
 
 def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
@@ -104,18 +114,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help="a model of the zoo, or model@variant")
     parser.add_argument("phase", help="train or inference")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="such as batch=8 window=1 precision=bf16")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="weights to load first")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="where to save the weights afterwards")
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: versions, loss, peak memory")
-    parser.add_argument("--steps", type=Path, metavar="FILE", help="time the steps, into this CSV")
+    parser.add_argument("--load", type=_place, metavar="FILE", help="weights to load first")
+    parser.add_argument("--save", type=_place, metavar="FILE", help="where to save the weights afterwards")
+    parser.add_argument("--facts", type=_place, metavar="FILE", help="JSON on the run: versions, loss, peak memory")
+    parser.add_argument("--steps", type=_place, metavar="FILE", help="time the steps, into this CSV")
     parser.add_argument("--at-least-s", type=float, default=0.0, metavar="S", help="let the window last so long")
-    parser.add_argument("--memory", type=Path, metavar="FILE", help="what a step more holds in memory, into this CSV")
+    parser.add_argument("--memory", type=_place, metavar="FILE", help="what a step more holds in memory, into this CSV")
     parser.add_argument("--numerics", action="store_true", help="repeat the first steps in double precision afterwards")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
-    parser.add_argument("--more", type=Path, metavar="FOLDER", help="with --trace: earlier cycles and the snapshot")
-    parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
-    parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="with --trace: both of each process, in here")
+    parser.add_argument("--trace", type=_place, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
+    parser.add_argument("--more", type=_place, metavar="FOLDER", help="with --trace: earlier cycles and the snapshot")
+    parser.add_argument("--operators", type=_place, metavar="FILE", help="with --trace: torch.profiler's table")
+    parser.add_argument("--ranks", type=_place, metavar="FOLDER", help="with --trace: both of each process, in here")
     return parser
+
+
+def _place(word: str) -> Path:
+    """Absolute path of a file: the program may change its working folder."""
+    return Path(word).absolute()
 
 
 def _first_line(error: BaseException) -> str:

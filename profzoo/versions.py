@@ -48,6 +48,8 @@ class TorchBuild(NamedTuple):
         return f"{self.oldest} to {self.newest}" if self.newest else f"{self.oldest} or later"
 
 
+# profzoo's own release; pyproject.toml and CITATION.cff state the same.
+RELEASE = "0.1.0"
 PYTHON = "Python"
 # pyproject.toml has the same ranges, and a test compares them.
 SUPPORTED = (
@@ -84,6 +86,12 @@ def read_installed(packages: Iterable[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def describe_release() -> str:
+    """Return profzoo's release, and the versions of Python and of the packages that decide what it measures."""
+    here = read_installed(("snakemake", "torch"))
+    return f"profzoo {RELEASE} ({', '.join(f'{name} {version}' for name, version in here.items())})"
 
 
 def explain_too_old(installed: Mapping[str, str] | None = None) -> str | None:

@@ -1,9 +1,16 @@
 """Finds columns in a folder of results that the data dictionary does not describe."""
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 
-from profzoo import csv_files
+from profzoo.catalog import csv_files
+from profzoo.io.columns import Column, Kind
+
+
+def declare(kinds: Mapping[str, Kind]) -> dict[str, Column]:
+    """Return columns of these kinds, for tables of which only the kinds matter."""
+    return {name: Column(kind, f"Values of {name}.") for name, kind in kinds.items()}
 
 
 def undescribed(results: Path) -> list[tuple[str, str]]:

@@ -1,9 +1,11 @@
 """Fixtures for recordings of real tools (tests/data/README.md), and the processes and order of tests."""
 
+import atexit
 import gc
 import gzip
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # This comes before torch is imported, because its threads would otherwise spin on cores that other workers use.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), 1)))
+    # Of several nsys that start in one TMPDIR, some take the sockets of others (4 of 220, 4 at once). The path is short,
+    # because paths of sockets are limited to 108 bytes.
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="t-")
+    atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

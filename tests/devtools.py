@@ -87,14 +87,12 @@ class Page:
         return found["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression is true."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.value(expression):
             assert time.monotonic() < deadline, f"never: {expression}"
             self.driver.rest(0.05)
 
     def press(self, key: str, text: str = "") -> None:
-        """Press and release a key."""
         code = {"Tab": 9, "Enter": 13, " ": 32}[key]
         given = {"key": key, "windowsVirtualKeyCode": code}
         self.ask("Input.dispatchKeyEvent", type="keyDown", **given, **({"text": text} if text else {}))

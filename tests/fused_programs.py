@@ -9,16 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from profzoo.fusion.calls import Call, read_step
+from profzoo.fusion.calls import Call, Flow, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
-from profzoo.fusion.values import Flow
-from profzoo.harness import module_ranges
-from profzoo.op_costs import trace_calls
+from profzoo.harness import ranges
 from profzoo.op_costs.tensor_effects import call_effects, kind_of
 from profzoo.range_names import DOMAIN
 from profzoo.tools.torch.trace import make_trace
-from tests import owned
+from tests import owned, trace_calls
 
 BATCH, PLACES, WIDTH, HEADS, WORDS = 3, 12, 32, 4, 96
 
@@ -33,7 +31,6 @@ class Attention(nn.Module):
         self.fused, self.einsum, self.careful = fused, einsum, careful
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         batch, places, _ = x.shape
         q, k, v = self.qkv(x).view(batch, places, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
         if self.fused:
@@ -54,13 +51,11 @@ class LayerNorm(nn.Module):
     """Layer norm, written out."""
 
     def __init__(self, variance: bool = False) -> None:
-        """variance: by torch's function of the variance."""
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
         self.variance = variance
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         mean = x.mean(-1, keepdim=True)
         centred = x - mean
         spread = x.var(-1, keepdim=True, unbiased=False) if self.variance else centred.pow(2).mean(-1, keepdim=True)
@@ -75,14 +70,12 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         wide = x.to(torch.float64)
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * wide.to(x.dtype)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by tanh, as in GPT-2."""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
@@ -119,7 +112,6 @@ class Applied(nn.Module):
         self.before, self.after, self.function = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), function
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         return self.after(self.function(self.before(x)))
 
 
@@ -131,7 +123,6 @@ class LSTMCell(nn.Module):
         self.gates = nn.Linear(2 * WIDTH, 4 * WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         h = c = torch.zeros(x.shape[0], WIDTH)
         states = []
         for place in range(x.shape[1]):
@@ -146,7 +137,6 @@ class Experts(nn.Module):
     """A mixture of experts: a loop over experts with the rows of each, or one product for all of them."""
 
     def __init__(self, looped: bool, number: int = 6) -> None:
-        """number: of experts."""
         super().__init__()
         self.router, self.looped = nn.Linear(WIDTH, number), looped
         self.experts = nn.ModuleList(
@@ -155,7 +145,6 @@ class Experts(nn.Module):
         self.up, self.down = (nn.Parameter(torch.randn(number, *two) / 8) for two in ((WIDTH, 64), (64, WIDTH)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         flat = x.reshape(-1, WIDTH)
         weights = self.router(flat).softmax(-1)
         if not self.looped:
@@ -173,7 +162,6 @@ class OwnExperts(Experts):
     """The same loop without modules for the experts."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         flat = x.reshape(-1, WIDTH)
         best, chosen = self.router(flat).softmax(-1).max(-1)
         # All experts but one have rows.
@@ -191,12 +179,10 @@ class Head(nn.Module):
     """Attention of one head."""
 
     def __init__(self, size: int) -> None:
-        """size: of the head."""
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(WIDTH, size) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to (batch, places, size)."""
         return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
 
 
@@ -210,7 +196,6 @@ class HeadModules(nn.Module):
         self.stacked = stacked
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         if not self.stacked:
             return torch.cat([head(x) for head in self.heads], -1)
         for head in self.heads:
@@ -222,12 +207,10 @@ class EinsumOneHot(nn.Module):
     """Rows of several tables at once by one-hot vectors."""
 
     def __init__(self, picked: bool = False) -> None:
-        """picked: by their numbers."""
         super().__init__()
         self.tables, self.picked = nn.Parameter(torch.randn(PLACES, WORDS, WIDTH)), picked
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         rows = (x[..., 0].abs() * 7).long() % WORDS
         if self.picked:
             return self.tables[torch.arange(PLACES), rows]
@@ -238,7 +221,6 @@ class LoopedHeads(Attention):
     """Attention, head by head."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         q, k, v = self.qkv(x).chunk(3, -1)
         size, heads = WIDTH // HEADS, []
         for head in range(HEADS):
@@ -257,7 +239,6 @@ class CastWeights(nn.Module):
         self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.bfloat16 if kept else torch.float32) / 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to the same."""
         return F.linear(x.bfloat16(), self.weight.to(torch.bfloat16)).float()
 
 
@@ -265,7 +246,6 @@ class OneHot(nn.Module):
     """Rows of a table by a product with one-hot vectors, or by their numbers."""
 
     def __init__(self, picked: bool = False) -> None:
-        """picked: by an embedding."""
         super().__init__()
         self.table, self.picked = nn.Parameter(torch.randn(WORDS, WIDTH)), picked
 
@@ -283,7 +263,6 @@ class Classifier(nn.Module):
         self.head = nn.Linear(WIDTH, WORDS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, places, width) to (batch * places, words)."""
         return self.head(x).view(-1, WORDS)
 
 
@@ -395,7 +374,7 @@ def traced_steps(
     count: int = 1,
 ) -> list[dict[str, Any]]:
     """Return the events of training steps of a network with a loss, under torch.profiler on the CPU."""
-    module_ranges.mark_modules(network, module_ranges.torch_range)
+    ranges.mark_modules(network, ranges.torch_range)
     update = optimize(list(network.parameters())) if optimize else None
 
     def step() -> None:

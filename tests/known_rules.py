@@ -3,24 +3,41 @@
 from dataclasses import replace
 from typing import Any
 
-from profzoo.verdicts import rules
-from profzoo.verdicts.rule_types import Rules
+from profzoo.verdicts.rules import rules
+from profzoo.verdicts.rules.rule_types import Rules
 from profzoo.verdicts.verdict import Verdict
 
-# Shares of the known rules; each share belongs to one rule.
-SHARES = (
-    "idle_input idle_synchronisation idle_launching transfer copy communication waiting short small_grid memory simt "
-    "tensor underused uncoalesced bank_conflicts spilled tail l2_missed off_tensor_cores full_precision double relayout cast "
-    "stalled_memory stalled_shared stalled_barrier stalled_math allocations_removed unrepeated_removed padded data "
-    "operator overhead"
-)
+# Verdicts of the known rules: those that most tests look at, and the others.
+VERDICTS = (
+    "input-bound", "synchronisation-bound", "launch-bound", "transfer-bound", "copy-bound", "communication-bound",
+    "imbalance-bound", "latency-bound (short kernels)", "latency-bound (small grid)", "memory-bound",
+    "compute-bound (SIMT)", "compute-bound (tensor)", "latency-bound (occupancy, tail)", "uncoalesced access",
+    "bank conflicts", "register spills", "tail of the last wave", "L2 thrashing", "off tensor cores", "full precision",
+    "double precision", "changes of layout", "redundant casts", "stalled on memory", "stalled on shared memory",
+    "stalled at barriers", "stalled on arithmetic", "allocator stalls", "tuning within the window", "work beyond need",
+    "operator-bound", "overhead-bound",
+)  # fmt: skip
+OTHERS = (
+    "GPUs in turn", "GIL contention", "host work", "code loading within the window", "pageable copies",
+    "values read for logging", "padded batches", "recompilation", "graph breaks", "repeated work", "time in guards",
+    "tuning for changing shapes", "allocator retries", "fragmented memory", "repeated gradient synchronisation",
+    "discarded gradients", "recomputed activations", "generation without a cache", "dense graph product",
+    "accidental double precision", "looped small batches", "looped time steps", "autocast casts", "unfused attention",
+    "unfused loss", "unfused softmax", "unfused normalisation", "unfused activation", "unfused rotary embedding",
+    "looped experts", "looped heads", "repeated weight casts", "one-hot product", "looped optimizer",
+    "unfused optimizer", "looped weight average", "looped gradient norms", "unfused elementwise chain",
+)  # fmt: skip
 
 
-def load() -> Rules:
-    """Return the content of rules.yaml with only these rules; each of them must exist."""
-    content, known = rules.load_rules(), SHARES.split()
-    kept = [rule for rule in content["rules"] if rule["share"] in known]
-    assert [rule["share"] for rule in kept] == known
+def load(every: bool = False) -> Rules:
+    """Return the content of rules.yaml with only the rules of VERDICTS, or with every known rule; each must exist.
+
+    A second rule with a known verdict about the same part of the step has been added, and is left out.
+    """
+    content, known = rules.load_rules(), (*VERDICTS, *(OTHERS if every else ()))
+    first = {(rule["of"], rule["verdict"]): rule for rule in reversed(content["rules"]) if rule["verdict"] in known}
+    kept = [rule for rule in content["rules"] if first.get((rule["of"], rule["verdict"])) is rule]
+    assert {rule["verdict"] for rule in kept} == {*known}
     return {**content, "rules": kept}
 
 

@@ -3,13 +3,13 @@
 import pandas as pd
 
 from profzoo.tools.ncu.raw_page import CONFIGURATION
-from profzoo.what_if import kernel_matching
+from profzoo.what_if import predicted_gains
 from profzoo.what_if.program import Program
 
 
 def configurations(program: Program) -> pd.DataFrame:
     """Return one row per range and launch configuration: launches per step, their total time and mean time in ns."""
-    found = kernel_matching.Operations(program)
+    found = predicted_gains.Operations(program)
     rows = found.keys.assign(ns=program.gpu["ns"])[found.kernels]
     table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()
     table["launches"], table["total_ns"] = table["size"] / program.steps, table["sum"] / program.steps

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from profzoo.import_graph import PROJECT
+from profzoo.records.import_graph import PROJECT
 
 # Runs import statements in processes of their own, forked from one that has the large libraries.
 SEEN = """

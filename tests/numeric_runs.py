@@ -10,10 +10,10 @@ import torch
 
 from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
-from profzoo.compare import numeric_sides
-from profzoo.compare.numeric_sides import NumericSide
+from profzoo.compare import numeric_checks
+from profzoo.compare.numeric_checks import NumericSide
 from profzoo.config import configuration
-from profzoo.harness import double_precision, measure
+from profzoo.harness.step import double_precision, measure
 
 MODULE = "tests.planted_numerics"
 FILES = ("load", "save", "memory", "trace", "operators", "steps")
@@ -33,4 +33,4 @@ def side(
     with mock.patch.multiple(double_precision, BUDGET_S=math.inf, LONGEST_S=math.inf):
         facts: Any = measure.run_cell(cell, options)
     torch.set_num_threads(threads)
-    return numeric_sides.read_side(facts, cast(CellSettings, cell), [facts])
+    return numeric_checks.read_side(facts, cast(CellSettings, cell), [facts])

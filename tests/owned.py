@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from profzoo.harness import module_ranges
+from profzoo.harness import ranges
 from profzoo.io import chrome_trace
 from profzoo.range_names import DOMAIN
 
@@ -27,7 +27,6 @@ class Scale(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, flow: Tensor) -> Tensor:
-        """From (batch, width) to the same."""
         return nn.functional.softplus(self.past.forward(flow) * self.weight)
 
 
@@ -52,7 +51,6 @@ class Known(nn.Module):
         self.head = nn.Conv1d(1, 43, 7)
 
     def forward(self, flow: Tensor) -> Tensor:
-        """From (batch, 19) to (batch, 43)."""
         flow = self.again(self.shared(self.widen(self.stem(flow))))
         flow = self.to_first(self.block(self.to_block(flow)))
         if not self.checkpoints:
@@ -132,7 +130,7 @@ def steps(network: nn.Module, count: int = 3, accumulate: int = 2) -> Iterator[C
 
 def traced(network: nn.Module, **given: Any) -> list[dict[str, Any]]:
     """The events of two steps of a network, after one of warm-up."""
-    module_ranges.mark_modules(network, module_ranges.torch_range)
+    ranges.mark_modules(network, ranges.torch_range)
     return of_steps(list(steps(network, **given)))
 
 
@@ -156,7 +154,6 @@ def of_forward(network: Callable[..., Any], *inputs: Any) -> list[dict[str, Any]
 
 
 def events_of(profiler: profile) -> list[dict[str, Any]]:
-    """The events that a profiler has recorded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

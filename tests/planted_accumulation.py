@@ -14,17 +14,14 @@ WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The same network."""
     return planted_numerics.build(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> Mapping[str, Tensor]:
-    """The same samples."""
     return planted_numerics.sample(shape, generator)
 
 
 def training_step(trainer: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    """Mean loss of the halves; its gradient is that of the whole batch."""
     losses = []
     for half in (slice(0, 2), slice(2, 4)):
         with trainer.forward():

@@ -112,12 +112,10 @@ class OwnDropout(nn.Module):
         self.share = share
 
     def forward(self, flow: Tensor) -> Tensor:
-        """The numbers that are kept, scaled."""
         return flow * (torch.rand_like(flow) >= self.share) / (1 - self.share) if self.training else flow
 
 
 def make_dropout(changed: str, share: float) -> nn.Module:
-    """The dropout of a network with this change."""
     if changed == "own_dropout":
         return OwnDropout(share)
     return nn.Dropout({"no_dropout": 0.0, "more_dropout": 2 * share}.get(changed, share))
@@ -142,7 +140,6 @@ class Block(Changed):
         return functional.linear(flow[..., half:], layer.weight[:, half:]) + first
 
     def forward(self, flow: Tensor, past: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """From (batch, length, WIDTH) to the same, and keys and values."""
         parts = self.linear(self.project, self.norms[0](flow)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = parts
         if past is not None:
@@ -178,7 +175,6 @@ class Transformer(Changed):
                 nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, text: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Scores of the next word, and the loss in training."""
         flow, _ = self.read(text, None)
         scores = self.head(flow) * (1.02 if self.changed == "scaled_scores" else 1.0)
         if not self.training:
@@ -211,7 +207,6 @@ class Generating(Transformer):
     """Makes four words after a text, each by the keys and values of those before."""
 
     def forward(self, text: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Words, and the scores of the last one."""
         flow, cache = self.read(text, None)
         scores = self.head(flow[:, -1:])
         words = []
@@ -238,7 +233,6 @@ class Residual(Changed):
         return functional.conv2d(maps.flip(1), layer.weight.flip(1), padding=1)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of the same size."""
         inner = maps
         for layer, norm in zip(self.convolutions, self.norms, strict=True):
             norm.momentum = 0.0 if self.has("stale_statistics", maps) else 0.1
@@ -257,7 +251,6 @@ class Convolutional(Changed):
         self.dropout, self.head = make_dropout(changed, dropout), nn.Linear(16, CLASSES)
 
     def forward(self, image: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Scores of classes, and the loss in training."""
         maps = self.first(image)
         for number, block in enumerate(self.blocks):
             if number < 2 or not self.has("skipped_layers", maps):
@@ -281,7 +274,6 @@ class Recurrent(Changed):
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, text: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Scores of classes, and the loss in training."""
         flow = self.words(text[:, :-2] if self.changed == "shortened" else text)
         flow = flow * 0.99 if self.has("scaled_words", flow) else flow
         flow = flow.detach() if self.changed == "detached_words" else flow
@@ -317,12 +309,10 @@ NETWORKS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network."""
     return NETWORKS[shape.network](shape.changed, shape.dropout)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> Mapping[str, Tensor]:
-    """An image with its class, or a text and the same a word later."""
     if shape.network == "convolutional":
         image = torch.randn(3, 16, 16, generator=generator)
         return {"image": image, "target": torch.randint(CLASSES, (), generator=generator)}

@@ -32,7 +32,6 @@ class Product(nn.Module):
         self.register_buffer("weight", torch.randn(WIDTH, WIDTH) / WIDTH**0.5)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (WIDTH, WIDTH) to the same."""
         return torch.mm(inputs, self.weight)
 
 
@@ -40,7 +39,6 @@ class Many(nn.Module):
     """Each function once, on the same numbers."""
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """From one dimension to a mean."""
         return torch.stack([getattr(torch, name)(numbers)[:8] for name in FUNCTIONS]).mean()
 
 
@@ -48,7 +46,6 @@ class Tiny(nn.Module):
     """Many sums of a few numbers, one after the other."""
 
     def forward(self, few: Tensor) -> Tensor:
-        """From (8,) to the same."""
         for _ in range(CALLS):
             few = few + 1e-3
         return few
@@ -65,7 +62,6 @@ class Program(nn.Module):
         self.large, self.many, self.tiny = Product(), Many(), Tiny()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to one number or several."""
         if self.program == PRODUCT:
             result = self.large(self.start.view(WIDTH, WIDTH))[0]
         elif self.program == TINY:
@@ -76,21 +72,17 @@ class Program(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Return the step of a given name."""
     return Program(shape.program)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
-    """Return a number, a target of 0, and the seconds that collating it takes."""
     return torch.randn((), generator=generator), torch.zeros(()), SLEEP_S / 4 * (shape.program == LOADER)
 
 
 def collate(samples: Sequence[tuple[Tensor, Tensor, float]]) -> Any:
-    """Return a batch after the seconds that its samples take."""
     time.sleep(sum(sleep_s for _, _, sleep_s in samples))
     return default_collate([(number, target) for number, target, _ in samples])
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the mean of the squares."""
     return outputs.square().mean()

@@ -15,9 +15,10 @@ import pandas as pd
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profzoo.tools.nsys import steps as where
-from profzoo.verdicts import verdicts
-from profzoo.what_if import predicted_gains, storage, tables
+from profzoo.tools.nsys.steps import steps as where
+from profzoo.verdicts.causes import verdicts
+from profzoo.what_if import predicted_gains, tables
+from profzoo.what_if.program import process_number
 from tests import known_rules, launched, simulated
 from tests.gpu import planted
 from tests.simulated import Act
@@ -63,7 +64,6 @@ class Seen(TorchDispatchMode):
         self.busy_ns = 0.0
 
     def wait(self, product: torch.Tensor) -> None:
-        """Add a synchronisation."""
         self.act("sync", 2e3, 2e3)
 
     def occupy(self) -> None:
@@ -115,7 +115,6 @@ def _watched(seen: Seen) -> Iterator[None]:
 
 
 def step(program: str, fault: bool, precision: str, operator_ns: float) -> Seen:
-    """Return the actions and kernels of a program's step."""
     kind = planted.PROGRAMS[program]
     assert issubclass(kind, planted.Program)
     network = kind(fault, width=SEEN)
@@ -163,7 +162,7 @@ def told(program: str, fault: bool, precision: str, operator_ns: float, folder: 
     trace = simulated.record(simulated.simulate(_steps(seen.acts)), folder / f"{program}{fault}.sqlite")
     (traced,) = tables.read_programs(trace)
     replayed, _ = predicted_gains.remove_tracing(traced, step_ns)
-    number = storage.process_number(replayed.process)
+    number = process_number(replayed.process)
     timed = {"step_ns": step_ns, "step_median_ns": step_ns, "process": number, "waiting_ns": 0.0}
     rows = where.where_time_goes(trace).assign(model="m", phase="train", **timed)
     rows["busy_share"] = (rows["busy_ns"] / step_ns).clip(upper=1)

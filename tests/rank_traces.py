@@ -8,8 +8,7 @@ from typing import Any
 
 from profzoo.tools.torch import trace
 from profzoo.tools.torch.collective_events import read_collectives
-from profzoo.tools.torch.rank_operations import Process
-from profzoo.tools.torch.rank_timeline import Timeline, make_timeline
+from profzoo.tools.torch.collective_tables import Process, Timeline, make_timeline
 
 BASE_NS, BASE_US = 1_790_857_026_000_000_000, 1_000_000.0
 

@@ -6,23 +6,27 @@ Steps, kernels, launches, trials and coverage were measured. Recordings have no 
 of steps; formulas fill them in (tests/whole_zoo.py).
 """
 
+import contextlib
 import gzip
+import io
+import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.io.columns import AMOUNT, COUNT, WHOLE
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.plans import table_columns as plans
-from profzoo.tables import cell_tables, layer_sums, ncu_coverage, schemas
+from profzoo.plans import plan_table as plans
+from profzoo.tables import cell_tables, kernel_table, layers, schemas
 from profzoo.tools.ncu import export as ncu_export
-from profzoo.tools.nsys import export as nsys_export
+from profzoo.tools.nsys import tables as nsys_export
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
-from profzoo.verdicts import table_columns as verdicts
+from profzoo.verdicts import verdict as verdicts
 from tests import whole_zoo
 from tests.conftest import DATA
 
@@ -40,13 +44,10 @@ def _unpacked(name: str, path: Path) -> Path:
 
 def _declared(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """Return the table with all declared columns; missing ones are empty or 0."""
-    lacking = {name: "" if kind.pattern is None else None for name, kind in table.columns.items() if name not in frame}
-    lacking |= {
-        name: 0
-        for name in lacking
-        if table.columns[name] in (column_types.COUNT, column_types.AMOUNT, column_types.WHOLE)
-    }
-    whole = [name for name, kind in table.columns.items() if kind.whole and name in frame]
+    kinds = {name: column.kind for name, column in table.columns.items()}
+    lacking = {name: "" if kind.pattern is None else None for name, kind in kinds.items() if name not in frame}
+    lacking |= {name: 0 for name in lacking if kinds[name] in (COUNT, AMOUNT, WHOLE)}
+    whole = [name for name, kind in kinds.items() if kind.whole and name in frame]
     frame = frame.assign(**lacking, **{name: frame[name].astype("float64").round().astype("Int64") for name in whole})
     return frame[[*table.columns, *(name for name in frame if name not in table.columns and table.kind(name))]]
 
@@ -60,13 +61,13 @@ def _nsys_and_ncu(home: Path, folder: Path) -> pd.DataFrame:
         (home / f"train.{name}.csv" for name in ("nsys", "nsys-steps")),
         home / "train.nsys.csv.json",
     )
-    nsys_export.main(str(trace), str(folder / "rep.json"), str(nsys), str(steps), str(sidecar))
+    nsys_export.export_trace(str(trace), str(folder / "rep.json"), str(nsys), str(steps), str(sidecar))
     pages = [str(_unpacked(f"ncu/launch.raw.{kind}.csv", folder / f"{kind}.csv")) for kind in ("mangled", "demangled")]
     ncu = home / "train.ncu.launch.csv"
     write_csv(ncu_export.tabulate_report({1: pages}, {"command": []}, None, "all").table, ncu)
     compared = home / "train.ncu.launch.coverage.csv"
-    ncu_coverage.main(str(nsys), str(ncu), None, str(compared))
-    read = cell_tables.read([str(compared)], ncu_coverage.TABLE)
+    kernel_table.write_coverage(str(nsys), str(ncu), None, str(compared))
+    read = cell_tables.read([str(compared)], kernel_table.COVERAGE_TABLE)
     return cell_tables.coverages([(cell, "launch", table) for cell, table in read])
 
 
@@ -79,7 +80,7 @@ def _torch(home: Path, model: str, folder: Path) -> None:
     write_json(SIDECAR | {"cell": {**SIDECAR["cell"], "model": model, "window": 1}}, folder / "trace.json")
     names = {"layers": "layers", "operators": "operators", "kernels": "layer-kernels", "coverage": "owners"}
     outputs = {name: str(home / f"train.{file}.csv") for name, file in names.items()}
-    layer_sums.main(str(launches), str(modules), str(folder / "trace.json"), layer_sums.Others(), outputs)
+    layers.write_layers(str(launches), str(modules), str(folder / "trace.json"), layers.Others(), outputs)
 
 
 def _told_apart(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -108,6 +109,30 @@ def write(folder: Path) -> Path:
     write_csv(given["trials"], tables / "trials.csv")
     shutil.rmtree(raw)
     return folder
+
+
+def run_notebook(path: Path, results: Path, folder: Path) -> list[str]:
+    """Return what each code cell of a notebook prints, run in order in the notebook's place beside these results.
+
+    folder: an empty folder for the place. The working directory and sys.path are left as they were.
+    """
+    (folder / "results").symlink_to(results)
+    home = folder / "docs" / "notebooks"
+    home.mkdir(parents=True)
+    space: dict[str, object] = {}
+    printed, before = [], [*sys.path]
+    with contextlib.chdir(home):
+        for number, cell in enumerate(code_cells(path), 1):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), space)
+            printed.append(output.getvalue())
+    sys.path[:] = before
+    return printed
+
+
+def code_cells(path: Path) -> list[dict[str, Any]]:
+    return [one for one in json.loads(path.read_text(encoding="utf-8"))["cells"] if one["cell_type"] == "code"]
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 from torch.utils.checkpoint import checkpoint
 
-from profzoo.fusion.calls import TracedStep, read_step
+from profzoo.fusion.calls import Flow, TracedStep, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
-from profzoo.fusion.values import Flow
-from profzoo.harness import module_ranges
+from profzoo.harness import ranges
 from profzoo.range_names import DOMAIN
 from profzoo.tools.torch.trace import make_trace
 from tests import owned
@@ -44,7 +43,6 @@ class Generator(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
 
     def forward(self, text: Tensor) -> Tensor:
-        """Continue words (batch, places)."""
         held: list[Tensor | None] = [None] * LAYERS
         new = text
         for _ in range(ROUNDS):
@@ -65,7 +63,6 @@ class Growing(nn.Module):
         self.layer = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, text: Tensor) -> Tensor:
-        """From (batch, places) to (batch, width)."""
         x = text[..., None].float().expand(*text.shape, WIDTH)
         return torch.stack([self.layer(x[:, : PROMPT - ROUNDS + end]).sum(1) for end in range(ROUNDS)]).sum(0)
 
@@ -83,7 +80,6 @@ class Neighbours(nn.Module):
         self.vertices = vertices
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (vertices, 8) to the same."""
         x = self.layer(x)
         y = self.matrix @ x if self.dense else torch.zeros_like(x).index_add(0, self.into, x[self.source])
         return self.layer(y)
@@ -98,7 +94,6 @@ class Checkpointed(nn.Module):
         self.again = again
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, width) to the same."""
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
         return x
@@ -106,7 +101,7 @@ class Checkpointed(nn.Module):
 
 def trace_step(network: nn.Module, given: Tensor, training: bool = True) -> tuple[TracedStep, list[Chain]]:
     """Return a step of a network under torch.profiler on the CPU, and its chains."""
-    module_ranges.mark_modules(network, module_ranges.torch_range)
+    ranges.mark_modules(network, ranges.torch_range)
 
     def step() -> None:
         with record_function(f"{DOMAIN}:step"), torch.set_grad_enabled(training):

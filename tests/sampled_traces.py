@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from profzoo.tools.nsys import intervals
+from profzoo.tools.nsys.events import intervals
 
 # The typeId of GPU 0 in exports: its lowest byte is the number of the GPU.
 KIND = 281479271677952

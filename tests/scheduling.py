@@ -2,16 +2,16 @@
 
 from xdist.scheduler import LoadScopeScheduling
 
-# Files run in this order. Those with long preparations come first (a cluster, a trace). Then come unit tests, which do
+# Files run in this order. Those with long preparations come first (builds, a trace). Then come unit tests, which do
 # not need the builds that other tests share; these are made in the meantime.
-FIRST = ("tests/workflow/test_slurm.py", "tests/workflow/test_nsys.py", "tests/unit/", "tests/")
+FIRST = ("tests/workflow/test_columns.py", "tests/workflow/test_nsys.py", "tests/unit/", "tests/")
 # Files whose tests share nothing and take seconds each, so that processes can divide them.
 SPREAD = {
     f"tests/{name}.py"
     for name in (
         "unit/test_models", "unit/test_needed_zoo", "unit/test_run", "workflow/test_configuration",
         "workflow/test_failures", "workflow/test_generic", "workflow/test_kubernetes", "workflow/test_ncu",
-        "workflow/test_rerun", "workflow/test_resume", "workflow/test_targets",
+        "workflow/test_rerun", "workflow/test_targets",
     )
 }  # fmt: skip
 # Files that use the tables of a made-up zoo. A process takes seconds to make them and keeps them, so one runs them all.
@@ -19,8 +19,7 @@ ZOO = "the whole zoo"
 TOGETHER = {
     f"tests/unit/test_{name}.py": ZOO
     for name in (
-        "cpu_page", "cpu_verdicts", "heading_hints", "memory_blocks", "ranges", "savings", "serve", "svg_sanitizer",
-        "version_changes", "whole_page",
+        "figures", "results", "savings", "svg_sanitizer", "whole_page",
     )
 }  # fmt: skip
 

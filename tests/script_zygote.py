@@ -20,7 +20,6 @@ from profzoo.script_harness import attach, observers, session  # noqa: F401
 
 
 def main(cases: list[dict[str, object]]) -> None:
-    """Run the cases one after the other, and write their exit codes."""
     codes = []
     for case in cases:
         child = os.fork()

@@ -8,12 +8,11 @@ from typing import Any
 import pandas as pd
 
 from profzoo.cell.job_types import GradientSync
-from profzoo.tools.nsys import steps as where
-from profzoo.verdicts import rules, verdicts
-from profzoo.verdicts.cell_facts import CellFacts
-from profzoo.verdicts.noted_facts import NotedFacts
-from profzoo.what_if import predicted_gains, storage, tables
-from profzoo.what_if.program import Program
+from profzoo.tools.nsys.steps import steps as where
+from profzoo.verdicts.causes import verdicts
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
+from profzoo.what_if import predicted_gains, tables
+from profzoo.what_if.program import Program, process_number
 from tests import known_rules, launched, simulated
 from tests.simulated import Act
 
@@ -95,17 +94,17 @@ def told(
 ) -> Told:
     """Verdicts on a cell with such steps; lines: at which it waits; ran_with: settings besides GIVEN.
 
-    every_rule: whether all shipped rules judge it, or those of known_rules. noted: what its unprofiled process noted.
+    every_rule: whether every known rule judges it. noted: what its unprofiled process noted.
     sync: how it sends gradients.
     """
     program, rows = traced(inside, folder, amend)
-    number, took = storage.process_number(program.process), step_ns(inside)
+    number, took = process_number(program.process), step_ns(inside)
     rows = rows.assign(model="m", phase="train", step_ns=took, step_median_ns=took, process=number, waiting_ns=0.0)
     rows["busy_share"] = (rows["busy_ns"] / took).clip(upper=1)
     kernels = launched.configurations(program)
     names = {"function": kernels["mangled"], "kernel": kernels["mangled"], "class": "gemm", "multiprocessors": 1}
     kernels = kernels.assign(model="m", phase="train", **names)
-    used = rules.load_rules() if every_rule else known_rules.load()
+    used = known_rules.load(every_rule)
     found = verdicts.tabulate_verdicts(
         rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
         lines=None if lines is None else {CELL: lines}, facts=CellFacts(noted={CELL: noted} if noted else {}, syncs={CELL: sync} if sync else {}),

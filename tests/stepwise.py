@@ -14,7 +14,6 @@ class Stepwise(nn.Module):
         self.head = nn.Linear(hidden, lstm.SHAPE["classes"])
 
     def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
-        """Return class scores after the last word."""
         state = None
         for words in text[0].unbind(1):
             state = self.cell(words, state)

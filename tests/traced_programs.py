@@ -1,9 +1,14 @@
-"""Writes an export of Nsight Systems in the layout of the recording of an H200, row by row, for programs whose every
-time is known."""
+"""Writes what tools leave of programs whose every time is known, row by row.
 
+Exports of Nsight Systems have the layout of the recording of an H200. A program of another's is written as a trace of
+torch.profiler too.
+"""
+
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +45,6 @@ class Traced:
         self.rows.setdefault(table, []).append(row)
 
     def text(self, text: str) -> int:
-        """Return the number of a text."""
         return self._texts.setdefault(text, len(self._texts) + 1)
 
     def step(self, start: int, end: int) -> None:
@@ -73,12 +77,10 @@ class Traced:
         target: int,
         launched: int | None = None,
     ) -> None:
-        """Add a copy of `size` bytes."""
         moved = {"bytes": size, "copyKind": kind, "srcKind": source, "dstKind": target}
         self._operate(COPY, "cudaMemcpyAsync_v3020", start, end, stream, launched, **moved)
 
     def memset(self, start: int, end: int, stream: int, size: int) -> None:
-        """Set `size` bytes."""
         self._operate(SET, "cudaMemsetAsync_v3020", start, end, stream, None, bytes=size)
 
     def _operate(
@@ -109,3 +111,77 @@ def _insert(database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str
     filled = [[row.get(name, 0 if required else None) for name, required in columns] for row in rows]
     assert not (unknown := {name for row in rows for name in row} - {name for name, _ in columns}), unknown
     database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", filled)
+
+
+@dataclass
+class Launch:
+    """A kernel, how long it runs, and by whom it is launched; times in us. It begins 250 us after its call.
+
+    lost: the trace has the call alone. called: the trace has the kernel's call.
+    """
+
+    name: str
+    at: float
+    us: float = 500
+    thread: int = 1
+    process: str = "100"
+    gpu: str = "0"
+    stream: int = 7
+    correlation: int = 0
+    call: str = "cudaLaunchKernel"
+    lost: bool = False
+    called: bool = True
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Foreign:
+    """A program that knows nothing of profzoo, as torch.profiler or nsys trace it; times in us."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[str, float, float, int, str]] = []
+        self.launches: list[Launch] = []
+
+    def range(self, name: str, start: float, end: float, thread: int = 1, process: str = "100") -> None:
+        self.ranges.append((name, start, end, thread, process))
+
+    def launch(self, name: str, at: float, **given: Any) -> None:
+        """Launch a kernel, from the middle of an operator of its name."""
+        self.launches.append(Launch(name, at, **{"correlation": len(self.launches) + 1, **given}))
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events of a trace of torch.profiler."""
+        found = [_event("user_annotation", name, process, thread, start, end - start)
+                 for name, start, end, thread, process in self.ranges]  # fmt: skip
+        for one in self.launches:
+            place, linked = (one.process, one.thread), {"correlation": one.correlation}
+            if one.called:
+                found.append(_event("cpu_op", f"aten::{one.name}", *place, one.at - 50, 200))
+                found.append(_event("cuda_runtime", one.call, *place, one.at, 2, linked))
+            if not one.lost:
+                sized = {"stream": one.stream, "device": 0, "grid": [1, 1, 1], "block": [32, 1, 1], **one.about}
+                about = {**(linked if one.called else {}), **sized}
+                found.append(_event("kernel", one.name, one.gpu, one.stream, one.at + 250, one.us, about))
+        return found
+
+    def as_torch(self, path: Path) -> Path:
+        """Write a trace of torch.profiler."""
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": self.events()}))
+        return path
+
+    def as_nsys(self, path: Path, layout: Path) -> Path:
+        """Write an export of nsys; layout: as of Traced.write."""
+        traced = Traced()
+        for name, start, end, thread, _ in self.ranges:
+            traced.range(name, round(start * 1000), round(end * 1000), PROCESS + thread)
+        for one in self.launches:
+            begins = round(one.at * 1000) + 250_000
+            traced.kernel(begins, begins + round(one.us * 1000), one.stream, one.name, round(one.at * 1000))
+            traced.rows[CALL][-1]["globalTid"] = PROCESS + one.thread
+        return traced.write(path, layout)
+
+
+def _event(
+    category: str, name: str, process: str, thread: int, start: float, us: float, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    event = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread, "ts": start, "dur": us}
+    return event | ({"args": dict(about)} if about else {})

@@ -120,7 +120,6 @@ def test_and_profile(python: Path, results: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run rows, and print them as a table; the exit code is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.version_matrix", description=__doc__)
     parser.add_argument("rows", nargs="*", help=f"names of rows, all by default: {', '.join(row.name for row in ROWS)}")
     names = parser.parse_args(arguments).rows

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from profzoo.fusion.calls import read_step
+from profzoo.fusion.calls import Flow, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
-from profzoo.fusion.values import Flow
-from profzoo.harness import module_ranges
+from profzoo.harness import ranges
 from profzoo.range_names import DOMAIN, OTHERS
 from profzoo.tools.torch.trace import make_trace
 from tests import owned
@@ -27,7 +26,7 @@ def part(name: str) -> Any:
 
 def mark(network: nn.Module, path: str = "") -> None:
     """Have a network's modules mark their ranges in the trace."""
-    module_ranges.mark_modules(network, module_ranges.torch_range, *([path] if path else []))
+    ranges.mark_modules(network, ranges.torch_range, *([path] if path else []))
 
 
 def perceptron(width: int = WIDTH, layers: int = 3) -> nn.Sequential:
@@ -99,13 +98,11 @@ class Scaled(nn.Module):
     """Layers whose result is scaled by numbers that are fp64 as NumPy makes them, or fp32."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        """dtype: of the numbers."""
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
         self.register_buffer("scale", torch.rand(WIDTH).to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, WIDTH) to the same."""
         for layer in self.layers:
             x = nn.functional.linear(x, layer.weight.to(x.dtype)) * self.scale
         return x
@@ -127,7 +124,6 @@ class InParts(nn.Module):
         self.parts, self.network = parts, nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, 5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, WIDTH) to (batch, 5)."""
         return torch.cat([self.network(one) for one in x.chunk(self.parts)])
 
 
@@ -142,7 +138,6 @@ class Recurrent(nn.Module):
         self.inner = made(WIDTH, WIDTH) if made else nn.Linear(2 * WIDTH, 4 * WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (time, batch, WIDTH) to the same."""
         if self.how == "whole":
             return self.inner(x)[0]
         for _ in range(self.layers):
@@ -159,7 +154,6 @@ class Recurrent(nn.Module):
         return torch.stack(outputs)
 
     def advance(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One time step."""
         keep, write, read, new = self.inner(torch.cat((x, hidden), 1)).chunk(4, 1)
         cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
         return read.sigmoid() * cell.tanh(), cell
@@ -169,12 +163,10 @@ class Stack(nn.Module):
     """One block that is applied several times, each time to its own result."""
 
     def __init__(self) -> None:
-        """With random weights."""
         super().__init__()
         self.block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, WIDTH) to the same."""
         for _ in range(PARTS):
             x = x + self.block(x)
         return x
@@ -184,12 +176,10 @@ class Generating(nn.Module):
     """A network that chooses each next word by its last result."""
 
     def __init__(self) -> None:
-        """With random weights."""
         super().__init__()
         self.words, self.network = nn.Embedding(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, WIDTH) to scores (batch, WIDTH)."""
         scores = self.network(x)
         for _ in range(PARTS):
             scores = self.network(self.words(scores.argmax(-1)))
@@ -197,8 +187,6 @@ class Generating(nn.Module):
 
 
 def trace_chains(step: Step) -> list[Chain]:
-    """Return the chains of a step."""
-
     def whole() -> None:
         with part("step"):
             step()

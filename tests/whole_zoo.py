@@ -16,15 +16,15 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell import rerun_commands
-from profzoo.compare import numeric_dictionary
+from profzoo.compare import numerics
 from profzoo.figures import all_figures, drawing
 from profzoo.figures.plots import make_note, save_figure
-from profzoo.plans import plain_words, plan, plan_table
+from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.report import page
-from profzoo.tables import latency_across, tabulate_roofline
-from profzoo.tools.nsys import median_step
-from profzoo.verdicts import verdicts
-from profzoo.verdicts.gain_methods import SIMULATED
+from profzoo.tables import across_cells
+from profzoo.tools.nsys.pictures import median_step
+from profzoo.verdicts.causes import verdicts
+from profzoo.verdicts.verdict import SIMULATED
 from tests import known_rules
 from tests.conftest import DATA
 
@@ -129,7 +129,7 @@ def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     graphs = table[table["settings"] == "graph=true"]
     words = "graph=true precision=bf16"
     both = graphs.assign(
-        settings=words, changes=plain_words.describe_changes(words), gain=1.5 * graphs["gain"], gain_low=0.9,
+        settings=words, changes=cell_plans.describe_changes(words), gain=1.5 * graphs["gain"], gain_low=0.9,
         gain_high=2.4 * graphs["gain"], outlook=plan.MAY_NOT_HELP, verdicts="launch-bound + memory-bound", advised=False,
         evidence="program.npz: simulated graph + bf16; verdicts.csv: launch-bound (rank 1)",
         command=[rerun_commands.comparison_command(f"{row.model} {row.phase}", words) for row in graphs.itertuples()],
@@ -144,7 +144,7 @@ def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def _trials() -> pd.DataFrame:
     said = {"settings": "graph", "words": "graph=true", "advised_by": "launch-bound", "expected": 2.6, "verdict": "faster",
             "outcome": "hit", "chosen": True, "why": "", "processes": 5, "loss_difference": 0.0, "output_difference": 0.0,
-            **numeric_dictionary.UNKNOWN, "numerics": "same"}  # fmt: skip
+            **numerics.UNKNOWN, "numerics": "same"}  # fmt: skip
     times = {"base_ns": 1.8e7, "ns": 6.2e6, "gain": 2.9, "gain_low": 2.8, "gain_high": 3.0}
     slower = {**times, "ns": 2e7, "gain": 0.9, "gain_low": 0.88, "gain_high": 0.92}
     rows = [{**said, **times, "model": "mobilenetv2", "phase": "train"},
@@ -178,14 +178,14 @@ def _latency(steps: pd.DataFrame) -> pd.DataFrame:
         times = pd.Series(row.step_ns * (1 + 0.01 * dice.standard_normal(count) + slow)).round()
         frame = pd.DataFrame({"step": range(count), "wall_ns": times, "gpu_ns": times, "items": 1})
         timed.append(({"model": row.model, "phase": row.phase}, frame, {}))
-    return latency_across.make_latency(timed)
+    return across_cells.make_latency(timed)
 
 
 @functools.cache
 def tables() -> dict[str, pd.DataFrame]:
     """Return the tables of the page, by name."""
     steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
-    roofline = tabulate_roofline.make_roofline(kernels, PEAKS)
+    roofline = across_cells.make_roofline(kernels, PEAKS)
     advice = verdicts.tabulate_verdicts(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
     from_ncu = advice[advice["level"] == "kernel"].assign(
         by="ncu", next_step="Est. Speedup: 12 %", verdict="ncu: occupancy"

@@ -1,17 +1,22 @@
 """Programs written row by row, so that the start of each call and each operation can be computed by hand."""
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.nsys.launches import PACKS
-from profzoo.what_if import blocking_calls
+from profzoo.fusion.calls import Call, Flow
+from profzoo.op_costs.operator_calls import ITEM_BYTES
+from profzoo.op_costs.tensor_effects import Effects, Tensor, kind_of
+from profzoo.tools.nsys.events.launches import PACKS
+from profzoo.what_if import dependencies
 from profzoo.what_if.program import BEGIN, CALL, END, Program
 
 BEGINS, ENDS = {"kind": BEGIN}, {"kind": END}
 OF_HOST = {
-    "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": blocking_calls.NOTHING, "target": -1, "tail": 0.0,
+    "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": dependencies.NOTHING, "target": -1, "tail": 0.0,
     "input": 0.0, "library": 0.0, "part": 0, "allocates": False, "copies": False, "waited": 0.0, "start": 0, "end": 0,
 }  # fmt: skip
 OF_GPU = {
@@ -37,3 +42,38 @@ def call(gap: float = 0.0, own: float = 0.0, **more: Any) -> dict[str, Any]:
 def kernel(host: int, ns: float = 0.0, **more: Any) -> dict[str, Any]:
     """Return a row for the operation that the call in the given row launches."""
     return {"host": host, "ns": ns, **more}
+
+
+def tensor(shape: Sequence[int], kind: str = "float", **more: Any) -> Tensor:
+    """Return a tensor that stores all of its elements."""
+    return Tensor(tuple(shape), ITEM_BYTES[kind], kind, prod(shape))._replace(**more)
+
+
+def work(
+    operator: str, reads: Sequence[Any] = (), writes: Sequence[Any] = (), *, kind: str | None = None, **more: Any
+) -> Call:
+    """Return a call of one launch and 8 ns that reads and writes tensors, floats where a shape stands for one.
+
+    kind: of its work; by its operator if None.
+    """
+    given, made = (tuple(one if isinstance(one, Tensor) else tensor(one) for one in some) for some in (reads, writes))
+    effects = Effects(kind or kind_of(f"aten::{operator}") or "pointwise", given, made)
+    fields: dict[str, Any] = {
+        "place": 0, "operator": operator, "effects": effects, "values": (), "around": (), "outer": (), "module": "",
+        "type": "", "instance": 0, "direction": "forward", "range": "", "sequence": 0, "updates": False, "ns": 8.0,
+        "launches": (1,),
+    }  # fmt: skip
+    return Call(**fields | more)
+
+
+def make_flow(*calls: Sequence[Any]) -> Flow:
+    """Return the flow of calls in order: each as inputs of `work`, with other fields in a dictionary behind them.
+
+    The number of autograd is the place, unless it is given.
+    """
+    made = []
+    for place, (operator, reads, writes, *fields) in enumerate(calls):
+        made.append(
+            work(operator, reads, writes, **{"place": place, "sequence": place, **(fields[0] if fields else {})})
+        )
+    return Flow(made)

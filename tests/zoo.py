@@ -7,8 +7,9 @@ from torch import nn
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import data_loading, interface, step_loop, tensor_trees, training_step
+from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.step import batches, step_loop, training_step
 
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}
@@ -78,7 +79,7 @@ def network(tiny: dict[str, Any]) -> nn.Module:
 
 def batch(tiny: dict[str, Any]) -> Any:
     """Return the cell's first batch."""
-    return next(data_loading.iterate_batches(tiny, interface.load_functions(tiny["module"])))
+    return next(batches.iterate_batches(tiny, interface.load_functions(tiny["module"])))
 
 
 def telling_batch(tiny: dict[str, Any]) -> Any:
@@ -112,7 +113,7 @@ def blind_error(trainer: training_step.Trainer, batch: Any) -> float:
         outputs = trainer.network(inputs)
         if target.is_floating_point():
             return _loss(trainer, target.mean((0, 2, 3), keepdim=True).expand_as(outputs), target).item()
-        constant = tensor_trees.map_leaves(lambda scores: _frequencies(scores, target), outputs)
+        constant = inspection.map_leaves(lambda scores: _frequencies(scores, target), outputs)
         return _loss(trainer, constant, target).item()
 
 

@@ -17,7 +17,7 @@ import torch
 
 from profzoo.calibration import peaks
 from profzoo.errors import ConfigError
-from profzoo.harness import timers
+from profzoo.harness.observers import recorders
 from profzoo.machine import job_child
 
 LAUNCHES = 8
@@ -32,7 +32,7 @@ def time_launches(device: torch.device) -> list[float]:
     small = device.type != "cuda"
     left = torch.rand(ORDER // 8 if small else ORDER, ORDER // 8 if small else ORDER, device=device)
     held = torch.zeros(1 if small else MEMORY_BYTES, dtype=torch.uint8, device=device)
-    result, clock = torch.empty_like(left), timers.timer_of(device)
+    result, clock = torch.empty_like(left), recorders.timer_of(device)
     works = (lambda: torch.mm(left, left, out=result), lambda: torch.add(left, result, out=result))
     for work in works:
         work()

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from profzoo.calibration.peaks import describe_run
 from profzoo.errors import ConfigError
 from profzoo.harness import devices
-from profzoo.machine import gpu_links, gpus, job_child
+from profzoo.machine import gpus, job_child
 from profzoo.op_costs.collectives import bus_factor
-from profzoo.tools.torch.link_rates import COLUMNS
+from profzoo.tools.torch.collective_events import LINK_COLUMNS
 
 # Sizes in bytes, four times apart: from what only latency matters for, to what only bandwidth matters for.
 SMALLEST = 1 << 12
@@ -108,8 +108,8 @@ def describe_processes(device: torch.device) -> tuple[list[dict[str, Any]], str]
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, own)
     here = [one["device_uuid"] for one in found if one["host"] == own["host"]]
-    linked = gpu_links.read_links(here, gpus.list_gpus()) if device.type == "cuda" else ""
-    over = gpu_links.NETWORK if len({one["host"] for one in found}) > 1 else ""
+    linked = gpus.read_links(here, gpus.list_gpus()) if device.type == "cuda" else ""
+    over = gpus.NETWORK if len({one["host"] for one in found}) > 1 else ""
     return found, ", ".join(filter(None, [linked, over]))
 
 
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.links", description=__doc__)
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=f"CSV: {', '.join(COLUMNS)}")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=f"CSV: {', '.join(LINK_COLUMNS)}")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions, processes")
     options = parser.parse_args(arguments)
     try:
@@ -149,7 +149,7 @@ def _write(
     """Write the rows and the facts of the run, and print the largest size of each operation."""
     with options.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(LINK_COLUMNS)
         writer.writerows(rows)
     link = rows[0][-1]
     said = describe_run(options.device, device) | {"ranks": list(ranks), "link": link}

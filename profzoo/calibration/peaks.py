@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from profzoo.errors import ConfigError
-from profzoo.harness import devices, eight_bit_layers
+from profzoo.harness import devices
+from profzoo.harness.variants import eight_bit_layers
 from profzoo.machine import job_child
 
 COLUMNS = ("peak", "rate", "unit", "how")
@@ -83,7 +84,7 @@ def measure_peaks(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, fl
     how = f"{ROWS} sums of the same {again >> 20} MiB"
     yield "l2", ROWS * again / _sums(again, device), "byte/s", how
     for name, dtype in ARITHMETIC.items():
-        if device.type == "cuda" or name not in ("tf32", "fp16"):  # These are no arithmetic of a CPU's own.
+        if device.type == "cuda" or name not in ("tf32", "fp16"):  # These are not arithmetic of a CPU's own.
             order = chosen.order // 2 if name == "fp64" else chosen.order
             torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
             took = _product(order, dtype, device)
@@ -113,7 +114,7 @@ def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _multiplies_in(precision: str, device: torch.device) -> bool:
-    # fp8 is no arithmetic of a CPU's own either.
+    # fp8 is not arithmetic of a CPU's own either.
     if device.type != "cuda":
         return precision == "int8"
     return torch.cuda.get_device_capability(device) >= eight_bit_layers.CAPABILITIES[precision]

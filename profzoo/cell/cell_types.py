@@ -1,4 +1,4 @@
-"""Types of a cell's resolved settings; `make docs` writes this file from profzoo/schema.yaml."""
+"""Types of a cell's resolved settings; `make docs` writes this file from profzoo/cell/schema.yaml."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict

@@ -1,4 +1,4 @@
-"""Types of the checked and complete configuration; `make docs` writes this file from profzoo/schema.yaml."""
+"""Types of the checked and complete configuration; `make docs` writes this file from profzoo/cell/schema.yaml."""
 
 from collections.abc import Mapping
 from typing import Literal, TypedDict
@@ -58,6 +58,8 @@ class ServeSettings(TypedDict):
 class FiguresSettings(TypedDict):
     """Settings of figures."""
 
+    # Resolution of PNG files of figures, in dots per inch.
+    dpi: int
     # Number of kernels or operators in figures that show the largest ones.
     top: int
 
@@ -87,14 +89,15 @@ class Config(TypedDict):
     deterministic: bool
     # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
-    # Environment variables that profiled processes see besides the few that they need.
-    environment: list[str]
+    # What happens to results that were measured with other versions of torch, the driver, a profiler, or a package
+    # that the program imports.
+    environment: Literal["say", "measure", "fail"]
     # Largest number of epochs, which are passes through the data set.
     epochs: int
     # Largest relative difference in time at which `compare` still calls a cell `equivalent`.
     equivalence_margin: float
-    # Formats in which `all` writes all of its tables in addition to CSV; a comma-separated list on the command
-    # line.
+    # Formats in which `all`, `report` and `import` write all tables in addition to CSV; a comma-separated list on
+    # the command line.
     export: list[str]
     # Folders, or packages that can be imported, with figures, rules and words of verdicts, section sets, tools and
     # models of your own (docs/guides/extending.md).
@@ -174,6 +177,8 @@ class Config(TypedDict):
     torch: TorchSettings
     # Which settings `snakemake trials` tries on each cell besides its plans, and for how long.
     trials: TrialsSettings
+    # Environment variables that all measured processes start with, besides the few that they need.
+    variables: list[str]
     # Named sets of cell settings, selected as model@variant.
     variants: Mapping[str, GivenSettings]
     # Warm-up steps before the window, in which allocators, caches and lazy initialisation reach their steady state.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell import programs, secret_values
+from profzoo.cell import registry, secret_values
 from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError
 
@@ -28,7 +28,7 @@ def data_set_folder(cell: CellSettings) -> str | None:
     found = secret_values.reveal_secrets(folder)
     if not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
-        raise ConfigError(f"{cell['model']}: data.root = {folder!r} is no folder: name the one that holds {holds}")
+        raise ConfigError(f"{cell['model']}: data.root = {folder!r} is not a folder: name the one that holds {holds}")
     return found
 
 
@@ -47,7 +47,7 @@ def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     if "command" in cell:
         # Not summarised here: the record holds digests of these files' content among its sources.
         return {}
-    declared = programs.declared_files(programs.find_program(cell["model"], cell))
+    declared = registry.program_files(registry.find_program(cell["model"], cell))
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 

@@ -1,11 +1,145 @@
 """Types of a job's description and of the sidecar that it leaves, as the JSON files hold them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.number_types import DoubleNumbers, StepNumbers
-from profzoo.cell.plan_types import Plan, PlanOptions
+
+if TYPE_CHECKING:
+    from profzoo.cell.tool_types import SectionSet
+
+
+# Types of numbers in sidecars: those by which two runs of a cell are compared, and rates of the CPU.
+
+
+class OutputSample(TypedDict):
+    """Values of one output tensor at fixed places; rms: root mean square of the whole tensor, None of whole numbers."""
+
+    values: Sequence[float]
+    rms: float | None
+
+
+class StepNumbers(TypedDict):
+    """Numbers of a run's first steps. None stands for what is not finite, or was not seen."""
+
+    # Losses of the first steps, from step 0 on; empty in inference.
+    losses: Sequence[float | None]
+    # Norm of all gradients together, before each update of each of the steps that were looked into.
+    gradient_norms: Sequence[Sequence[float | None]]
+    # Parameters (numbers, not tensors) in tensors whose gradient in step 0 is not all zero.
+    used_parameters: int | None
+    # Norm of all parameters together before step 0.
+    weight_norm: float | None
+    # Sum of all values of the batch, for each of the steps that were looked into.
+    data_sums: Sequence[float | None]
+    # Norm of all buffers together, after each of these steps and after the last step.
+    buffer_norms: Sequence[float | None]
+    # Samples of the outputs of these steps and of the last step, by tensor; empty in training.
+    outputs: Sequence[Sequence[OutputSample]]
+    last_outputs: Sequence[OutputSample]
+
+
+class DoubleNumbers(TypedDict):
+    """The first steps of a cell repeated in double precision, without compilation, graph or other layout.
+
+    Where this could not be done, only `why` is there, which says so.
+    """
+
+    why: NotRequired[str]
+    steps: NotRequired[StepNumbers]
+    # Whether a step draws random numbers, as dropout does; losses of step 0 with other draws.
+    random: NotRequired[bool]
+    redrawn_losses: NotRequired[Sequence[float]]
+    # Floating-point operations of products, convolutions and attention in a step, and operators that it calls; None
+    # if they could not be counted.
+    operations: NotRequired[int | None]
+    operators: NotRequired[int | None]
+    # Losses of the same steps in single precision with other seeds, of weights and data; a list for each seed.
+    seed_losses: NotRequired[Sequence[Sequence[float]]]
+    # Of steps that draw random numbers: step 0 without dropout, whether it still draws some, and the dropout's shares.
+    undropped: NotRequired[StepNumbers]
+    undropped_random: NotRequired[bool]
+    dropouts: NotRequired[Sequence[float]]
+    wall_s: NotRequired[float]
+
+
+class CpuRoof(TypedDict):
+    """Rates that torch reaches on the CPU of a cell: in a large matrix product, and in a large copy."""
+
+    # Arithmetic of the product, "fp32" or "bf16".
+    precision: str
+    flop_per_s: float
+    bytes_per_s: float
+
+
+# Types of the plan of an ncu run, and of the settings that determine it, as the JSON files hold them.
+
+
+class LaunchOptions(TypedDict):
+    """Settings of `ncu` that choose the launches to profile and the way to collect their section sets."""
+
+    launches: str | int
+    replay: Literal["auto", "kernel", "application", "range", "app-range"]
+    kernel_name: str | None
+    budget: str | float | None
+    sets: "Mapping[str, SectionSet]"
+
+
+class PlanOptions(LaunchOptions):
+    """Settings of one section set of a cell that determine its plan."""
+
+    # Command line options by which ncu selects launches; a change to them makes the plan again.
+    selection: NotRequired[Sequence[str]]
+    # With `launches: sampled`: allowed relative error of totals, such as "2%", and whether ncu may run only once.
+    error: NotRequired[str]
+    one_run: NotRequired[bool]
+
+
+class ReplacedSample(TypedDict):
+    """A sample of launches that the plan does not use, because profiling all launches takes no longer."""
+
+    launches: int
+    runs: int
+    error: float
+    estimate_s: float
+
+
+class Plan(TypedDict):
+    """How ncu collects a section set of a cell, and how long that takes by an estimate."""
+
+    # Name of the section set.
+    set: str
+    # "kernel" or "application".
+    replay: str
+    # Launches to profile in all runs of ncu together, and the number of runs.
+    launches: int
+    runs: int
+    # Number of launch configurations among these launches, and among all requested launches.
+    configurations: int
+    configurations_of_window: int
+    # Share of the window's GPU time in these configurations.
+    share: float
+    # Relative error of totals that nine of ten cases are expected not to exceed; None if launches are not sampled.
+    error: float | None
+    # Passes per launch, and the source of this number and of `launch_s`.
+    passes: int
+    basis: str
+    # Durations in seconds: a process under ncu without profiled launches, one profiled launch, and all runs.
+    start_s: float
+    launch_s: float
+    estimate_s: float
+    # The configured limit, such as "10m".
+    budget: str | float | None
+    # Words of ncu's command line.
+    options: Sequence[str]
+    instead_of: NotRequired[ReplacedSample]
+    # Seconds per profiled launch by the shipped costs, number of earlier runs used by the estimate, and path of the
+    # census CSV.
+    shipped_s: NotRequired[float]
+    outcomes: NotRequired[int]
+    census: NotRequired[str]
+    # Reason why ncu counted the launches itself.
+    census_note: NotRequired[str]
 
 
 class Trials(TypedDict):
@@ -30,7 +164,7 @@ class Job(TypedDict):
     cell: CellSettings
     # Names of further environment variables that the program sees, besides the fixed list of allowed variables.
     environment: Sequence[str]
-    # Values of environment variables that change measurements; for the user's own variables, digests.
+    # Values of environment variables that change measurements; for variables of no fixed list, digests.
     variables: NotRequired[Mapping[str, str]]
     # Number of processes that time the cell, one after the other.
     repeats: NotRequired[int]
@@ -163,9 +297,8 @@ class BlockingLine(TypedDict):
     # The line as it is written, and what waits there, such as `.item()` or `x[mask]`.
     text: str
     operation: str
-    # The range in which it waits, such as `forward`; empty outside of all parts of the step.
+    # The range in which it waits, such as `forward`, empty outside of all parts of the step; and its waits per step.
     range: str
-    # Number of waits in the step.
     calls: int
 
 
@@ -187,14 +320,15 @@ class HostLine(TypedDict):
 
 
 class PaddedRows(TypedDict):
-    """A tensor of an early batch whose rows end in one value again and again."""
+    """A tensor of an early batch that is padded, by an attention mask or by a value that its rows end in."""
 
-    # Its shape, the value, the number of padded places, and the places of the longest row without its padding.
+    # Its shape, the value, padded places, those of the longest row without padding, and the mask's name (or empty).
     rows: int
     places: int
     value: int
     padded: int
     longest: int
+    mask: NotRequired[str]
 
 
 class RepeatedCall(TypedDict):
@@ -254,15 +388,22 @@ class Sidecar(ProcessFacts, total=False):
     blocking_lines: Sequence[BlockingLine]
     # Lines at which the host spends the step; missing where no step was sampled.
     host_lines: Sequence[HostLine]
-    # Padding of early batches; missing where none was looked at. Compilations; missing where there were none.
+    # Padding of early batches, compilations, and modules that were called again; missing where none was looked at.
     padding: Sequence[PaddedRows]
     compilations: Sequence[Compilation]
-    # Modules that were called again on the same inputs; missing where no step was looked at.
     repeated_calls: Sequence[RepeatedCall]
-    # Only for scripts.
+    # Only on a CPU, of the unprofiled process; and only for scripts.
+    roof: CpuRoof
     script: ScriptFacts
-    # Digests of the modules that a script imported, by path.
-    imports: Mapping[str, str]
+    # What the program itself read, by path (profzoo/records/read_files.py).
+    read: Mapping[str, str | Sequence[str]]
+    # Of a script and a model of the user's own: digests of the environment variables that it read (None for one that
+    # was not set), and names of those that did not reach it.
+    read_variables: Mapping[str, str | None]
+    withheld_variables: Sequence[str]
+    # Versions of the packages that the program imported, by name, and the folders in which it looks, in order.
+    packages: Mapping[str, str]
+    packages_from: Sequence[str]
     # For an imported report: its files, the source of its steps, and what is missing.
     imported: Mapping[str, Any]
     # Steps that remain in a trace that lost some; other losses of the trace, one line each.
@@ -291,7 +432,8 @@ class Sidecar(ProcessFacts, total=False):
     # For NVML's samples: the kind of power value ("mean" or "instant"), and a reason if they do not describe the cell.
     power_is: str
     gaps: Sequence[str]
-    # Record of the job: digests of its sources, inputs and output files.
+    # Record of the job: version of its form, digests of its sources, inputs and output files.
+    record_version: int
     job_keys: Sequence[str]
     inputs: Mapping[str, str]
     sources: Mapping[str, str]

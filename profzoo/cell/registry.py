@@ -4,15 +4,19 @@ import ast
 import functools
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import extensions, import_graph, schema
+from profzoo import extensions
+from profzoo.cell import schema
 from profzoo.errors import ConfigError, UnusableError, suggest_nearest
-from profzoo.import_statements import parse_file
+from profzoo.json_types import GivenSettings
 from profzoo.range_names import IMPORTED
+from profzoo.records import import_graph
+from profzoo.records.import_graph import parse_file
 
 ZOO = import_graph.PROJECT / "models"
 # Pattern of model files below an extension's folder.
@@ -37,7 +41,7 @@ EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
 # Functions that a file must define; one of each group suffices.
 FUNCTIONS = (("build",), ("sample", "dataset"))
 # Module that runs a resolved cell; with all its imports it influences the measurement. The job text holds the settings.
-MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
+MEASURED = ("profzoo/harness/step/measure.py", "profzoo/collect/environment.py")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def read_model(path: Path, name: str, module: str) -> Model:
 
     Raises:
         UnusableError: the file cannot be read, is not valid Python, lacks WORKLOADS or a required function, or has a
-            declaration that is no literal or has a wrong form.
+            declaration that is not a literal or has a wrong form.
     """
     found, defined = _declarations(path, name)
     if "WORKLOADS" not in found:
@@ -114,19 +118,19 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
     for target, value in found.items():
         if not isinstance(value, KINDS[target]):
             kinds = " or ".join(kind.__name__ for kind in KINDS[target])
-            return f"{target} = {value!r} is no {kinds}"
+            return f"{target} = {value!r} is not a {kinds}"
     shapes = [("SHAPE", found.get("SHAPE", {}))]
     if not found["WORKLOADS"]:
         return f"WORKLOADS is empty: declare one, such as {EXAMPLE}"
     for name in found.get("FILES", ()):
         if not isinstance(name, str) or not name or name.startswith("/"):
-            return f"FILES holds {name!r}, which is no path from the folder of the model's file"
+            return f"FILES holds {name!r}, which is not a path from the folder of the model's file"
     for group in found.get("GROUPS", ()):
         if not schema.is_name(group):
-            return f"GROUPS holds {group!r}, which is no name: {schema.describe_form()}"
+            return f"GROUPS holds {group!r}, which is not a name: {schema.describe_form()}"
     for workload, phases in found["WORKLOADS"].items():
         if not isinstance(phases, dict) or not phases:
-            return f"WORKLOADS[{workload!r}] = {phases!r} is no mapping of phases, such as {EXAMPLE}"
+            return f"WORKLOADS[{workload!r}] = {phases!r} is not a mapping of phases, such as {EXAMPLE}"
         for phase, declared in phases.items():
             where = f"WORKLOADS[{workload!r}][{phase!r}]"
             if phase not in PHASES:
@@ -138,7 +142,7 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
     for where, declared in shapes:
         for key, value in declared.items():
             if not (isinstance(key, str) and key.isidentifier()):
-                return f"{where} holds {key!r}, which is no name of a shape parameter"
+                return f"{where} holds {key!r}, which is not a name of a shape parameter"
             if not _plain(value):
                 kinds = ", ".join(kind.__name__ for kind in SHAPES)
                 return f"{where}[{key!r}] = {value!r} is none of {kinds}"
@@ -193,7 +197,7 @@ def _of_zoo(path: Path) -> Model | None:
     if not schema.is_name(name, "model"):
         shown = str(path) if str(path).isprintable() else repr(str(path))
         raise UnusableError(
-            f"{shown}: {name!a} is no name of a model, {schema.describe_form('model')}: rename the file"
+            f"{shown}: {name!a} is not a name of a model, {schema.describe_form('model')}: rename the file"
         )
     return read_model(path, name, extensions.module_name(path) or f"models.{name}")
 
@@ -220,7 +224,7 @@ def find_model(name: str, module: str | None = None) -> Model:
             raise UnusableError(unusable_models()[name])
         raise ConfigError(f"unknown model {_quoted(name)}: {suggest_nearest(name, shipped_models())}")
     if not schema.is_name(name, "model"):
-        raise ConfigError(f"settings holds {name!r}, which is no name: {schema.describe_form('model')}")
+        raise ConfigError(f"settings holds {name!r}, which is not a name: {schema.describe_form('model')}")
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, AttributeError, TypeError, ValueError):
@@ -259,7 +263,8 @@ def source_files(model: Model) -> list[Path]:
     Raises:
         UnusableError: a file cannot be read or is not valid Python, or a declared file does not exist.
     """
-    return sorted({*_sources(model.module, model.path), *declared_files(model)})
+    own = _sources(model.module, model.path)
+    return sorted({*own, *declared_files(model)}) if model.files else list(own)
 
 
 def declared_files(model: Model) -> list[Path]:
@@ -298,3 +303,158 @@ def _root(module: str, path: Path) -> Path:
     """
     levels = module.count(".") + (path.name == "__init__.py")
     return path.parents[levels]
+
+
+# Finds the program that a name stands for: a model of the zoo, the user's own model, or a script by its command.
+
+# Modules that run inside a script's processes. With all their imports they influence the measurement.
+MEASURED_FUNCTIONS = (
+    "profzoo/script_harness/observers.py",
+    "profzoo/script_harness/attach.py",
+    "profzoo/script_harness/launcher.py",
+    "profzoo/script_harness/startup/sitecustomize.py",
+    "profzoo/collect/environment.py",
+)
+# Groups by which `models` selects scripts.
+GROUPS = ("scripts", "own")
+
+
+def find_program(name: str, changes: GivenSettings) -> Model:
+    """Find the program of a name; changes: its configured settings, or the settings of a resolved cell.
+
+    Raises:
+        UnusableError: the program's file cannot be used.
+        ConfigError: no program has this name.
+    """
+    if "command" in changes:
+        return describe_script(name, changes)
+    module = changes.get("module")
+    return find_model(name, None if module == f"models.{name}" else module)
+
+
+def describe_script(name: str, changes: GivenSettings) -> Model:
+    """Describe a script with the fields of a model; its batch size is not known before it runs.
+
+    Raises:
+        ConfigError: the name is invalid or belongs to a model of the zoo, or a setting has a wrong type.
+    """
+    if not schema.is_name(name, "model"):
+        raise ConfigError(f"settings holds {name!r}, which is not a name: {schema.describe_form('model')}")
+    if is_taken(name):
+        raise ConfigError(
+            f"settings.{name}.command: the zoo has a model {name}, and results of both would lie in one folder: give "
+            f"the script another name, such as my_{name}"
+        )
+    if changes.get("module"):
+        raise ConfigError(f"settings.{name} has both command and module: leave one out")
+    known = schema.script_properties()
+    given = {key: schema.coerce_value(changes[key], known[key]) for key in known if key in changes}
+    for key, value in given.items():
+        schema.check_value(value, known[key], f"settings.{name}.{key}")
+    phase: Any = given.get("phase", known["phase"]["default"])
+    phases = {phase: {"batch": 1}}
+    files = tuple(dict.fromkeys([*scripts_of(given["command"]), *given.get("inputs", ())]))
+    return Model(
+        name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
+        {"trimmed": phases, "reference": phases}, files, given["command"],
+    )  # fmt: skip
+
+
+def is_taken(name: str) -> bool:
+    """Whether the zoo has a model of this name, so that a script cannot bear it."""
+    return (ZOO / f"{name}.py").exists()
+
+
+def scripts_of(command: str) -> list[str]:
+    """Return the existing `.py` files that a command names.
+
+    >>> scripts_of("python no_such_script.py --epochs 1")
+    []
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [word for word in words if word.endswith(".py") and Path(word).is_file()]
+
+
+def named_files(command: str) -> list[str]:
+    """Return the existing files that the words of a command name, also behind an equals sign.
+
+    Of the program itself, only one below the working folder counts, such as a script of the shell.
+
+    >>> named_files("python train.py --config=no_such_file.yaml")
+    []
+    """
+    try:
+        first, *words = shlex.split(command)
+    except ValueError:
+        return []
+    own = [first] if Path(first).resolve().is_relative_to(Path.cwd()) else []
+    given = [one for word in (*own, *words) for one in (word, word.partition("=")[2])]
+    return [one for one in dict.fromkeys(given) if one and Path(one).is_file()]
+
+
+def find_missing_script(command: str) -> str:
+    """Return the program's `.py` file that a command names and that does not exist; empty if it does.
+
+    >>> find_missing_script("python no_such_script.py --also another.py"), find_missing_script("python -m module")
+    ('no_such_script.py', '')
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    # Later ones may be files that the program writes.
+    first = next((word for word in words if word.endswith(".py")), "")
+    return "" if not first or Path(first).is_file() else first
+
+
+def program_sources(program: Model) -> list[Path]:
+    """Files that a measurement of the program depends on, sorted.
+
+    Raises:
+        UnusableError: a file does not exist, cannot be read or is not valid Python.
+    """
+    if not program.command:
+        return source_files(program)
+    return sorted({*_script_files(program), *import_graph.files_of(*MEASURED_FUNCTIONS)})
+
+
+def entry_files(program: Model) -> list[Path]:
+    """The source files of a program that follow from none of the others by their imports of the project, sorted.
+
+    Raises:
+        UnusableError: as for `source_files`.
+    """
+    measured = MEASURED_FUNCTIONS if program.command else MEASURED
+    own = {*program_sources(program)} - {*import_graph.files_of(*measured)}
+    return sorted({*own, *map(import_graph.PROJECT.joinpath, measured)})
+
+
+def program_files(program: Model) -> list[Path]:
+    """Files that a program declares: FILES of a model; for a script, its `inputs` and the `.py` files in its command.
+
+    Raises:
+        UnusableError: a declared file does not exist.
+    """
+    return sorted({*_script_files(program)}) if program.command else declared_files(program)
+
+
+def _script_files(program: Model) -> Iterator[Path]:
+    if missing := find_missing_script(program.command):
+        raise UnusableError(
+            f"settings.{program.name}.command names '{missing}', and there is no such file in {Path.cwd()}: put it "
+            "there, or correct the command"
+        )
+    for name in program.files:
+        path = Path(name)
+        if path.is_dir():
+            yield from (one.resolve() for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
+        elif path.is_file():
+            yield path.resolve()
+        else:
+            raise UnusableError(
+                f"settings.{program.name}.inputs names '{name}', and there is no such file or folder in {Path.cwd()}: "
+                "put it there, or correct the name"
+            )

@@ -2,11 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from profzoo import schema
-from profzoo.cell import settings, variant_settings
+from profzoo.cell import schema, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
@@ -22,7 +21,7 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     a module, a script's command, shapes, and settings from a configuration or from a user's own variant.
     """
     known = schema.fill_defaults({}, schema.load_schema())["variants"]
-    name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
+    name = cell["model"] if settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
     implied = _implied(name, cell)
     given = [
         word for word in settings.setting_words(cast(CellSettings, {**cell, "fit": False}))[2:] if word not in implied
@@ -65,13 +64,24 @@ def format_run(words: str, changes: str = "") -> str:
     return f"{launcher} -m {program} {shlex.join([name, phase, *found])}"
 
 
-def trials_command(words: str) -> str:
-    """Command line that runs trials of settings on a cell.
+def trials_command(words: str, chosen: Sequence[str] = ()) -> str:
+    """Command line that runs trials of settings on a cell; chosen: the tools that the cell was measured with.
 
-    >>> trials_command("lstm train"), trials_command("mine train module=mine size=8")
-    ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {module: mine, size: 8}}'")
+    >>> trials_command("lstm train"), trials_command("mine train size=8", ["torch"])
+    ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {size: 8}}' tool=torch")
     """
-    return f"snakemake trials --config models={_models_option(words)}"
+    named = name_tools(chosen)
+    return f"snakemake trials --config models={_models_option(words)}{named and f' {named}'}"
+
+
+def name_tools(chosen: Sequence[str]) -> str:
+    """Word of a command line that selects these tools; empty if there are none, or if they are the default.
+
+    >>> name_tools(["torch"]), name_tools([])
+    ('tool=torch', '')
+    """
+    default: list[str] = schema.load_schema()["properties"]["tool"]["default"]
+    return f"tool={','.join(chosen)}" if chosen and list(chosen) != default else ""
 
 
 def comparison_command(words: str, changes: str) -> str:
@@ -110,7 +120,7 @@ def _name_settings(given: Mapping[str, Any]) -> str | None:
         if texts.items() <= left.items():
             names.append((min(list(given).index(key) for key in texts), name))
             left = {key: value for key, value in left.items() if key not in texts}
-    return None if left else variant_settings.BETWEEN.join(name for _, name in sorted(names))
+    return None if left else settings.BETWEEN.join(name for _, name in sorted(names))
 
 
 def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
@@ -127,7 +137,7 @@ def _models_option(words: str) -> str:
     if variant:
         # Several settings do not fit into one word.
         known = schema.load_schema()["properties"]["variants"]["default"]
-        own = variant_settings.combine_changes(variant_settings.split_names(variant), known)
+        own = settings.combine_changes(settings.split_names(variant), known)
         given = merge_words(
             [f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(own).items()], given
         )

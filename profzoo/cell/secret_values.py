@@ -7,7 +7,6 @@ file to the workflow's own processes. A profiled process gets a separate file an
 """
 
 import atexit
-import fcntl
 import hashlib
 import json
 import os
@@ -19,8 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profzoo import secret_detection
+from profzoo.cell import secret_detection
 from profzoo.errors import ConfigError
+from profzoo.machine import file_locks
 
 # Variable that names a JSON file of keys and values by placeholder; and the path of the workflow's own file, in the
 # folder that snakemake runs in, which all nodes share.
@@ -55,7 +55,7 @@ def conceal_secrets(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         if isinstance(part, Mapping) and (kind := _in_words(part.get("extra", []))):
             raise ConfigError(
                 f"{tool}.extra holds {kind}, and reports record all words of a command: export it as a variable, and "
-                "name that under `environment`"
+                "name that under `variables`"
             )
     changed = dict(config)
     if "data" in config:
@@ -137,7 +137,7 @@ def _written(secrets: Secrets) -> Path:
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, new = tempfile.mkstemp(prefix=f"{NEW}{socket.gethostname()}-", dir=FOLDER)
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file_locks.try_lock(descriptor)
     os.write(descriptor, json.dumps(secrets, sort_keys=True).encode())
     # Rename only after locking: the next run could take an unlocked file for a dead run's. The file stays open.
     path = Path(new).absolute().with_name(Path(new).name.removeprefix(NEW) + SUFFIX)
@@ -157,8 +157,8 @@ def _sweep() -> None:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if file_locks.try_lock(descriptor):
+                    path.unlink()
             finally:
                 os.close(descriptor)
 

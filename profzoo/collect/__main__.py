@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo import import_statements
 from profzoo.collect import job_run
+from profzoo.records import import_graph
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=Path, help="JSON file of a plan, whose options precede the others")
     parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="files to make, including `sidecar`")
     options = parser.parse_args(arguments)
-    import_statements.load_statements()
+    import_graph.load_statements()
     made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
     weights = dict(word.split("=", 1) for word in options.weights)
     job = options.job | ({"weights": weights} if weights else {})

@@ -1,47 +1,284 @@
 """Runs one collecting job: sets its environment, logs its output, writes its sidecar, and explains failures."""
 
 import datetime
+import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from profzoo import extensions, tools
-from profzoo.cell import secret_values
+from profzoo.cell import data_files, registry, schema, secret_values
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.job_types import Job, Sidecar
-from profzoo.cell.plan_types import Plan
-from profzoo.collect import (
-    command_line,
-    failure_causes,
-    inprocess_baseline,
-    job_environment,
-    logs,
-    output_checks,
-    provenance,
-    retries,
-    run_state,
-    secret_leaks,
-    source_files,
-    transaction,
-)
+from profzoo.cell.job_types import Job, Plan, Sidecar
+from profzoo.cell.process_count import process_count
+from profzoo.collect import command_line, failures, secret_leaks, transaction
 from profzoo.collect.command_line import Command, Made
+from profzoo.collect.environment import (
+    is_own,
+    own_variables,
+    prepare_job,
+    read_variables,
+    run_logged,
+    select_environment,
+    withheld_variables,
+)
 from profzoo.collect.transaction import Transaction
 from profzoo.errors import CollectError, ConfigError, DataError
-from profzoo.import_graph import PROJECT
+from profzoo.harness import observed_files
 from profzoo.io import file_checks
 from profzoo.io import sidecars as fact
-from profzoo.machine import external_programs, gpus, namespace, oom_kills, processes, supervisor
-from profzoo.machine.gpu_turns import GpuTurn
+from profzoo.json_types import JsonObject
+from profzoo.machine import external_programs, gpus, namespace, processes, program_variables, supervisor
+from profzoo.machine.gpu_slots import GpuTurn
 from profzoo.machine.processes import ProcessLimits
-from profzoo.records import derived_outputs, record
+from profzoo.records import derived_outputs, digests, import_graph, read_files, record
+from profzoo.records.import_graph import PROJECT
+from profzoo.records.read_files import ReadFiles
 from profzoo.records.record import Record
+
+# Records the git commit of the code that made a measurement.
+
+# Folders of the checkout with code that jobs run: untracked files in them count as changes.
+CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
+
+
+class GitState(TypedDict, total=False):
+    """Commit of the workflow, and whether the working tree differs from it."""
+
+    commit: str
+    commit_changed: bool
+
+
+def git_commit(folder: Path, module: str = "models") -> GitState:
+    """Git commit of the workflow, and whether the working tree differs from it; empty if git knows none.
+
+    module: module of the cell's model. Untracked files count in folders of code, but not among results.
+    """
+    package = module.partition(".")[0]
+    head = _git(folder, "rev-parse", "HEAD", "--show-prefix")
+    if head.returncode:
+        return {}
+    number, _, inside = head.stdout.partition("\n")
+    # A copy inside an unrelated repository, which does not track it, has no commit.
+    if inside.strip() and not _git(folder, "ls-files", "--", *CODE).stdout:
+        return {}
+    code = [*CODE, package, f"{package}.py"]
+    asked = (["--untracked-files=no", "--", "."], ["--untracked-files=normal", "--", *code])
+    changed = [_git(folder, "status", "--porcelain", *words) for words in asked]
+    if any(answer.returncode for answer in changed):
+        return {"commit": number}
+    return {"commit": number, "commit_changed": any(answer.stdout.strip() for answer in changed)}
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a git command in the repository that contains the folder.
+
+    GIT_DIR and similar variables are removed: in a git hook they would name another repository.
+    """
+    seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return external_programs.ask_program(["git", "-C", str(folder), *words], env=seen)
+
+
+# Finds the source files that a collecting job's program consists of: the workflow's and the user's own.
+
+# Modules of jobs that measure the GPU itself, by tool.
+OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py",
+          "links": "profzoo/calibration/links.py"}  # fmt: skip
+SURROUNDINGS = "profzoo/collect/environment.py"
+IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiments/trial_runner.py"
+
+
+def job_sources(job: Job) -> list[Path]:
+    """Source files of a job, sorted; its rule lists the same files as inputs.
+
+    job: description of the collecting job.
+
+    Raises:
+        UnusableError: a file cannot be read, or is not valid Python.
+    """
+    if own := OF_GPU.get(job["tool"]):
+        return list(import_graph.files_of(own, SURROUNDINGS))
+    cell = job["cell"]
+    found = {*registry.program_sources(registry.find_program(cell["model"], cell))}
+    if {"order", "repeats"} & set(job):
+        found |= {*import_graph.files_of(IN_TURN)}
+    if own_tool := tools.commands().get(job["tool"]):
+        found |= {*import_graph.files_of(*own_tool.BESIDE)}
+    if "trials" in job:
+        found |= {*import_graph.files_of(TRIALS)}
+    return sorted(found)
+
+
+def current_digests(job: Job) -> dict[str, str]:
+    """Current digests of these files, by their record keys; empty if the job's model has no file.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    try:
+        files = job_sources(job)
+    except (ConfigError, KeyError):
+        # The job need not run a model; for models, the rule has checked the files before.
+        return {}
+    return {record.source_key(path, import_graph.PROJECT): digests.compute_digest(path) for path in files}
+
+
+def notes_folder(sidecar: Path) -> Path:
+    """Folder of the notes on what a job's processes read, beside the files that they make."""
+    return sidecar.with_name("observed-files").absolute()
+
+
+def note_variables(sidecar: Path) -> dict[str, str]:
+    """Variable by which the job's processes note what they read; sidecar: its path while the job makes it."""
+    return {observed_files.NOTES: str(notes_folder(sidecar))}
+
+
+def begin_notes(job: Job, sidecar: Path) -> None:
+    """Make the folder for notes on what a job's processes read, with the files that a script's command names.
+
+    A program of the shell, or a library, may read these without Python.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    (notes := notes_folder(sidecar)).mkdir(exist_ok=True)
+    commands = {cell["command"] for cell in _cells(job) if "command" in cell}
+    read_files.note_named(notes, [file for command in commands for file in registry.named_files(command)])
+
+
+def _cells(job: Job) -> list[CellSettings]:
+    """Settings of all cells that a job runs."""
+    return [job["cell"], *job.get("sides", {}).values()]
+
+
+def describe_reads(job: Job, sidecar: Path, inputs: Iterable[Path]) -> ReadFiles:
+    """What a job's program read by itself, beyond its sources, its data set and the job's inputs.
+
+    sidecar: its path while the job makes it. inputs: files that the record holds otherwise.
+
+    Raises:
+        OSError: the notes cannot be read.
+    """
+    known = [*map(str, inputs)]
+    # The job need not run a model, and a folder may be gone by now.
+    with suppress(ConfigError, KeyError):
+        known += map(str, job_sources(job))
+        folders = [data_files.data_set_folder(cell) for cell in _cells(job) if "data" in cell]
+        known += [folder for folder in folders if folder]
+    return read_files.describe_notes(read_files.read_notes(notes_folder(sidecar)), {*map(os.path.realpath, known)})
+
+
+def changed_sources(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Keys of files that were added, removed or changed.
+
+    >>> changed_sources({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})
+    ('b.py', 'c.py')
+    """
+    return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
+
+
+# Derives the sidecar of a baseline that was timed in another tool's process, before that tool started.
+
+# Output name of the baseline's sidecar, and key of the facts that differ for the baseline.
+TIMED, BASELINE = "timed", "baseline"
+
+
+def split_sidecar(sidecar: JsonObject, beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split a process's sidecar into its own, without the baseline's values, and the baseline's.
+
+    beside: file name of the first sidecar. The second sidecar names it under `process`, as they share one process.
+
+    >>> cell = {"warmup": 3, "window": 2, "steps": 26, "profiler": {"baseline": 20}}
+    >>> own, timed = split_sidecar({"tool": "torch", "cell": cell, "steps": 2, "baseline": {"steps": 20}}, "x.json")
+    >>> own["steps"], timed["steps"], timed["tool"], timed["process"], timed["cell"]
+    (2, 20, 'time', {'tool': 'torch', 'sidecar': 'x.json'}, {'warmup': 3, 'window': 20, 'steps': 23})
+    """
+    own = {key: value for key, value in sidecar.items() if key != BASELINE}
+    steps = sidecar[BASELINE]["steps"]
+    cell = {key: value for key, value in own["cell"].items() if key != "profiler"}
+    cell |= {"window": steps, "steps": cell["warmup"] + steps}
+    process = {"tool": own["tool"], "sidecar": beside}
+    return own, {**own, **sidecar[BASELINE], "tool": schema.BASELINE, "cell": cell, "process": process}
+
+
+# Checks a job's outputs before they move into place: complete, and made by this job.
+
+
+def read_program_facts(path: Path) -> dict[str, Any]:
+    """Read the facts that a program wrote about its run; CollectError if they are not a JSON object."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CollectError(f"the program left facts that are not JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise CollectError(f"the program left facts that are not a JSON object: {str(said)[:40]!r}")
+    return said
+
+
+def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
+    """Check that the files exist and are complete, and that sidecar and table agree with this job and run.
+
+    Raises:
+        CollectError: a file is missing or incomplete, or does not agree.
+    """
+    sidecar = read_program_facts(made["sidecar"])
+    for key, value in {**job, "run": run}.items():
+        if sidecar.get(key) != value:
+            raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, but the job says {value!r}")
+    for path in made.values():
+        why = file_checks.find_flaw(path) if path.exists() else "it is not there"
+        if why:
+            raise CollectError(f"a collected file is damaged or incomplete: {path.name}: {why}")
+    if steps := made.get("steps"):
+        rows, said = (
+            len(steps.read_text().splitlines()) - 1,
+            read_program_facts(made.get(TIMED, made["sidecar"])).get("steps"),
+        )
+        if rows != said:
+            raise CollectError(f"{steps.name} has {rows} steps, but the run had {said}")
+    if ranks := made.get("ranks"):
+        _check_ranks(ranks, process_count(job["cell"]))
+
+
+def _check_ranks(folder: Path, count: int) -> None:
+    """Check that each process left one file of each kind."""
+    kinds: dict[str, int] = {}
+    for path in folder.iterdir():
+        kinds[path.suffix] = kinds.get(path.suffix, 0) + 1
+    wrong = [f"{number} {kind}" for kind, number in sorted(kinds.items()) if number != count]
+    if wrong or not kinds:
+        raise CollectError(f"{count} processes left {', '.join(wrong) or 'no file'} in {folder.name}")
+
+
+# Runs a job's command, and repeats it once if its tool lost a part of the recording.
+
+FILES = ("../tools/*/losses.py",)
+EXTENDED = ("tools/*/losses.py",)
+
+
+def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:
+    """Run a command; returns its last output, and facts for the sidecar: the reason of a second run, and losses.
+
+    once: function that runs the command once, and raises on failure. The command runs at most twice: a loss in each of
+    two processes would occur in a third.
+    """
+    printed, own = once(), tools.losses(asked.tool)
+    why, facts = own.explain_losses(asked.made) if own else ("", {})
+    if not own or not why:
+        return printed, {}
+    print(f"profzoo: {asked.tool} lost a part of {asked.sidecar.stem} and is run again: {why}", file=sys.stderr)
+    printed = once()
+    left, facts = own.explain_losses(asked.made)
+    return printed, {"repeated": why, **facts, **({"lost": left} if left else {})}
+
 
 SHARED = "another process used the GPU, so that times and counters include its work"
 EXPOSED = "the report may contain command lines and environments of other processes: a PID namespace is not available"
@@ -50,7 +287,6 @@ OURS = (SHARED, EXPOSED)
 PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
 # Function that builds a command from a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Job, Made, Sequence[str], Path | None], Command]
-
 # Larger exit codes stand for signals, as in a shell.
 SIGNALLED = 128
 
@@ -97,16 +333,19 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
     with transaction.begin(made, nodes == 1) as work:
         asked = build(job, work.private, planned["options"] if planned else [], load)
         # Digests before and after: if a source changed meanwhile, it is unknown which version was measured.
-        before = source_files.current_digests(job)
+        before = current_digests(job)
+        begin_notes(job, asked.sidecar)
         sidecar = _measured(job, asked, log, planned)
-        changed = source_files.changed_sources(before, source_files.current_digests(job))
+        observed = describe_reads(job, asked.sidecar, [*started_with])
+        observed = secret_leaks.without_secrets(observed, os.environ, job["environment"], nodes)
+        changed = *changed_sources(before, current_digests(job)), *observed.changed
         secret_leaks.check_for_secrets(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
         # The weights of sides are inputs, identified by their content.
         goes_by = {key: value for key, value in job.items() if key != "weights"}
-        made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed)
+        made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed, observed=observed)
         _leave(asked, work, sidecar, made_of)
-        output_checks.check_outputs(job, work.private, work.run)
+        check_outputs(job, work.private, work.run)
         work.commit()
     _say(made["sidecar"], cast(Sidecar, sidecar))
     if changed:
@@ -121,10 +360,10 @@ def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
 
 def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: Record) -> None:
     """Write the sidecar of the private folder's files, and that of a baseline timed in the same process."""
-    timed = asked.made.get(inprocess_baseline.TIMED)
+    timed = asked.made.get(TIMED)
     files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
     if timed:
-        sidecar, beside = inprocess_baseline.split_sidecar(sidecar, work.made["sidecar"].name)
+        sidecar, beside = split_sidecar(sidecar, work.made["sidecar"].name)
         timed.write_text(record.seal(beside | record.sidecar_part(replace(made_of, files=record.make_entries(files)))))
         files.append(timed)
     asked.sidecar.write_text(
@@ -143,26 +382,24 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
         ranks.mkdir()
     # Before the command: an error here must not cost a measurement, and the code may change during it.
     tool_version = external_programs.read_version(own.PROGRAM) if own and own.PROGRAM else None
-    code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
-    sees = bool(own and own.SEES_OTHERS)
-    exposed = _exposed(cell) if sees else None
+    code_version = git_commit(PROJECT, cell.get("module", "models"))
+    exposed = _exposed(cell) if (sees := bool(own and own.SEES_OTHERS)) else None
     sampled = job["tool"] in tools.that(tools.SAMPLE)
     estimate_s = planned["estimate_s"] if planned else None
-    around = job_environment.prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
+    around = prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
     with around as (environment, held, guard):
         # These processes do not belong to this workflow, as its jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
         # The scratch folder exists only on the first node.
-        environment |= extensions.inherited_variables()
-        environment |= secret_values.hand_over_secrets(
-            job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
-        )
+        environment |= extensions.inherited_variables() | note_variables(asked.sidecar)
+        home = (asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)).absolute()
+        environment |= secret_values.hand_over_secrets(job, home) | _hand_over_variables(job, home, tool_version)
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        printed, lost = retries.run_with_retry(asked, lambda: _once(asked, program, log, environment, guard))
+        printed, lost = run_with_retry(asked, lambda: _once(asked, program, log, environment, guard))
         waited = held.waited_s if isinstance(held, GpuTurn) else 0.0
         wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
-    facts = output_checks.read_program_facts(asked.sidecar)
+    facts = read_program_facts(asked.sidecar)
     if wrong := unheld_gpus(cast(Sidecar, facts), mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, but the job held {', '.join(mine)} (log: {log})")
     return {
@@ -170,13 +407,14 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
         "command": list(program),
         **(gpus.describe_gpu(mine[0], found) if mine else {}),
         **facts,
+        **_variables(job, facts),
         **code_version,
         "tool_version": tool_version or f"torch {facts.get('torch')}",
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
         **({"waited_s": round(waited, 3)} if isinstance(held, GpuTurn) else {}),
-        "warnings": failure_causes.find_warnings(printed)
+        "warnings": failures.find_warnings(printed)
         + [f"{SHARED}: {other}" for other in beside]
         + ([exposed] if exposed else []),
         **lost,
@@ -184,17 +422,38 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
     }
 
 
+def _hand_over_variables(job: Job, folder: Path, profiler: str | None) -> dict[str, str]:
+    """Leave the user's own variables for a program of the user's own; profiler: version of the one that runs it."""
+    if not is_own(job["cell"]):
+        return {}
+    seen = select_environment(os.environ, job["environment"], job["cell"].get("nodes", 1))
+    found = own_variables(os.environ, job["environment"])
+    secrets = secret_leaks.withheld_secrets(os.environ, seen).keys() & found.keys()
+    return program_variables.hand_over_variables(folder, found, sorted(secrets), profiler is not None)
+
+
+def _variables(job: Job, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts about the user's own variables: those that the program has read, and those that did not reach it."""
+    if not is_own(job["cell"]):
+        return {}
+    withheld = withheld_variables(os.environ, job["environment"])
+    return {
+        "read_variables": read_variables(facts.get("read_variables", {}), job["environment"]),
+        "withheld_variables": sorted(name for names in withheld.values() for name in names),
+    }
+
+
 def _once(
     asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
 ) -> str:
     """Run a command once and check that it succeeded and left its files; returns its output."""
-    kills = oom_kills.count_oom_kills()
+    kills = namespace.count_oom_kills()
     try:
-        code = job_environment.run_logged(program, log, environment, guard)
+        code = run_logged(program, log, environment, guard)
     finally:
-        secret_leaks.mask_settings(log)
-    printed = logs.read_excerpt(log)
-    _check(asked, program, code, printed, log, oom_kills.count_oom_kills() > kills)
+        secret_leaks.mask_secrets(log, environment)
+    printed = failures.read_excerpt(log)
+    _check(asked, program, code, printed, log, namespace.count_oom_kills() > kills)
     if own := tools.commands().get(asked.tool):
         own.arrange_outputs(asked.made)
     return printed
@@ -211,14 +470,12 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
     """Check that the command succeeded and left its files; otherwise raise CollectError with the cause if known."""
     # Launchers and profilers pass on the program's exit code.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
-    why = (
-        failure_causes.explain_exit(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
-    )
+    why = failures.explain_exit(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
     if not code:
         lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
         why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""
     if why:
-        raise CollectError(f"{failure_causes.find_cause(printed) or why} (log: {log})")
+        raise CollectError(f"{failures.find_cause(printed) or why} (log: {log})")
 
 
 def _say(path: Path, sidecar: Sidecar) -> None:
@@ -227,9 +484,9 @@ def _say(path: Path, sidecar: Sidecar) -> None:
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     for line in sidecar["warnings"]:
-        if line.startswith(OURS) and run_state.is_first_time(line):
+        if line.startswith(OURS) and failures.is_first_time(line):
             print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
-    if (why := sidecar.get("device_why")) and run_state.is_first_time(why):
+    if (why := sidecar.get("device_why")) and failures.is_first_time(why):
         print(f"profzoo: {path.with_suffix('')}: measured on the CPU: {why}", file=sys.stderr)
 
 
@@ -247,18 +504,18 @@ def run_job(
     weights that the cell starts with. plan: path of a plan (JSON); its options go first. build: builds the command.
     """
     try:
-        if why := run_state.find_known_failure(job, made["sidecar"]):
+        if why := failures.find_known_failure(job, made["sidecar"]):
             raise CollectError(why)
         with processes.raise_on_signals():
             collect_files(job, made, log, load, plan, build)
     except SystemExit:
         # Raised by a signal. If the command was running, the supervisor has already reported it.
-        if supervisor.TOLD_TO_END not in logs.read_excerpt(log):
+        if supervisor.TOLD_TO_END not in failures.read_excerpt(log):
             _note(log, supervisor.TOLD_TO_END)
         raise
     except (CollectError, ConfigError, DataError, OSError) as error:
-        line = failure_causes.explain_os_error(error) if isinstance(error, OSError) else str(error)
-        run_state.note_failure(job, made["sidecar"], logs.strip_log_path(line))
+        line = failures.explain_os_error(error) if isinstance(error, OSError) else str(error)
+        failures.note_failure(job, made["sidecar"], failures.strip_log_path(line))
         # The log may belong to a following job by now, or the disk may be full.
         if not isinstance(error, transaction.SupersededError):
             _note(log, line)

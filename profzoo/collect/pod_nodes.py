@@ -28,7 +28,7 @@ FOLDER = Path(".snakemake/profzoo/pods")
 ENDED, REQUEST, CODE, LOG = "ended", ".request", ".code", ".log"
 # Seconds between two looks, and seconds without a sign of life after which a request counts as abandoned.
 LOOK_S, SILENT_S = 0.5, 60.0
-# Variables besides those that change measurements which processes in all pods share; their values are no secrets.
+# Variables besides those that change measurements which processes in all pods share; their values are not secrets.
 SHARED = ("PATH", "PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 

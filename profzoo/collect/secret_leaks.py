@@ -18,9 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from profzoo.cell import secret_values
+from profzoo.cell import secret_detection, secret_values
 from profzoo.collect.environment import select_environment
 from profzoo.errors import CollectError
+from profzoo.machine import program_variables
+from profzoo.records.read_files import ReadFiles
 
 SHORTEST = 8
 NAMED = re.compile(
@@ -33,7 +35,7 @@ TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_.~-]{20,}")
 BITS = 3.4
 IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 # Bytes read at once: a block fits into the CPU's cache, so that searching it for many values is fast.
-CHUNK = 2**20
+CHUNK, OVERLAP = 2**20, 2**15
 
 
 def withheld_secrets(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tuple[bytes, ...]]:
@@ -151,20 +153,39 @@ def check_for_secrets(
                     f"{path.name} holds the secret {name} of the settings: keep the program from printing it"
                 )
             raise CollectError(
-                f"{path.name} holds the value of {name}, which was withheld from the job: unset {name} where "
-                "snakemake is called or, if it is no secret, name it under `environment`"
+                f"{path.name} holds the value of {name}, a secret of the environment: keep the program from writing it,"
+                f" unset {name} where snakemake is called or, if it is not a secret, name it under `variables`"
             )
 
 
-def mask_settings(log: Path) -> None:
-    """Replace secret settings in a log; a program had to use them and may have printed them."""
-    forms = {
-        name: (str(value).encode(),)
-        for name, (_, value) in secret_values.known_secrets().items()
-        if len(str(value)) >= SHORTEST
-    }
-    if forms and log.is_file():
-        _blank(log, {name: (*one, json.dumps(one[0].decode())[1:-1].encode()) for name, one in forms.items()}, "{}")
+def without_secrets(seen: ReadFiles, given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> ReadFiles:
+    """Leave out files whose paths hold the value of a variable withheld from the job, or of a secret setting."""
+    secrets = withheld_secrets(given, select_environment(given, extra, nodes))
+    forms = [form for one in secrets.values() for form in one]
+
+    def is_open(value: object) -> bool:
+        text = json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
+        return not any(form in text for form in forms)
+
+    return ReadFiles(
+        {path: state for path, state in seen.read.items() if is_open([path, state])},
+        tuple(filter(is_open, seen.written)),
+        tuple(filter(is_open, seen.changed)),
+    )
+
+
+def mask_secrets(log: Path, seen: Mapping[str, str]) -> None:
+    """Replace secrets in a log: those of settings, and of the user's own variables where the program had these.
+
+    seen: the variables that the program started with.
+    """
+    if not log.is_file():
+        return
+    known = secret_values.known_secrets().items()
+    forms = {name: (str(value).encode(),) for name, (_, value) in known if len(str(value)) >= SHORTEST}
+    _blank(log, {name: (*one, json.dumps(one[0].decode())[1:-1].encode()) for name, one in forms.items()}, "{}")
+    if program_variables.FILE in seen:
+        _blank(log, withheld_secrets(os.environ, seen))
 
 
 def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({})") -> None:
@@ -176,3 +197,30 @@ def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({
         for form in forms:
             text = text.replace(form, instead.format(name).encode())
     log.write_bytes(text)
+
+
+def find_secret_in_bytes(path: Path, values: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Return the name of a secret that a non-text file contains, also inside gzip; None if there is none.
+
+    values: encodings of each known secret, by its name.
+
+    Raises:
+        CollectError: the file is damaged.
+        OSError: the file cannot be read.
+    """
+    wanted = {what: tuple(form.encode(errors="surrogateescape") for form in all_of) for what, all_of in values.items()}
+    if what := find_secret_in_file(path, wanted):
+        return f"the value of {what}"
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream, before = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw, b""
+        try:
+            while chunk := stream.read(CHUNK):
+                content = before + chunk
+                if kind := secret_detection.secret_kind_in_bytes(content):
+                    return f"{kind}, by what it looks like"
+                before = content[-OVERLAP:]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CollectError(f"{path} is damaged: {error}") from error
+    return None

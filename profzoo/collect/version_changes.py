@@ -6,6 +6,7 @@ prints the files of these, for Snakemake's -R; a cell is a model's folder.
 """
 
 import argparse
+import functools
 import importlib.util
 import json
 import re
@@ -45,18 +46,27 @@ NO_RESULTS = (
 ALL_AGAIN = ("-F", "--forceall")
 # Number of cells that a message names.
 SHOWN = 3
+# Number of versions that a message names, one line each.
+LINES = 6
+# Values of the setting `environment`, and the exit code of a run that ends because of it.
+SAY, MEASURE, FAIL = "say", "measure", "fail"
+FAILED_CODE = 4
 KEPT = "kept as they are, with both versions in one table (columns torch_version, driver_version and so on)"
 
 
 @dataclass(frozen=True)
 class MeasuredFile:
-    """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by software."""
+    """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by software.
+
+    folders: in which the program looked for installed packages, in order; empty if they are not recorded.
+    """
 
     sidecar: Path
     model: str
     phase: str
     tool: str
     versions: Mapping[str, str]
+    folders: tuple[str, ...] = ()
 
     @property
     def cell(self) -> str:
@@ -68,24 +78,27 @@ def find_measured(results: Path, models: Collection[str] | None = None) -> list[
     """Find collected files under results/, for these models' folders or for all, sorted by name."""
     found = []
     for path in sorted(results.glob("*/*.json")):
-        # A sidecar lies beside its file; plans and timelines are no sidecars.
-        if (models is not None and path.parent.name not in models) or not path.with_suffix("").exists():
-            continue
-        with suppress(OSError, ValueError, AttributeError):
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            # An export carries the facts of its report.
-            if (
-                "started" in facts
-                and "imported" not in facts
-                and facts.get("tool") in tools.names()
-                and path.name.count(".") > 1
-            ):
-                phase = path.name.partition(".")[0]
-                if not _exported(path, facts):
-                    found.append(
-                        MeasuredFile(path, path.parent.name, phase, facts["tool"], tool_versions.versions_of(facts))
-                    )
+        if (models is None or path.parent.name in models) and (one := read_measured(path)):
+            found.append(one)
     return found
+
+
+def read_measured(path: Path) -> MeasuredFile | None:
+    """Read the sidecar of a collected file; None for any other file, and where the file itself does not exist."""
+    # A sidecar lies beside its file; plans and timelines are not sidecars.
+    if not path.with_suffix("").exists() or path.name.count(".") < 2:
+        return None
+    with suppress(OSError, ValueError, AttributeError):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        # An export carries the facts of its report.
+        measured = "started" in facts and "imported" not in facts and facts.get("tool") in tools.names()
+        if measured and not _exported(path, facts):
+            versions = {**facts.get("packages", {}), **tool_versions.versions_of(facts)}
+            phase = path.name.partition(".")[0]
+            return MeasuredFile(
+                path, path.parent.name, phase, facts["tool"], versions, tuple(facts.get("packages_from", ()))
+            )
+    return None
 
 
 def _exported(path: Path, facts: Mapping[str, object]) -> bool:
@@ -109,13 +122,33 @@ def installed_versions(wanted: Collection[str], local: bool = True) -> dict[str,
     return {name: version for name, version in found.items() if version}
 
 
+@functools.cache
+def _all_installed(local: bool) -> dict[str, str]:
+    """All installed versions; cached, as a run asks for each of its jobs."""
+    return installed_versions({tool_versions.TORCH, tool_versions.DRIVER, *tool_versions.profilers()}, local)
+
+
 def _torch() -> str:
+    """Version of the torch that this Python would import."""
+    with suppress(ImportError, ValueError, AttributeError, TypeError):
+        spec = importlib.util.find_spec(tool_versions.TORCH)
+        return _torch_in(Path(spec.origin).parents[1])  # type: ignore[union-attr,arg-type]
+    return ""
+
+
+def _torch_in(folder: Path) -> str:
     """Version read from torch's file: package metadata lacks the build, such as +cu130, and importing is slow."""
-    with suppress(ImportError, OSError, ValueError, AttributeError, TypeError):
-        spec = importlib.util.find_spec("torch")
-        found = TORCH.search(Path(spec.origin).with_name("version.py").read_text())  # type: ignore[union-attr,arg-type]
+    with suppress(OSError):
+        found = TORCH.search((folder / tool_versions.TORCH / "version.py").read_text())
         return found[1] if found else ""
     return ""
+
+
+@functools.cache
+def _packages_in(folders: tuple[str, ...]) -> dict[str, str]:
+    """Versions of the packages in these folders, and of torch with its build; none of folders of other machines."""
+    torch = next(filter(None, (_torch_in(Path(folder)) for folder in folders)), "")
+    return external_programs.find_packages(folders) | ({tool_versions.TORCH: torch} if torch else {})
 
 
 def _driver() -> str:
@@ -129,26 +162,54 @@ def _driver() -> str:
 
 def find_differing(found: Iterable[MeasuredFile], now: Mapping[str, str]) -> list[MeasuredFile]:
     """Measured files whose recorded versions differ from the installed ones."""
-    return [one for one in found if _others(one, now)]
+    return [one for one in found if changed_versions(one, now)]
 
 
-def _others(one: MeasuredFile, now: Mapping[str, str]) -> list[str]:
-    return [name for name, version in one.versions.items() if now.get(name, version) != version]
+def changed_versions(one: MeasuredFile, now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Recorded and present versions of the software that has changed since a measurement, by name.
+
+    now: installed versions; those of packages are read from the folders in which the program looked.
+    """
+    present = {**now, **(_packages_in(one.folders))}
+    return {
+        name: (version, present[name])
+        for name, version in one.versions.items()
+        if present.get(name, version) != version
+    }
 
 
-def version_lines(found: Sequence[MeasuredFile], now: Mapping[str, str], results: str) -> list[str]:
-    """Format one line per outdated version with its cells, and one with the command to run; empty if all agree."""
-    of_version: dict[tuple[str, str], dict[str, None]] = {}
+def describe_changes(sidecar: Path, local: bool = True) -> str:
+    """Describe in a few words what software has changed since a file was measured; empty if none has.
+
+    local: whether jobs run on this machine.
+    """
+    one = read_measured(sidecar)
+    changed = changed_versions(one, _all_installed(local)) if one else {}
+    return ", ".join(f"{name} was {old} and is {new}" for name, (old, new) in [*changed.items()][:SHOWN])
+
+
+def version_lines(found: Sequence[MeasuredFile], now: Mapping[str, str], results: str, policy: str = SAY) -> list[str]:
+    """Format one line per outdated version with its cells, and one with what follows; empty if all agree.
+
+    policy: the setting `environment`.
+    """
+    of_version: dict[tuple[str, str, str], dict[str, None]] = {}
     for one in found:
-        for name in _others(one, now):
-            of_version.setdefault((name, one.versions[name]), {})[one.cell] = None
+        for name, versions in changed_versions(one, now).items():
+            of_version.setdefault((name, *versions), {})[one.cell] = None
     said = [
-        f"{_listed(list(cells))} measured with {name} {version}, and {name} {now[name]} is installed now"
-        for (name, version), cells in of_version.items()
+        f"{_listed(list(cells))} measured with {name} {version}, and {name} {new} is installed now"
+        for (name, version, new), cells in of_version.items()
     ]
     models = " ".join(dict.fromkeys(one.model for one in found))
     again = f"python -m profzoo.collect.version_changes {results} {models}"
-    return [*said, f"these are {KEPT}; to measure them again, end the line with -R $({again})"] if said else []
+    follows = {
+        SAY: f"these are {KEPT}; to measure them again, end the line with -R $({again}), or set environment=measure",
+        MEASURE: "these are measured again, because environment = 'measure'",
+        FAIL: "the run ends here, because environment = 'fail'; `measure` measures these again, and `say` keeps them",
+    }
+    more = [f"the same holds for {len(said) - LINES} other versions"] if len(said) > LINES else []
+    return [*said[:LINES], *more, follows[policy]] if said else []
 
 
 def _listed(cells: Sequence[str]) -> str:
@@ -163,9 +224,9 @@ def _listed(cells: Sequence[str]) -> str:
 
 
 def version_messages(
-    results: str, models: Collection[str], chosen: Collection[str], local: bool, words: Sequence[str]
+    results: str, models: Collection[str], chosen: Collection[str], local: bool, words: Sequence[str], policy: str = SAY
 ) -> list[str]:
-    """Lines to print before a run; chosen: the run's tools; words: its command line.
+    """Lines to print before a run; chosen: the run's tools; words: its command line; policy: setting `environment`.
 
     Files that the run makes again are left out. A run that makes no results prints nothing.
     """
@@ -180,7 +241,7 @@ def version_messages(
         if one.tool in chosen and str(one.sidecar) not in words
     ]
     now = installed_versions({name for one in mine for name in one.versions}, local)
-    return version_lines(find_differing(mine, now), now, results)
+    return version_lines(find_differing(mine, now), now, results, policy)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.compare import (
-    comparison_table,
-    contributions,
-    counter_changes,
-    counter_lines,
-    numeric_columns,
-    numerics,
-)
+from profzoo.compare import comparison_table, contributions, counter_changes, numerics
 from profzoo.errors import DataError
 from profzoo.formatting import duration, ratio
 from profzoo.io import csv_tables as reading
@@ -52,7 +45,7 @@ def format_comparison(
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
             said += [_format_cell(name.ljust(width), row), *_format_largest_parts(row, seen)]
-            said += [] if counted is None else counter_lines.format_counters(row, counted)
+            said += [] if counted is None else counter_changes.format_counters(row, counted)
         said.append("  " + count_outcomes(rows))
     return said
 
@@ -107,7 +100,8 @@ def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 def _format_cell(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
     times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
-    gain, interval = ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])
+    ends = 1 / row["ratio_high"], 1 / row["ratio_low"]
+    gain, interval = ratio(1 / row["ratio"], *ends, row["margin"])
     energy = ""
     if pd.notna(row["energy_ratio"]):
         used, between = ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])
@@ -119,8 +113,9 @@ def _format_cell(name: str, row: dict) -> str:
         )
     unsteady = f"; unsteady: {row['unsteady']}" if row["unsteady"] else ""
     interval = interval or "(one process, so no interval)"
-    numbers = numeric_columns.describe_numerics(row)
-    said = f"{row['verdict']}, {gain} times as fast {interval}{missing}{energy}{unsteady}"
+    numbers = numerics.describe_numerics(row)
+    outcome = speedup.describe_outcome(row["verdict"], *ends)
+    said = f"{outcome}, {gain} times as fast {interval}{missing}{energy}{unsteady}"
     return "; ".join(filter(None, [f"  {name}  {times}  {said}", numbers]))
 
 
@@ -193,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     said = format_comparison(table, seen, counted)
     # Nothing counts on a CPU.
     if (counted is None or counted.empty) and not table["device"].str.startswith(ON_CPU).all():
-        said.append(counter_lines.NONE)
+        said.append(counter_changes.NONE)
     print("\n".join([*said, *([f"details: {options.page}"] if options.page else [])]))
     return EXIT_FAILING if options.fail_on and find_failing(table, options.fail_on).any() else 0
 

@@ -8,52 +8,178 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.compare import dictionary, differences, energy, numeric_columns, numeric_dictionary, numeric_sides
+from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import DataError
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
+from profzoo.io.columns import (
+    AMOUNT,
+    COUNT,
+    CPU,
+    FLAG,
+    GPU,
+    NINETEEN_OF_TWENTY,
+    NUMBER,
+    TEXT,
+    Column,
+    select,
+    with_interval,
+)
+from profzoo.io.common_columns import COMPARED_CELL, shared
 from profzoo.io.scripts import write_csv
 from profzoo.statistics import process_repeats, sequential, speedup
-from profzoo.tables import baseline_steps
+from profzoo.tables import cell_tables, latency
 from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.sample import activity, gpu_state, tables
 from profzoo.tools.time.tables import REPEATED
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
-NUMBER = column_types.or_missing(column_types.NUMBER)
-COLUMNS = {
-    **dict.fromkeys(["model", "phase", "baseline", "candidate"], column_types.TEXT),
-    **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
-    **dict.fromkeys(["ratio", "ratio_low", "ratio_high"], NUMBER),
-    "verdict": column_types.TEXT,
-    **dict.fromkeys(["p_different", "p_equivalent"], NUMBER),
-    **dict.fromkeys(["processes", "steps"], column_types.COUNT),
-    # What a decision lacks, where rounds were repeated until they decide.
-    **dict.fromkeys(["missing_rounds", "missing_ns"], NUMBER),
-    "between_share": NUMBER,
-    "alternating": column_types.FLAG,
-    # What a time refers to: a step, or a data sample if steps of the sides have different numbers of samples.
-    "per": column_types.TEXT,
-    **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
-    **dict.fromkeys(["unsteady", "differs"], column_types.TEXT),
-    **numeric_dictionary.COLUMNS,
-    # Margin of equivalence, and where and when both sides were measured.
-    "margin": NUMBER,
-    # Joules per data sample, if NVML was sampled for both sides.
-    **dict.fromkeys(energy.COLUMNS, NUMBER),
-    **dict.fromkeys(["device", "date"], column_types.TEXT),
+
+# Lists differences of two runs besides their times: GPU, software, settings, clocks. Comparisons begin with them.
+
+# Of sidecars, in the order in which they matter, with the words for them.
+FACTS = {
+    "device": "device",
+    "host": "host",
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "python": "Python",
+    "threads": "CPU threads",
+    "batch": "batch",
+    "parameters": "parameters",
+    "commit": "commit",
 }
+# Parts of sidecars with facts by name: versions of packages, and environment variables by value or digest.
+NAMED = ("packages", "variables")
+# Settings of a cell that follow from others, or say which it is.
+DERIVED = ("model", "module", "steps", "samples", "window", "fit")
+
+
+def describe_sidecar_differences(baseline: "Sidecar", candidate: "Sidecar") -> list[str]:
+    """Return each difference of two sidecars of one cell in words, such as `torch 2.10 -> 2.11`.
+
+    >>> before = {"torch": "2.10", "cell": {"precision": "fp32"}}
+    >>> describe_sidecar_differences(before, {"torch": "2.11", "cell": {"precision": "bf16"}})
+    ['torch 2.10 -> 2.11', 'precision fp32 -> bf16']
+    """
+    said = [
+        f"{word} {_format_difference(baseline.get(key))} -> {_format_difference(candidate.get(key))}"
+        for key, word in FACTS.items()
+        if baseline.get(key) != candidate.get(key)
+    ]
+    for part in NAMED:
+        old: Mapping[str, Any] = cast("Mapping[str, Any]", baseline).get(part) or {}
+        new: Mapping[str, Any] = cast("Mapping[str, Any]", candidate).get(part) or {}
+        # Sidecars of earlier versions have no packages.
+        both = bool(old and new) or part == "variables"
+        names = [name for name in sorted({*old, *new}) if both and name not in FACTS and old.get(name) != new.get(name)]
+        said += [f"{name} {_format_difference(old.get(name))} -> {_format_difference(new.get(name))}" for name in names]
+    one, other = (settings.flatten(side.get("cell", {})) for side in (baseline, candidate))
+    # The batch that ran is among the facts.
+    keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
+    said += [f"{key} {_format_difference(one.get(key))} -> {_format_difference(other.get(key))}" for key in keys
+             if one.get(key) != other.get(key)]  # fmt: skip
+    return said + gpu_state.describe_clock_difference(baseline, candidate)
+
+
+def _format_difference(value: Any) -> str:
+    if value is None:
+        return "none"
+    # Commits and digests in the length that git shows.
+    if isinstance(value, str) and (len(value) == 40 or value.startswith("sha256:")):
+        return value.removeprefix("sha256:")[:10]
+    return str(value)
+
+
+# Compare the energy per data sample of two sides, in joules, where NVML was sampled for both.
+
+# Methods to measure energy, the preferred one first.
+ENERGY_METHODS = ("item_energy_counter_j", "item_energy_power_j")
+Energies = Mapping[str, Sequence[float]]
+ENERGY_COLUMNS = ("baseline_item_j", "candidate_item_j", "energy_ratio", "energy_low", "energy_high")
+
+
+def energy_per_sample(csv: str, sidecar: str) -> Energies:
+    """Return joules per data sample of each process, by method; only methods that all processes have."""
+    table, facts = reading.read(csv, activity.TABLE), read_facts(sidecar, activity.FACTS)
+    each = [] if facts["gaps"] else tables.summarise_processes(table, facts)
+    return {way: [one[way] for one in each] for way in ENERGY_METHODS if each and all(way in one for one in each)}
+
+
+def compare_energies(baseline: Energies, candidate: Energies) -> dict[str, float]:
+    """Return COLUMNS of the comparison table, as medians over processes; NaN if the sides share no method.
+
+    The interval is over processes, which ran separately; it needs at least two processes per side.
+    """
+    found = dict.fromkeys(ENERGY_COLUMNS, float("nan"))
+    way = next((way for way in ENERGY_METHODS if way in baseline and way in candidate), None)
+    if way is None:
+        return found
+    one, other = baseline[way], candidate[way]
+    found |= {"baseline_item_j": float(np.median(one)), "candidate_item_j": float(np.median(other))}
+    found["energy_ratio"] = found["candidate_item_j"] / found["baseline_item_j"]
+    if min(len(one), len(other)) > 1:
+        ratio = speedup.estimate_ratio(one, other, None)
+        found |= {"energy_ratio": ratio.ratio, "energy_low": ratio.low, "energy_high": ratio.high}
+    return found
+
+
 COMPARISON_TABLE = reading.Table(
-    columns=COLUMNS,
+    columns={
+        **COMPARED_CELL,
+        "baseline_ns": Column(
+            AMOUNT, "Median time of the reference side: per step, or per sample where the sides have batches of "
+            "different sizes (see `per`).", "ns", "time", GPU),
+        "candidate_ns": Column(AMOUNT, "The same of the candidate.", "ns", "time", GPU),
+        **with_interval("ratio", Column(
+            NUMBER.or_missing, "Time of the candidate over that of the reference side: below 1 the candidate is "
+            "faster.", "ratio", "time", GPU, NINETEEN_OF_TWENTY)),
+        "verdict": Column(
+            TEXT, "`faster`, `slower`, `equivalent` (within `margin`) or `undecided`; `different` if it is faster "
+            "and computes something else."),
+        "p_different": Column(
+            NUMBER.or_missing, "p-value of a ratio as far from 1, if there is no difference.", "fraction"),
+        "p_equivalent": Column(
+            NUMBER.or_missing, "p-value of a ratio as near to 1, if the difference is as large as `margin` (two "
+            "one-sided tests).", "fraction"),
+        "processes": Column(COUNT, "Processes per side; of unlike numbers the smaller one.", "count"),
+        "steps": Column(COUNT, "Settled steps of both sides together.", "count", "time"),
+        "missing_rounds": Column(
+            NUMBER.or_missing, "Estimate of further rounds of processes that a decision takes, where rounds go on "
+            "until they decide; 0 if decided, empty if unknown or more than 126.", "count"),
+        "missing_ns": Column(NUMBER.or_missing, "Estimate of the time that these rounds take.", "ns", "time", CPU),
+        **shared("between_share"),
+        "alternating": Column(FLAG, "Whether processes of the sides ran in alternation."),
+        "per": Column(TEXT, "What times are of: a `step`, or a `sample` of the data."),
+        "baseline_items": Column(AMOUNT, "Samples of the data in a step of the reference side.", "count"),
+        "candidate_items": Column(AMOUNT, "The same of the candidate.", "count"),
+        **shared("unsteady"),
+        "differs": Column(TEXT, "Versions, settings and SM clocks in which the sides differ."),
+        **select(
+            numerics.COLUMNS, "numerics", "numerics_by", "numerics_difference", "numerics_tolerance",
+            "numerics_why", "seed_spread", "work"),
+        "margin": Column(NUMBER.or_missing, "Relative difference that counts as none.", "fraction"),
+        "baseline_item_j": Column(
+            NUMBER.or_missing, "Energy per sample of the data of the reference side.", "J", "sample"),
+        "candidate_item_j": Column(NUMBER.or_missing, "The same of the candidate.", "J", "sample"),
+        "energy_ratio": Column(
+            NUMBER.or_missing, "Energy of the candidate over that of the reference side.", "ratio", "sample"),
+        "energy_low": Column(NUMBER.or_missing, "Lower end of the 95 % interval of `energy_ratio`.", "ratio", "sample"),
+        "energy_high": Column(
+            NUMBER.or_missing, "Upper end of the 95 % interval of `energy_ratio`.", "ratio", "sample"),
+        **shared("device", "date"),
+    },
     key=["model", "phase", "baseline", "candidate"],
     ranges={"energy_ratio": ("energy_low", "energy_high")},
-    about=dictionary.COMPARED,
-    formerly={"in_turn": "alternating"},
-)
+)  # fmt: skip
+COLUMNS = [*COMPARISON_TABLE.columns]
 STEP, SAMPLE = "step", "sample"
 # Keys that the sidecar of processes that ran in turn has for all of them.
 SHARED_FACTS = ("host", "commit", "driver", "started", "most_rounds", "round_s")
@@ -71,7 +197,7 @@ class MeasuredSide:
 
     processes: Sequence[np.ndarray]
     facts: "Sidecar"
-    energies: energy.Energies = field(default_factory=dict)
+    energies: Energies = field(default_factory=dict)
     items: float = 1.0
     places: Sequence[int] = ()
     rounds: Sequence[int] = ()
@@ -110,7 +236,7 @@ def _items_per_step(steps: pd.DataFrame) -> float:
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
     """Read the unprofiled baseline of a cell, in one or several processes."""
-    ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
+    ((_, steps, facts),) = cell_tables.read_baseline_steps([str(path)], [str(sidecar)])
     return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps))
 
 
@@ -133,9 +259,7 @@ def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confide
             tested.append(ratio)
     verdicts = iter(speedup.decide_outcomes([ratio for ratio in tested if ratio]))
     outcomes = [next(verdicts) if ratio else speedup.UNDECIDED for ratio in tested]
-    said = [
-        numeric_columns.temper_outcome(outcome, row["numerics"]) for outcome, row in zip(outcomes, rows, strict=True)
-    ]
+    said = [numerics.temper_outcome(outcome, row["numerics"]) for outcome, row in zip(outcomes, rows, strict=True)]
     frame = pd.DataFrame(rows, columns=[name for name in COLUMNS if name != "verdict"])
     return frame.assign(verdict=pd.Series(said, dtype="str"))[list(COLUMNS)]
 
@@ -182,19 +306,19 @@ def _compare_sides(
         "baseline_items": baseline.items,
         "candidate_items": candidate.items,
         "unsteady": "; ".join(said),
-        "differs": "; ".join(differences.describe_sidecar_differences(baseline.facts, candidate.facts)),
-        **numeric_columns.compare_sides(_numeric_side(baseline), _numeric_side(candidate)),
+        "differs": "; ".join(describe_sidecar_differences(baseline.facts, candidate.facts)),
+        **numerics.compare_sides(_numeric_side(baseline), _numeric_side(candidate)),
         "margin": margin,
-        **energy.compare_energies(baseline.energies, candidate.energies),
+        **compare_energies(baseline.energies, candidate.energies),
         "device": _join_facts(baseline, candidate, "device"),
         "date": _join_facts(baseline, candidate, "started", 10),
     }, found
 
 
-def _numeric_side(side: MeasuredSide) -> numeric_sides.NumericSide:
+def _numeric_side(side: MeasuredSide) -> numeric_checks.NumericSide:
     """Return what a side computed; its sidecar may be of one process."""
     processes = side.facts.get("processes") or [side.facts]
-    return numeric_sides.read_side(side.facts, cast(CellSettings, side.facts.get("cell", {})), processes)
+    return numeric_checks.read_side(side.facts, cast(CellSettings, side.facts.get("cell", {})), processes)
 
 
 def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, length: int | None = None) -> str:
@@ -232,7 +356,7 @@ def main(
         csv: where to write the table.
     """
     energies = {
-        (side, *_cell_without_variant(path).values()): energy.energy_per_sample(path, f"{path}.json")
+        (side, *_cell_without_variant(path).values()): energy_per_sample(path, f"{path}.json")
         for side in sampled
         for path in sampled[side]
     }
@@ -251,3 +375,38 @@ def _cell_without_variant(path: str) -> dict[str, str]:
     """Return the cell of a file, without its variant."""
     cell = cell_of(path)
     return {**cell, "model": cell["model"].partition("@")[0]}
+
+
+# Makes the table of percentiles of the step on each side of a comparison: whether the slowest steps got faster too.
+
+SIDE = "side"
+LATENCY_COLUMNS = [*latency.CELL, SIDE, *(name for name in latency.COLUMNS if name not in latency.CELL)]
+LATENCY_TABLE = replace(
+    latency.TABLE,
+    columns={
+        SIDE: Column(
+            TEXT, "Name of the side, a variant or a folder of results; the reference side comes first."),
+        **latency.TABLE.columns,
+    },
+    key=[SIDE, *latency.KEY],
+)  # fmt: skip
+
+
+def tabulate_latency(compared: Iterable[ComparedCell]) -> pd.DataFrame:
+    """Return the percentiles of the step of each cell and side; the reference side comes first.
+
+    Steps of sides with batches of different sizes hold different work; their percentiles are of a step all the same.
+    """
+    tables = [
+        latency.list_percentiles(side.processes).assign(**cell, **{SIDE: name})
+        for cell, sides, _ in compared
+        for name, side in sides.items()
+    ]
+    return pd.concat(tables, ignore_index=True)[LATENCY_COLUMNS] if tables else LATENCY_TABLE.empty()[LATENCY_COLUMNS]
+
+
+def write_latency_table(
+    sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]], csv: str
+) -> None:
+    """Read the measurements of a comparison and write the table; the arguments are those of comparison_table.main."""
+    write_csv(tabulate_latency(read_compared(sides, turns, alone)), csv)

@@ -1,25 +1,28 @@
 """Splits a difference: the time that each part of the step, range, kernel class, layer and kernel adds or removes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import dictionary
-from profzoo.io import column_types
+from profzoo.cell.sidecar_files import read_facts
+from profzoo.compare import comparison_table
+from profzoo.io import csv_tables as reading
+from profzoo.io.columns import AMOUNT, GPU, NUMBER, TEXT, Column
+from profzoo.io.common_columns import COMPARED_CELL
 from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv
+from profzoo.kernels import kernel_classes
 from profzoo.range_names import REST
-from profzoo.tables import step_shares
-from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tables import cell_tables, kernel_table, layers
+from profzoo.tables.kernel_table import KEYS
+from profzoo.tables.schemas import CELL, TABLES
+from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
+from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys.steps import steps as nsys_steps
 
 SIDES = ("baseline", "candidate")
-COLUMNS = {
-    **dict.fromkeys(["model", "phase", "baseline", "candidate", "level", "range", "name"], column_types.TEXT),
-    **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
-    **dict.fromkeys(["delta_ns", "delta_share"], column_types.NUMBER),
-    **dict.fromkeys(["baseline_launches", "candidate_launches"], column_types.or_missing(column_types.AMOUNT)),
-    "change": column_types.TEXT,
-}
 PART_LEVEL, RANGE_LEVEL, CLASS_LEVEL, LAYER_LEVEL, KERNEL_LEVEL = LEVELS = ("part", "range", "class", "layer", "kernel")
 APPEARED, VANISHED = "appeared", "vanished"
 # A kernel changes in grids, blocks, shared memory or code, or in the number of launches; a layer in the type of module.
@@ -27,10 +30,25 @@ CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", 
 # Of a step, less are rounding of sums.
 LEAST_LAUNCHES = 1e-6
 PARTS_TABLE = Table(
-    columns=COLUMNS,
+    columns={
+        **COMPARED_CELL,
+        "level": Column(TEXT, "`part` (of the step), `range`, `class` (of kernels), `layer` or `kernel`."),
+        "range": Column(TEXT, "Part of the step, or direction of the layer."),
+        "name": Column(TEXT, "Name of the part, range, class, layer or kernel."),
+        "baseline_ns": Column(
+            AMOUNT, "Time on the reference side: per step, or per sample where the sides have batches of different "
+            "sizes.", "ns", clock=GPU),
+        "candidate_ns": Column(AMOUNT, "The same of the candidate.", "ns", clock=GPU),
+        "delta_ns": Column(NUMBER, "`candidate_ns` less `baseline_ns`.", "ns", clock=GPU),
+        "delta_share": Column(NUMBER, "`delta_ns` over the step of the reference side.", "ratio", clock=GPU),
+        "baseline_launches": Column(AMOUNT.or_missing, "Launches on the reference side, per step or sample.", "count"),
+        "candidate_launches": Column(AMOUNT.or_missing, "The same of the candidate.", "count"),
+        "change": Column(
+            TEXT, "What else differs: one side alone has it, or the launch configuration or module type is another."),
+    },
     key=["model", "phase", "baseline", "candidate", "level", "range", "name"],
-    about=dictionary.PARTS,
-)
+)  # fmt: skip
+COLUMNS = [*PARTS_TABLE.columns]
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,7 @@ class TracedCell:
 
     def parts(self) -> dict[str, float]:
         """Return the time of each part of the unprofiled step in ns; the parts add up to the step."""
-        shares = step_shares.step_shares(pd.DataFrame([self.step])).iloc[0]
+        shares = cell_tables.step_shares(pd.DataFrame([self.step])).iloc[0]
         return {name: float(share) * self.time_ns for name, share in shares.items()}
 
     @property
@@ -166,3 +184,65 @@ def _describe_changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
     return said.mask(~one.index.isin(told["baseline"].index), APPEARED).mask(
         ~one.index.isin(told["candidate"].index), VANISHED
     )
+
+
+# Make the table of parts: contributions to each difference, from traces of every cell on each side.
+
+Cell = tuple[str, str]
+# What is known of a cell on one side: files by these names, of which there may be none of a tool.
+FILES_OF = ("kernels", "steps", "layers")
+
+
+def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> TracedCell:
+    """Read a traced cell on one side.
+
+    files: paths of nsys's CSV of `kernels` and `steps`, and of the CSV of `layers`, if they exist.
+    time_ns: unprofiled time in ns, to which the parts are scaled: of a step, or of one of its `items`.
+    """
+    step_ns = time_ns * items
+    kernels, step = _read_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
+    found = layer_times(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
+    return TracedCell(kernels, {"step_ns": step_ns, **step}, found, items)
+
+
+def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, reading.Row]:
+    cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
+    classes = kernel_classes.classify_all(launches["kernel"].unique())
+    table = kernel_table.join(launches, count_profiled_steps(read_facts(f"{kernels}.json", NEEDS)), [], classes)
+    unprofiled = pd.DataFrame([{**cell, "step_ns": step_ns, "step_median_ns": step_ns}])
+    of_trace = [(cell, reading.read(steps, nsys_steps.TABLE))]
+    return table, cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty()).iloc[0].to_dict()
+
+
+def tabulate_contributions(
+    compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, str]]]
+) -> pd.DataFrame:
+    """Return the rows of all comparisons, columns contributions.COLUMNS.
+
+    compared: the table of comparisons. seen: for each side, the files of each cell.
+    """
+    frames = []
+    for row in compared.to_dict("records"):
+        cell = (row["model"], row["phase"])
+        sides = [
+            read_side(
+                seen.get(row[side], {}).get(cell, {}),
+                row[f"{side}_ns"],
+                row[f"{side}_items"] if row["per"] == comparison_table.SAMPLE else 1.0,
+            )
+            for side in SIDES
+        ]
+        frames.append(contribution_rows(*sides).assign(**{name: row[name] for name in (*CELL, *SIDES)}))
+    whole = pd.concat(frames, ignore_index=True) if frames else PARTS_TABLE.empty()
+    return whole[list(COLUMNS)]
+
+
+def write_contribution_table(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: str) -> None:
+    """Read the table of comparisons and the tools' files of each side; write the table of parts."""
+    seen: dict[str, dict[Any, dict[str, str]]] = {}
+    for what, by_side in files.items():
+        for side, paths in by_side.items():
+            for path in paths:
+                model, phase = cell_tables.cell_of(path).values()
+                seen.setdefault(side, {}).setdefault((model.partition("@")[0], phase), {})[what] = path
+    write_csv(tabulate_contributions(reading.read(compared, comparison_table.COMPARISON_TABLE), seen), csv)

@@ -3,9 +3,7 @@
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from profzoo.tools.ncu.chart_quantities import L1_HIT, L2_HIT, MEMORY
-from profzoo.tools.ncu.quantities import EIGHT_BITS, QUANTITIES
-from profzoo.tools.ncu.quantity import Quantity, Sum
+from profzoo.tools.ncu.quantities import EIGHT_BITS, L1_HIT, L2_HIT, MEMORY, QUANTITIES, Quantity, Sum
 
 SIMT = ("fp64_flop", "fp32_flop", "fp16_flop")
 TENSOR = ("tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop")

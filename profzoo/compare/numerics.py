@@ -6,12 +6,16 @@
 3. Losses of later steps may be off as far as the reference side's errors have grown by then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from profzoo.compare import numeric_checks
-from profzoo.compare.numeric_check import Check
-from profzoo.compare.numeric_sides import NumericSide
+from profzoo.compare.numeric_checks import Check, NumericSide
+from profzoo.io.columns import NUMBER, TEXT, Column
+from profzoo.statistics import speedup
 
 SAME, WITHIN, DIFFERENT, UNDECIDED = "same", "within precision", "different", "undecided"
 
@@ -95,3 +99,73 @@ def _differing_work(reference: NumericSide, candidate: NumericSide) -> Iterator[
         one, other = ((count or 0) / max(side.batch, 1) for count, side in zip(counts, sides, strict=True))
         if abs(one - other) > 0.01 * max(one, other):
             yield f"{name} {'per sample ' if name == 'operations' else ''}{one:.4g} -> {other:.4g}"
+
+
+# Declares and fills the columns that say whether two sides compute the same, and says what follows from them.
+
+COLUMNS: Mapping[str, Column] = {
+    "numerics": Column(
+        TEXT, "Whether the candidate computes what the unchanged side computes: `same`, `within precision` (as far "
+        "off as its number format explains), `different` or `undecided`."),
+    "numerics_by": Column(TEXT, "Quantity that decided `numerics`: the one that is farthest off for its tolerance."),
+    "numerics_difference": Column(
+        NUMBER.or_missing, "Difference of this quantity, relative to the exact one.", "ratio", "time"),
+    "numerics_tolerance": Column(NUMBER.or_missing, "Largest such difference that rounding explains.", "ratio", "time"),
+    "numerics_why": Column(TEXT, "Why `numerics` is `different` or `undecided`, or what limits another result."),
+    "seed_spread": Column(
+        NUMBER.or_missing, "Standard deviation of the unchanged side's loss between seeds after as many steps, "
+        "relative to the loss.", "ratio", "time"),
+    "work": Column(TEXT, "What differs in the work of a step, as counted in double precision."),
+}  # fmt: skip
+# Values of what was not compared.
+UNKNOWN: Mapping[str, Any] = {name: "" if column.kind is TEXT else np.nan for name, column in COLUMNS.items()}
+# What a result of the check of numerics says, in words.
+WORDS = {
+    SAME: "computes the same",
+    WITHIN: "computes the same within precision",
+    DIFFERENT: "computes something else",
+    UNDECIDED: "undecided whether it computes the same",
+}
+
+
+def compare_sides(reference: NumericSide, candidate: NumericSide) -> dict[str, Any]:
+    """Return the columns of a candidate against a reference side."""
+    found = compare_numbers(reference, candidate)
+    return {
+        "numerics": found.result,
+        "numerics_by": found.quantity,
+        "numerics_difference": found.difference,
+        "numerics_tolerance": found.tolerance if np.isfinite(found.tolerance) else np.nan,
+        "numerics_why": found.why,
+        "seed_spread": measure_seed_spread(reference),
+        "work": found.work,
+    }
+
+
+def measure_seed_spread(side: NumericSide) -> float:
+    """Return the relative standard deviation of a side's loss between seeds, after the most steps that all ran."""
+    seeds = [list(losses) for losses in side.double.get("seed_losses", []) if losses]
+    own = side.own["losses"] if side.own else []
+    step = min(map(len, [own, *seeds]), default=0) - 1
+    if not seeds or step < 0 or not own[step]:
+        return float("nan")
+    losses = [float(run[step] or np.nan) for run in [own, *seeds]]
+    return float(np.std(losses, ddof=1) / abs(losses[0]))
+
+
+def temper_outcome(outcome: str, result: str) -> str:
+    """Return the outcome of a comparison of times: what computes something else is not called faster.
+
+    >>> temper_outcome("faster", "different"), temper_outcome("slower", "different"), temper_outcome("faster", "same")
+    ('different', 'slower', 'faster')
+    """
+    return DIFFERENT if (outcome, result) == (speedup.FASTER, DIFFERENT) else outcome
+
+
+def describe_numerics(row: Mapping[str, Any]) -> str:
+    """Describe in a few words whether two sides compute the same; row: of a table of comparisons or trials."""
+    if not row["numerics"]:
+        return ""
+    word = WORDS[row["numerics"]]
+    reasons = "; ".join(filter(None, [row["numerics_why"], row["work"]]))
+    return f"{word} ({reasons})" if reasons else word

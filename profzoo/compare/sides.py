@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profzoo import schema, tools
-from profzoo.cell import settings, variant_settings
+from profzoo import tools
+from profzoo.cell import schema, settings
 from profzoo.errors import ConfigError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def sides_of(config: "Config") -> list[Side]:
 
 
 def _side(name: str, key: str, config: "Config") -> Side:
-    if name == PLAIN or variant_settings.find_unknown(name, config["variants"]) is None:
+    if name == PLAIN or settings.find_unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
         return Side(name, Path(RUNS, name))
     if os.sep in name or name.startswith(".") or Path(name).is_dir():
         if not Path(name).is_dir():
-            raise ConfigError(f"{key} = '{name}' is no folder: name a folder of results, or a variant")
+            raise ConfigError(f"{key} = '{name}' is not a folder: name a folder of results, or a variant")
         return Side(name, Path(name))
     known = [PLAIN, *config["variants"], *(path.name for path in Path(RUNS).glob("*"))]
-    raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest_nearest(name, known)}")
+    raise ConfigError(f"{key} = '{name}' is not a variant, run or folder: {suggest_nearest(name, known)}")
 
 
 def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema, tools
+from profzoo import tools
+from profzoo.cell import schema
 from profzoo.errors import ConfigError
 from profzoo.json_types import JsonSchema
 
@@ -14,7 +15,7 @@ INTRODUCTION = """# Configuration
 
 Here you find every setting, with its type, its default and what it does.
 
-Generated from `profzoo/schema.yaml` by `make docs`; do not edit.
+Generated from `profzoo/cell/schema.yaml` by `make docs`; do not edit.
 
 Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config
 tool=nsys batch=4 ncu='{{set: roofline}}'`. Lists may be comma-separated strings there. Keys with a dot are nested:
@@ -54,12 +55,13 @@ literals, so that they can be read without importing torch:
 | `GROUPS` | groups by which the model can be selected |
 | `SOURCE`, `PARAMETERS` | publication of the architecture, and its published number of parameters |
 | `DIFFERENCE` | reason if the network has another number of parameters |
+| `FILES` | files that `build` or `dataset` reads, as patterns relative to the folder of the model's file |
 
 A file that cannot be used affects only its own cells. `models: all` leaves it out and says so; if the model is named by
 itself, the run ends with one line. A model may declare only one workload or phase; it then has only these cells.
 
-`profzoo/harness/interface.py` lists further functions that a model may define, each with its default: `loss`,
-`optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`. Models with training steps of their own define
+`profzoo/harness/interface.py` lists further functions that a model may define, each with its default: `dataset`,
+`loss`, `optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`. Models with training steps of their own define
 `others`, `optimizers` and `training_step` (`models/srgan.py`). If a module of the network has a method `prepare`
 without arguments, it is called after the module's weights were moved or loaded (`models/lstm.py`).
 

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from profzoo import schema
+from profzoo.cell import schema
 from profzoo.cell.settings import LATER
 from profzoo.json_types import JsonSchema
 from profzoo.tools.ncu import TOOL
 
 HEAD = '''\
-"""Types of a cell's resolved settings; `make docs` writes this file from profzoo/schema.yaml."""
+"""Types of a cell's resolved settings; `make docs` writes this file from profzoo/cell/schema.yaml."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict
 '''
 CONFIG_HEAD = '''\
-"""Types of the checked and complete configuration; `make docs` writes this file from profzoo/schema.yaml."""
+"""Types of the checked and complete configuration; `make docs` writes this file from profzoo/cell/schema.yaml."""
 
 from collections.abc import Mapping
 from typing import Literal, TypedDict

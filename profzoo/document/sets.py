@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from profzoo import extensions, schema
+from profzoo import extensions
+from profzoo.cell import schema
 from profzoo.cell.tool_types import SectionSet
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.tools.ncu import TOOL
@@ -29,7 +30,7 @@ configurations in training and 60 in inference.
 """
 AFTERWARDS = """
 [Sampling launches](../how/sampling.md) describes which launches a set profiles, and what a row of its table stands for.
-[What each section means](ncu_sections.md) describes ncu's own sections.
+[What counters say about kernels](../how/kernels.md#sections-of-nsight-compute) describes ncu's own sections.
 
 ## Ranges
 
@@ -67,7 +68,7 @@ def write_sets_page(
         )
     if unknown := [name for name in described if name not in sets]:
         raise ConfigError(
-            f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest_nearest(unknown[0], sets)}"
+            f"{where}: `answers` has {unknown[0]}, which is not a section set: {suggest_nearest(unknown[0], sets)}"
         )
     lines = [INTRODUCTION, "| set | answers | passes | seconds per launch |", "|---|---|---|---|"]
     for name, chosen in sets.items():

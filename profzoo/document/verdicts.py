@@ -3,16 +3,16 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.report import glossary
-from profzoo.verdicts import rules
-from profzoo.verdicts.clock_verdicts import DROPPED
-from profzoo.verdicts.rule_types import Advice, Bounds, Rule
+from profzoo.verdicts.causes.noted_verdicts import DROPPED
+from profzoo.verdicts.rules import rule_types, rules
+from profzoo.verdicts.rules.rule_types import Advice, Bounds, Rule
 
 FILES = ("verdict_evidence.yaml",)
 EVIDENCE_FILE = Path(__file__).with_name(FILES[0])
@@ -35,13 +35,23 @@ writes this page from the rules that give verdicts; do not edit it.
 A verdict names a bottleneck of one cell: a model in training or inference. It stands in `tables/verdicts.csv`, on the
 page, and in the last lines of a run. Each verdict has an expected gain with an interval. Begin with the largest gain,
 change one thing, and measure whether it helped ([Did it get faster?](faster.md)). `snakemake trials` does that for all
-settings that verdicts and plans advise ([Try the advice](trials.md)).
+settings that verdicts and plans advise ([Try the advice](trials.md)). The column `source` of `tables/verdicts.csv` has
+the literature behind each advice.
+
+Where no share is named, a finding is a verdict if the step is at least 5 % shorter without it, in a
+[simulation](../how/simulation.md).
 
 Three more words stand where verdicts do:
 
 | word | meaning | what to do |
 |---|---|---|
 """
+# Conditions on an operator, in words.
+OF_OPERATORS = {
+    rules.ROOF_SHARE: "the operator reaches {bound} {limit} of the CPU's measured roof",
+    rules.CONVOLUTION: "it is a convolution",
+    rules.PRODUCT: "it is a product of matrices, or made of such products",
+}
 OTHER_WORDS = {
     "nothing stands out": "Look at the table of layers for the largest ones, or try settings by `snakemake trials`.",
     "undecided": "Do what its next step says: most often, repeat the measurement with `repeats=5` on a quiet machine.",
@@ -80,7 +90,7 @@ def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings
     if missing := sorted(verdicts - {*named}):
         raise ConfigError(f"{EVIDENCE_FILE.name}: {missing[0]} is missing: say under its group how it is found")
     if unknown := [name for name in named if name not in verdicts]:
-        raise ConfigError(f"{EVIDENCE_FILE.name}: {unknown[0]} is no verdict of rules.yaml: remove it")
+        raise ConfigError(f"{EVIDENCE_FILE.name}: {unknown[0]} is not a verdict of rules.yaml: remove it")
     lines = [f"| {word} | {meanings[word]} | {advice} |" for word, advice in OTHER_WORDS.items()]
     for group in groups:
         lines += ["", f"## {group['group']}", "", f"What has to be measured: {group['needs']}.", ""]
@@ -97,13 +107,10 @@ def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) 
         lines += ["*What to do*:", "", *(f"- *{case}.* {sentences}" for case, sentences in advice)]
     else:
         lines += [f"*What to do.* {advice[0][1] if advice else CLOCKS}"]
-    further = []
     if page := evidence.get("page"):
-        title = PurePosixPath(page).stem.capitalize()
-        further += [f"More: [{title}]({os.path.relpath(page, PAGE.parent)})."]
-    if sources := _distinct(rule["source"] for rule in chosen):
-        further += [f"Source: {'; '.join(sources)}."]
-    return [*lines, "", " ".join(further)]
+        title = PurePosixPath(page.partition("#")[0]).stem.replace("_", " ").capitalize()
+        lines += ["", f"More: [{title}]({os.path.relpath(page, PAGE.parent)})."]
+    return lines
 
 
 def _describe_case(rule: Rule, advice: Advice) -> str:
@@ -125,14 +132,12 @@ def _describe_condition(name: str, allowed: Sequence[Any] | Bounds) -> str:
     """
     if isinstance(allowed, Mapping):
         bound, limit = ("below", allowed["below"]) if "below" in allowed else ("at least", allowed["at_least"])
+        if name in OF_OPERATORS:
+            return OF_OPERATORS[name].format(bound=bound, limit=f"{limit * 100:g} %")
         return f"`{name}` is {bound} {limit / 1e6:g} ms"
     if {*allowed} == {True, False}:
         return ""
     return f"`{name}` is {' or '.join(str(one).lower() for one in allowed)}"
-
-
-def _distinct(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
 
 
 def _as_sentences(words: str) -> str:
@@ -150,14 +155,15 @@ def _as_code(match: re.Match[str]) -> str:
 
 
 def main(path: Path) -> None:
-    """Write the page of the shipped rules to `path`; exit with one line on an error."""
+    """Check the shipped rules, note that, and write their page to `path`; exit with one line on an error."""
     meanings = {word: entry["means"] for word, entry in glossary.load_meanings().items()}
-    shipped = strict_yaml.load_yaml(rules.RULES_FILE)["rules"]
     try:
+        shipped = rules.check_rules(strict_yaml.load_yaml(rules.RULES_FILE))["rules"]
         page = write_verdicts_page(strict_yaml.load_yaml(EVIDENCE_FILE), shipped, meanings)
     except ConfigError as error:
         sys.exit(f"profzoo: error: {error}")
     path.write_text(page, encoding="utf-8")
+    rule_types.note_checked()
 
 
 if __name__ == "__main__":

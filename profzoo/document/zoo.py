@@ -85,7 +85,7 @@ def _format_shape(declared: GivenSettings) -> str:
 
 
 def main(path: Path) -> None:
-    """Write the page; files that are no models, and networks that cannot be built, are named in a line each."""
+    """Write the page; files that are not models, and networks that cannot be built, are named in a line each."""
     models, parameters = registry.shipped_models(), {}
     for line in registry.unusable_models().values():
         print(f"profzoo: warning: left out: {line}", file=sys.stderr)

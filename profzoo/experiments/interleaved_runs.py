@@ -1,4 +1,4 @@
-"""Times several cells by processes that run one after the other, in the order given.
+"""Times cells by processes in alternation, and decides after each round whether another one is worth its time.
 
 Run as `python -m profzoo.experiments.interleaved_runs`.
 
@@ -12,22 +12,155 @@ one pauses after a few steps, and the next continues. Then effects within second
 import argparse
 import csv
 import json
+import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from statistics import median
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from profzoo.experiments import decided_rounds, forked_runs
+import numpy as np
+
+from profzoo.experiments import forked_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.machine import gpu_turns, job_child, time_slicing
+from profzoo.machine import gpu_slots, job_child, time_slicing
+from profzoo.statistics import sequential
+from profzoo.statistics.percentiles import drop_warmup
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
+
+
+# Says after each round of processes whether another one is worth its time: until all is decided, or cannot be.
+
+# Why rounds ended: all was decided, the next one would exceed the budget, no decision is possible within the budget, or
+# the largest number of rounds was reached.
+DECIDED, BUDGET, HOPELESS, MOST = "decided", "budget", "hopeless", "most"
+
+
+class StopRule(TypedDict):
+    """When rounds of processes end.
+
+    margin: largest relative difference that counts as equivalent. comparisons: number of comparisons that are judged
+    together. budget_s: seconds that all rounds may take.
+    """
+
+    margin: float
+    comparisons: int
+    budget_s: float
+
+
+def read_steady_steps(path: Path) -> np.ndarray:
+    """Return the steps in steady state in ns, by the GPU's clock if it was used; path: a CSV of one process's steps."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "wall_ns"
+    return drop_warmup(np.array([float(row[clock]) for row in rows]))
+
+
+def median_step(path: Path) -> float:
+    """Return the median step in steady state in ns, by the GPU's clock if it was used; path: a CSV of steps."""
+    return float(np.median(read_steady_steps(path)))
+
+
+@dataclass
+class Rounds:
+    """The rounds of some sides so far.
+
+    rule: when to stop. reference: side with which the others are compared. sample_ns: times of a data sample by side,
+    one per round. began_s: start of the rounds by the monotonic clock. round_s: seconds of the last round.
+    """
+
+    rule: StopRule
+    reference: str
+    sample_ns: dict[str, list[float]] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
+    round_s: float = 0.0
+
+    def add(self, times: Mapping[str, float], round_s: float) -> None:
+        """Add a round: the time of a data sample by side, and the seconds that the round took."""
+        for side, ns in times.items():
+            self.sample_ns.setdefault(side, []).append(ns)
+        self.round_s = round_s
+
+    def why_end(self) -> str:
+        """Reason why no further round is worth its time; empty if one is."""
+        decisions = self._decisions()
+        if decisions is None:
+            return DECIDED
+        left = self.rule["budget_s"] - (time.monotonic() - self.began_s)
+        if self.round_s > left:
+            return BUDGET
+        known = [one for one in decisions if one.rounds >= sequential.GIVEN_UP_FROM]
+        if known and all(one.hopeful is None or one.hopeful * self.round_s > left for one in known):
+            return HOPELESS
+        return ""
+
+    def _decisions(self) -> "Sequence[sequential.Decision] | None":
+        """Return the undecided comparisons; None if there are none left to decide."""
+        margin = self.rule["margin"]
+        logs = {side: [math.log(ns) for ns in times] for side, times in self.sample_ns.items()}
+        others = [side for side in logs if side != self.reference]
+        if not others:
+            return None if sequential.is_precise(logs[self.reference], margin) else []
+        between = [np.subtract(logs[side], logs[self.reference]).tolist() for side in others]
+        found = [sequential.decide(one, margin, comparisons=self.rule["comparisons"]) for one in between]
+        return [one for one in found if one.missing != 0] or None
+
+
+def read_round(sides: Sequence[str], steps: Sequence[Path], batches: Sequence[int | None]) -> dict[str, float]:
+    """Return the time of a data sample in ns by side; steps: step tables of the round; batches: samples per step."""
+    return {side: median_step(path) / (batch or 1) for side, path, batch in zip(sides, steps, batches, strict=True)}
+
+
+# Says how many steps the next processes of trials have to time, by how much the steps of the first ones vary.
+#
+# Processes of one setting differ from each other by more than their medians are uncertain, so long windows of steady
+# steps decide nothing sooner. A comparison has the variation of both anyway, because it is made of whole processes.
+
+# The mean of a window is to be known to this part of the margin of equivalence.
+PART = 0.1
+# The fewest steps of a window: of these, the steady state takes at least five (statistics/percentiles.py).
+LEAST = 8
+WORD = "window="
+
+
+def count_needed_steps(spread: float, margin: float, given: int) -> int:
+    """Return the number of steps of a window whose mean is known to a tenth of the margin, at most as many as given.
+
+    Args:
+        spread: standard deviation of the steps of a process over their mean.
+        margin: largest relative difference that counts as equivalent.
+        given: steps of the window that the cell has.
+
+    >>> count_needed_steps(0.003, 0.02, 20), count_needed_steps(0.008, 0.02, 20), count_needed_steps(0.05, 0.02, 20)
+    (8, 16, 20)
+    """
+    return min(given, max(LEAST, math.ceil((spread / (PART * margin)) ** 2)))
+
+
+def measure_spread(paths: Iterable[Path]) -> float:
+    """Return the relative spread of the steps of a process, the median of all; 1 without steps. paths: CSVs."""
+    several = [read_steady_steps(path) for path in paths]
+    found = [float(steps.std(ddof=1) / steps.mean()) if len(steps) > 1 else 1.0 for steps in several]
+    return median(found) if found else 1.0
+
+
+def shorten_window(words: Sequence[str], paths: Iterable[Path], margin: float) -> list[str]:
+    """Return the change of a cell's words by which the next processes time only as many steps as they have to.
+
+    words: the cell's own. paths: steps of its processes so far. Empty for a cell without a window.
+    """
+    given = next((word.removeprefix(WORD) for word in words if word.startswith(WORD)), "")
+    if not given.isdecimal():
+        return []
+    return [f"{WORD}{count_needed_steps(measure_spread(paths), margin, int(given))}"]
+
 
 COLUMNS = ("side", "process")
 # A shell adds this to the number of the signal that ended a program.
@@ -42,7 +175,7 @@ class WaitingProcess:
     """
 
     process: forked_runs.Started
-    gate: gpu_turns.TurnGate
+    gate: gpu_slots.TurnGate
     foreman: time_slicing.ShiftGiver
     going: bool = False
 
@@ -76,7 +209,7 @@ def run_in_turn(
                 begun.append(stack.enter_context(_begun(commands[number], starter, at_once > 1, bool(by_shifts), to)))
             for one in begun:
                 while not one.gate.wanted() and one.process.poll() is None:
-                    time.sleep(gpu_turns.PAUSE_S)
+                    time.sleep(gpu_slots.TURN_PAUSE_S)
             for place in range(0, len(begun), a_round):
                 these = begun[place : place + a_round]
                 if by_shifts:
@@ -111,7 +244,7 @@ def _begun(
     """Yield a started process; waiting: it waits for its turn; by_shifts: it works in shifts; to: where it prints."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        closing(gpu_turns.TurnGate(Path(folder))) as gate,
+        closing(gpu_slots.TurnGate(Path(folder))) as gate,
         closing(time_slicing.ShiftGiver()) as foreman,
     ):
         variables = {**(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
@@ -242,20 +375,20 @@ class Interleaved:
         ]
         return 0
 
-    def run_until_decided(self) -> tuple[int, decided_rounds.Rounds]:
+    def run_until_decided(self) -> tuple[int, Rounds]:
         """Run rounds until they decide or further ones are not worth their time; returns the exit code, and the rounds.
 
         The given rounds are repeated in their order.
         """
         given, width = self.options.rounds, len({side for side, _ in self.options.rounds})
-        rounds = decided_rounds.Rounds(self.options.until, self.options.baseline or given[0][0])
+        rounds = Rounds(self.options.until, self.options.baseline or given[0][0])
         for number in range(self.options.most):
             began, first = time.monotonic(), number * width % len(given)
             if code := self.run(given[first : first + width], self.options.most * width):
                 return code, rounds
             batches = [own.get("batch") for own in self.facts[-width:]]
             names, paths = zip(*self.steps[-width:], strict=True)
-            rounds.add(decided_rounds.read_round(names, paths, batches), time.monotonic() - began)
+            rounds.add(read_round(names, paths, batches), time.monotonic() - began)
             if rounds.why_end():
                 break
         return 0, rounds
@@ -269,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs, ended = Interleaved(options, more, Path(folder), starter), {}
         if options.most:
             code, rounds = runs.run_until_decided()
-            ended = {"ended": rounds.why_end() or decided_rounds.MOST, "round_s": round(rounds.round_s, 3)}
+            ended = {"ended": rounds.why_end() or MOST, "round_s": round(rounds.round_s, 3)}
         else:
             code = runs.run(options.rounds, len(options.rounds))
         if code:

@@ -2,31 +2,309 @@
 
 Run as `python -m profzoo.experiments.trial_runner`.
 
-Each trial is a process that times the cell with some settings changed. Trials run in rounds, which decided_search.py
-plans, or trial_search.py for a fixed number of processes per setting. Several processes of a round start at the same
-time and wait for their turns. If the budget does not suffice for a full round, the round runs only the unchanged cell
-and the fastest settings so far.
+Each trial is a process that times the cell with some settings changed. Trials run in rounds, which trial_search.py
+plans. Several processes of a round start at the same time and wait for their turns. If the budget does not suffice for
+a full round, the round runs only the unchanged cell and the fastest settings so far.
 """
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from statistics import geometric_mean, median
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from profzoo.experiments import interleaved_runs, shorter_windows
-from profzoo.experiments.decided_search import DecidedSearch
+from profzoo.experiments import interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.experiments.trial_order import add_plans, order_settings
-from profzoo.experiments.trial_search import BASE, WORTH, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
+from profzoo.statistics import sequential
+from profzoo.statistics.speedup import FASTER, UNDECIDED
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
+
+
+# Puts the settings that are tried on a cell in order: its plans first, in their order, and then the rest.
+
+# The most plans that are tried although the panel has no such settings.
+PLANS = 3
+
+
+class ExpectedPlan(TypedDict):
+    """What is expected of settings: their gain, their place among the plans of the cell, and their words.
+
+    not_possible: why the cell cannot have them; they have no gain.
+    """
+
+    gain: float | None
+    rank: NotRequired[int]
+    words: NotRequired[Sequence[str]]
+    not_possible: NotRequired[str]
+
+
+def add_plans(
+    candidates: Mapping[str, Sequence[str]], expected: Mapping[str, ExpectedPlan]
+) -> dict[str, Sequence[str]]:
+    """Return the candidates with the first PLANS plans that are expected to help and that no candidate is.
+
+    Args:
+        candidates: setting words by name.
+        expected: what is expected of settings, by the same names.
+
+    >>> own = {"both": {"gain": 2.0, "rank": 1, "words": ["a=1", "b=2"]}, "slow": {"gain": 0.9, "words": ["c=1"]}}
+    >>> add_plans({"a": ["a=1"]}, own)
+    {'a': ['a=1'], 'both': ['a=1', 'b=2']}
+    """
+    more = [
+        (_place(one), name, one["words"])
+        for name, one in expected.items()
+        if name not in candidates and one.get("words") and (one["gain"] or 0.0) > 1
+    ]
+    return {**candidates, **{name: words for _, name, words in sorted(more)[:PLANS]}}
+
+
+def order_settings(candidates: Mapping[str, Sequence[str]], expected: Mapping[str, ExpectedPlan]) -> list[str]:
+    """Return names of candidates in the order in which they are tried.
+
+    Plans that are expected to gain come first, then settings of which nothing is expected, in their own order, and then
+    plans that are not expected to gain. Settings that the cell is said not to be able to have come last.
+
+    >>> words = {"a": ["a=1"], "b": ["b=1"], "c": ["c=1"], "d": ["d=1", "b=2"]}
+    >>> plans = {"a": {"gain": 0.9, "rank": 2}, "c": {"gain": 1.5, "rank": 1}}
+    >>> order_settings(words, plans | {"b=2": {"gain": None, "words": ["b=2"], "not_possible": "it waits"}})
+    ['c', 'b', 'a', 'd']
+    """
+    impossible = {word for one in expected.values() if one.get("not_possible") for word in one.get("words", ())}
+
+    def key(name: str) -> tuple[int, float]:
+        one = expected.get(name)
+        if impossible & set(candidates[name]):
+            return 3, 0.0
+        if one is None or one["gain"] is None:
+            return 1, 0.0
+        return 0 if one["gain"] > 1 else 2, _place(one)
+
+    return sorted(candidates, key=key)
+
+
+def _place(one: ExpectedPlan) -> float:
+    """Return what plans are sorted by: their rank, or without ranks the gain."""
+    return one["rank"] if "rank" in one else -(one["gain"] or 0.0)
+
+
+# Plans which settings trials run next: each setting alone, then combinations of those that helped.
+#
+# Trials run in rounds with the unchanged cell, every second round in reverse order. Settings are compared within the
+# same rounds. Rounds of both directions have equal weight, so that drift affects all alike.
+#
+# `plan_rounds` runs each setting in a fixed number of rounds. `DecidedSearch` repeats rounds until each setting is
+# decided: a round has the unchanged cell, all undecided settings, and at most one combination beside the best one
+# before it. A setting leaves the rounds once it is faster, slower or equivalent (profzoo/statistics/sequential.py). A
+# combination starts as soon as two settings look faster, without waiting for the others, so that a short budget
+# suffices for it.
+
+Names = tuple[str, ...]
+# Names of the settings of the unchanged cell: none.
+BASE: Names = ()
+# Settings that are slower than the cell by more than this after ROUNDS rounds are not tried again in fixed rounds.
+# Settings help only if they are faster by as much. Decided or not, they look faster after as many rounds.
+WORTH, ROUNDS = 0.02, 2
+# Times of a data sample in a round, by names of the settings; None if the process failed.
+Took = Mapping[Names, float | None]
+
+
+def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
+    """Yield the trials of each next round, in order; receive the times of a data sample in the round before.
+
+    Args:
+        candidates: setting words by name, the best expected first.
+        repeats: number of processes for settings that are not dropped.
+
+    Returns: the names of the settings that are fastest together.
+    """
+    done: list[Took] = []
+    going: list[Names] = [(name,) for name in candidates]
+    while len(done) < repeats:
+        yield from _round(done, [BASE, *going])
+        dropped = 1 + WORTH if len(done) >= ROUNDS else math.inf
+        going = [names for names in going if not any_failed(done, names) and time_ratio(done, names) <= dropped]
+    helping = sorted((names for names in going if is_faster(done, names)), key=lambda names: time_ratio(done, names))
+    standing = yield from _together(done, candidates, helping)
+    for before, best in reversed(list(pairwise(standing))):
+        while not any_failed(done, best) and count_common_rounds(done, best) < repeats:
+            yield from _round(done, [BASE, before, best])
+        if is_faster(done, best, before):
+            return best
+    return next((names for names in helping if is_faster(done, names)), BASE)
+
+
+def _together(
+    done: list[Took], words: Mapping[str, Sequence[str]], helping: Sequence[Names]
+) -> Generator[list[Names], Took, list[Names]]:
+    """Return the best combinations, built by adding one helpful setting at a time to the unchanged cell."""
+    standing = [BASE]
+    for names in helping:
+        best = next((one for one in reversed(standing) if not any_failed(done, one)), BASE)
+        if not can_combine(words, best, names):
+            continue
+        both = (*best, *names)
+        if best:
+            yield from _round(done, [BASE, best, both])
+        if is_faster(done, both, best):
+            standing.append(both)
+    return standing
+
+
+def can_combine(words: Mapping[str, Sequence[str]], best: Names, more: Names) -> bool:
+    """Return whether a setting can be added to a combination.
+
+    It cannot if the combination already sets one of its keys, or if both together are a candidate with its own name.
+    """
+    own, added = ({word for name in names for word in words[name]} for names in (best, more))
+    keys, other_keys = ({word.partition("=")[0] for word in some} for some in (own, added))
+    return not keys & other_keys and not (best and own | added in map(set, words.values()))
+
+
+def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:
+    """Run one more round without failed settings, in reverse order every second time."""
+    these = [names for names in dict.fromkeys(order) if not any_failed(done, names)]
+    done.append((yield these[::-1] if len(done) % 2 else these))
+
+
+def any_failed(done: Sequence[Took], names: Names) -> bool:
+    """Return whether these settings failed in any round."""
+    return any(took.get(names, 0.0) is None for took in done)
+
+
+def count_common_rounds(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
+    """Return the number of rounds in which both completed."""
+    return sum(bool(took.get(names) and took.get(beside)) for took in done)
+
+
+def time_ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
+    """Return the time with these settings over the time with others, in common rounds; infinity without any.
+
+    The medians over forward and over reversed rounds have equal weight, because drift affects them in opposite ways.
+    """
+    found: tuple[list[float], list[float]] = ([], [])
+    for number, took in enumerate(done):
+        if (mine := took.get(names)) and (other := took.get(beside)):
+            found[number % 2].append(mine / other)
+    medians = [median(some) for some in found if some]
+    return geometric_mean(medians) if medians else math.inf
+
+
+def is_faster(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
+    """Return whether these settings never failed, and are faster than the others by more than the threshold."""
+    return not any_failed(done, names) and time_ratio(done, names, beside) < 1 - WORTH
+
+
+def find_fastest(done: Sequence[Took]) -> Names:
+    """Return the fastest settings that help and ran in enough rounds; otherwise the unchanged cell."""
+    tried = dict.fromkeys(names for took in done for names in took if names)
+    sure = [names for names in tried if is_faster(done, names) and count_common_rounds(done, names) >= ROUNDS]
+    return min(sure, key=lambda names: time_ratio(done, names), default=BASE)
+
+
+class DecidedSearch:
+    """Trials of one cell so far, and what is to run next."""
+
+    def __init__(self, candidates: Mapping[str, Sequence[str]], margin: float, done: Sequence[Took]) -> None:
+        """Begin without a round.
+
+        Args:
+            candidates: setting words by name, the best expected first.
+            margin: largest relative difference that counts as equivalent, such as 0.02.
+            done: times of a data sample in each round, by names of the settings; whoever runs the rounds adds to it.
+        """
+        self._words, self._margin, self.done = candidates, margin, done
+        # Combinations that were started, each beside the best one before it.
+        self._beside: dict[Names, Names] = {}
+        # Settings that cannot be decided in time.
+        self.given_up: set[Names] = set()
+
+    def decide(self, names: Names, beside: Names = BASE) -> sequential.Decision:
+        """Decide between settings and others, by the rounds in which both ran."""
+        pairs = [(took[names], took[beside]) for took in self.done if took.get(names) and took.get(beside)]
+        return sequential.decide([math.log(mine / other) for mine, other in pairs if mine and other], self._margin)
+
+    def rounds(self) -> Generator[list[Names], object, Names]:
+        """Yield the trials of each next round, in order; go on once its times are in `done`. Returns the chosen."""
+        yield [BASE, *((name,) for name in self._words)]
+        while these := self._next():
+            order = [BASE, *these]
+            yield order[::-1] if len(self.done) % 2 else order
+        return self.find_fastest()
+
+    def _next(self) -> list[Names]:
+        """Return the settings of the next round, besides the unchanged cell; empty if there is nothing to decide."""
+        found: list[Names] = [(name,) for name in self._words if self._is_open((name,))]
+        for both, best in self._next_combination():
+            found += [best, both]
+        return list(dict.fromkeys(found))
+
+    def _is_open(self, names: Names, beside: Names = BASE) -> bool:
+        failed = any_failed(self.done, names) or any_failed(self.done, beside)
+        return not failed and names not in self.given_up and self.decide(names, beside).outcome == UNDECIDED
+
+    def _next_combination(self) -> list[tuple[Names, Names]]:
+        """Return the combination to run, with the best one before it; empty if there is none.
+
+        Combinations are built by adding each helpful setting once, the fastest first.
+        """
+        for both, beside in self._beside.items():
+            if self._is_open(both, beside):
+                return [(both, beside)]
+        helping = sorted(
+            (one for one in ((name,) for name in self._words) if self._looks_faster(one)),
+            key=lambda names: time_ratio(self.done, names),
+        )
+        if not helping:
+            return []
+        best = self._best_combination() or helping[0]
+        added = {names[len(beside) :] for names, beside in self._beside.items()}
+        for one in helping:
+            if one not in added and can_combine(self._words, best, one):
+                self._beside[(*best, *one)] = best
+                return [((*best, *one), best)]
+        return []
+
+    def _best_combination(self) -> Names:
+        """Return the last combination that is faster than the one before it; empty if there is none."""
+        faster = [both for both, best in self._beside.items() if self._is_faster(both, best)]
+        return faster[-1] if faster else ()
+
+    def _is_faster(self, names: Names, beside: Names = BASE) -> bool:
+        worth = time_ratio(self.done, names, beside) < 1 - WORTH
+        return worth and not any_failed(self.done, names) and self.decide(names, beside).outcome == FASTER
+
+    def _looks_faster(self, names: Names) -> bool:
+        enough = count_common_rounds(self.done, names) >= ROUNDS and not any_failed(self.done, names)
+        return enough and time_ratio(self.done, names) < 1 - WORTH
+
+    def give_up(self, round_s: float, left_s: float) -> None:
+        """Leave out what cannot be decided in the time that is left; round_s: seconds of a process of each setting."""
+        for names in {names for took in self.done for names in took if names} - self.given_up:
+            beside = self._beside.get(names, BASE)
+            found = self.decide(names, beside)
+            if found.rounds < sequential.GIVEN_UP_FROM or found.outcome != UNDECIDED:
+                continue
+            if found.hopeful is None or found.hopeful * round_s > left_s:
+                self.given_up.add(names)
+
+    def find_fastest(self) -> Names:
+        """Return the fastest settings that are decided to be faster, a combination also than what it was built on."""
+        tried = dict.fromkeys(names for took in self.done for names in took if names)
+        sure = [one for one in tried if self._is_faster(one)]
+        sure = [one for one in sure if one not in self._beside or self._is_faster(one, self._beside[one])]
+        return min(sure, key=lambda names: time_ratio(self.done, names), default=BASE)
+
 
 TOGETHER = "+"
 # Why trials ended: all settings were tried, the budget was used up, or the unchanged cell failed.
@@ -118,7 +396,7 @@ class TrialRunner:
                     break
         if not self.done:
             steps = [path for _, path in self.steps]
-            self._window = shorter_windows.shorten_window(self._given["words"], steps, self._margin)
+            self._window = interleaved_runs.shorten_window(self._given["words"], steps, self._margin)
         self.done.append(took)
         return took
 

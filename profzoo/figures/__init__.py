@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import extensions, import_graph
+from profzoo import extensions
 from profzoo.errors import ConfigError, UnusableError
+from profzoo.records import import_graph
 
 HERE = Path(__file__).parent
 # Tables of a comparison: its outcomes, and the contributions to differences in time.
@@ -30,8 +31,8 @@ class Figure:
     conditions, one of which must be met; empty for no condition. A condition is the name of a tool, an activity of
     chosen tools (tools.DOES), a kind of file that they provide (tools.PROVIDED), combined data (`roofline`,
     `layer_counters`) or a table of a comparison. options: keys of the configuration's `figures` that `draw` takes by
-    name. caption: explanation for readers. cpu_title, cpu_caption: title and caption if all cells ran on a CPU. path,
-    module: file and dotted name.
+    name. caption: explanation for readers. cpu_title, cpu_caption: title and caption if all cells ran on a CPU;
+    imported_caption: caption if all cells were made elsewhere. path, module: file and dotted name.
     """
 
     name: str
@@ -43,12 +44,14 @@ class Figure:
     caption: str
     cpu_title: str
     cpu_caption: str
+    imported_caption: str
     path: Path
     module: str
 
-    def said(self, on_cpu: bool) -> tuple[str, str]:
-        """Return title and caption; on_cpu: whether all cells ran on a CPU."""
-        return (self.cpu_title, self.cpu_caption) if on_cpu else (self.title, self.caption)
+    def said(self, on_cpu: bool, imported: bool = False) -> tuple[str, str]:
+        """Return title and caption; on_cpu, imported: whether all cells ran on a CPU, or were made elsewhere."""
+        title, caption = (self.cpu_title, self.cpu_caption) if on_cpu else (self.title, self.caption)
+        return title, self.imported_caption if imported and self.imported_caption else caption
 
     @property
     def compares(self) -> bool:
@@ -98,6 +101,7 @@ def _make_figure(path: Path, values: dict[str, Any]) -> Figure:
     if missing := [key for key, kind in KINDS.items() if not isinstance(values.get(key), kind)]:
         raise ConfigError(f"{path}: a figure declares {', '.join(KINDS)} as literals, and {missing[0]} is none here")
     given = {key.lower(): values[key] for key in KINDS}
+    given["imported_caption"] = values.get("IMPORTED_CAPTION", "")
     own = {f"cpu_{key}": values.get(f"CPU_{key.upper()}", given[key]) for key in ("title", "caption")}
     module = extensions.module_name(path) or f"{__name__}.{path.stem}"
     return Figure(path.stem, path=path, module=module, options=values.get("OPTIONS", ()), **given, **own)

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo import formatting
-from profzoo.figures import palette, plots, theme
+from profzoo.figures import palette, plots
 
 ORDER = 30
 TITLE = "kernel classes"
@@ -53,5 +53,5 @@ def draw(kernels: pd.DataFrame) -> Figure:
     figure.legend([used[name] for name in order], order, loc="upper left", ncols=columns, frameon=False,
                   handlelength=1, columnspacing=1.2)  # fmt: skip
     # An empty title makes room for the legend of both panels.
-    figure.suptitle("\n".join([" "] * -(-len(order) // columns)), fontsize=1.3 * theme.SMALL_TEXT)
+    figure.suptitle("\n".join([" "] * -(-len(order) // columns)), fontsize=1.3 * plots.SMALL_TEXT)
     return figure

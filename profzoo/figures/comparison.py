@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from profzoo.compare import numerics
 from profzoo.figures import palette, plots
-from profzoo.formatting import duration
+from profzoo.formatting import duration, fixed, tick
 from profzoo.statistics import speedup
 
 ORDER = 1
@@ -123,7 +123,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
             axis.plot([row["gain_low"], row["gain_high"]], [place, place], color=colour, linewidth=2, zorder=2)
         axis.plot(row["gain"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
                   markerfacecolor=_marker_face(row["verdict"], colour))  # fmt: skip
-        said = f"{row['gain']:.3f}×   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+        said = f"{fixed(row['gain'], 1, 3)}×   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
         said += " per sample" if row["per"] == "sample" else ""
         axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
                   color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip
@@ -144,7 +144,7 @@ def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
     axis.set_xlim(low / room, high * room)
     axis.xaxis.set_major_locator(FixedLocator(choose_ticks(low / room, high * room)))
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_major_formatter(FuncFormatter(tick))
 
 
 def choose_ticks(low: float, high: float) -> list[float]:

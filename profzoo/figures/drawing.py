@@ -7,20 +7,20 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo import zoo_tables
+from profzoo.catalog import csv_files
 from profzoo.figures import all_figures, plots
 
 
-def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
+def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str], dpi: int) -> None:
     """Read the tables, draw the figure, and write it to each output file.
 
     tables: paths of tables by name, including the table with devices and dates (`dated_by`). options: values of the
-    configuration's `figures` that the figure takes.
+    configuration's `figures` that the figure takes. dpi: resolution of PNG files, in dots per inch.
     """
     figure = all_figures()[name]
-    given = [zoo_tables.read_table(table, tables[table]) for table in figure.inputs]
-    dated_by = zoo_tables.read_table(figure.dated_by, tables[figure.dated_by])
-    plots.save_figure(draw_figure(name, given, options), outputs, plots.make_note(dated_by))
+    given = [csv_files.read_table(table, tables[table]) for table in figure.inputs]
+    dated_by = csv_files.read_table(figure.dated_by, tables[figure.dated_by])
+    plots.save_figure(draw_figure(name, given, options), outputs, plots.make_note(dated_by), dpi)
 
 
 def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:

@@ -13,8 +13,9 @@ from profzoo.cell.sidecar_files import read_facts
 from profzoo.figures import palette, plots
 from profzoo.io import csv_tables as reading
 from profzoo.kernels import short_names
-from profzoo.tools.ncu import export_schema, instances_columns, instances_page
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu import export_schema
+from profzoo.tools.ncu.estimates import GPU_TIME
+from profzoo.tools.ncu.instances import TABLE, TIME
 
 # What is drawn, with its colour, and the metrics of it in different versions of ncu; the first one counts that a report
 # has. The ends of their names say that they are shares of a peak.
@@ -43,7 +44,7 @@ def draw(instances: pd.DataFrame, times: pd.Series) -> Figure:
         times: GPU time of the launches under ncu in ns, by their `id`.
     """
     plots.set_style()
-    sampled = instances[instances["kind"].eq(instances_page.TIME)].copy()
+    sampled = instances[instances["kind"].eq(TIME)].copy()
     sampled["name"] = sampled["function"].map(short_names.shorten_names(sampled["function"].unique()))
     sampled["unit_of_gpu"] = sampled["metric"].str.extract(OF_PEAK.pattern + "$", expand=False)
     sampled = sampled[sampled["unit_of_gpu"].notna()]
@@ -88,10 +89,10 @@ def _draw_kernel(axis: Axes, sampled: pd.DataFrame, times: pd.Series) -> None:
     axis.set_title(f"{first['place']}. {first['name']}, {ends / 1000:,.1f} µs", fontsize=9)
 
 
-def main(instances: str, launches: str, sidecar: str, outputs: Sequence[str]) -> None:
-    """Read the tables of a section set, draw the figure, and write it to each output file."""
+def main(instances: str, launches: str, sidecar: str, outputs: Sequence[str], dpi: int) -> None:
+    """Read the tables of a section set, draw the figure, and write it to each output file; dpi: of PNG files."""
     table = reading.read(launches, export_schema.TABLE)
     facts = read_facts(sidecar)
     made = pd.DataFrame({"device": [facts.get("gpu") or ""], "date": [str(facts.get("started") or "")[:10]]})
-    figure = draw(reading.read(instances, instances_columns.TABLE), table.set_index("id")[GPU_TIME])
-    plots.save_figure(figure, outputs, plots.make_note(made))
+    figure = draw(reading.read(instances, TABLE), table.set_index("id")[GPU_TIME])
+    plots.save_figure(figure, outputs, plots.make_note(made), dpi)

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo.figures import plots
-from profzoo.tables import step_shares
+from profzoo.tables import cell_tables
 
 ORDER = 40
 TITLE = "launches"
@@ -29,10 +29,10 @@ def draw(steps: pd.DataFrame) -> Figure:
     plots.set_style()
     if steps.empty or steps["launches"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
-    waiting = step_shares.launch_wait_share(step_shares.step_shares(steps)) * 100
+    waiting = cell_tables.launch_wait_share(cell_tables.step_shares(steps)) * 100
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.draw_points_by_phase(axis, steps, steps["launches"], waiting, size=36)
-    plots.set_logarithmic_x(axis, steps["launches"])
+    plots.set_logarithmic(axis.xaxis, steps["launches"])
     # Points that lie on the axis are drawn whole; there is room for those of the largest shares.
     axis.set_ylim(0, max(1.05 * waiting.max(), 5))
     for points in axis.collections:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from profzoo import formatting
 from profzoo.figures import plots
-from profzoo.tools.ncu.chart_quantities import LINKS
+from profzoo.tables.cell_counters import add_up_links
 
 ORDER = 72
 TITLE = "memory chart"
@@ -22,20 +22,6 @@ CAPTION = (
     "share of the GPU time in launches that the bytes are of."
 )
 
-# The kinds of links that are columns, with the links that each adds up; the first of each that was counted counts.
-COLUMNS = {
-    "L1:\nloads": ("global_load", "local_load"),
-    "L1:\nstores": ("global_store", "local_store"),
-    "L1": ("l1",),
-    "shared\nmemory": ("shared_load", "shared_store"),
-    "L2:\nreads": ("l2_read",),
-    "L2:\nwrites": ("l2_write",),
-    "L2": ("l2",),
-    "DRAM:\nreads": ("dram_read",),
-    "DRAM:\nwrites": ("dram_write",),
-    "DRAM": ("dram",),
-    "host": ("host_read", "host_write"),
-}
 HITS = {"L1\nhits": ("global_load", "global_store", "l1"), "L2\nhits": ("l2_read", "l2_write", "l2")}
 NOT_COLLECTED = "The memory chart was not collected: ncu='{set: charts}' collects it"
 
@@ -58,8 +44,9 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
         cells.pivot_table(index="cell", columns="link", values=name, aggfunc="first", dropna=False).reindex(order)
         for name in ("bytes", "peak_pct", "hit_pct")
     )
-    sums = _columns(bytes_, "sum")
-    of_peak = _columns(peaks.where(bytes_ > 0), "max").reindex(columns=sums.columns)
+    sums = add_up_links(bytes_)
+    of_peak = add_up_links(peaks.where(bytes_ > 0), largest=True).reindex(columns=sums.columns)
+    sums, of_peak = (table.rename(columns=_break_name) for table in (sums, of_peak))
     known = {name: hits[[one for one in links if one in hits]].bfill(axis=1) for name, links in HITS.items()}
     rates = pd.DataFrame({name: one.iloc[:, 0] for name, one in known.items() if one.shape[1]}).dropna(
         axis=1, how="all"
@@ -74,17 +61,9 @@ def draw(memory_chart: pd.DataFrame) -> Figure:
     return figure
 
 
-def _columns(values: pd.DataFrame, how: str) -> pd.DataFrame:
-    """Return the values by kind of link; sums of both directions are left out where the directions are known."""
-    found = {}
-    for name, links in COLUMNS.items():
-        mine = values[[link for link in links if link in values]]
-        if mine.notna().any(axis=None):
-            found[name] = mine.sum(axis=1, min_count=1) if how == "sum" else mine.max(axis=1)
-    directed = {name.partition(":")[0] for name in found if ":" in name}
-    totals = [name for name, links in COLUMNS.items() if LINKS[links[0]].total]
-    return pd.DataFrame({name: one for name, one in found.items() if name not in totals or name not in directed},
-                        index=values.index)  # fmt: skip
+def _break_name(group: str) -> str:
+    """Return the name of a group of links in two lines."""
+    return group.replace(" ", "\n" if group == "shared memory" else ":\n")
 
 
 def _draw_heat(axis: Axes, of_peak: pd.DataFrame, rates: pd.DataFrame, texts: pd.DataFrame) -> None:

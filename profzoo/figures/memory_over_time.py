@@ -24,13 +24,13 @@ RESERVED = "reserved"
 LEAST_SEEN = 0.002
 
 
-def main(csv: str, sidecar: str, outputs: Sequence[str]) -> None:
-    """Read a cell's table and sidecar, draw the figure, and write it to each output file."""
+def main(csv: str, sidecar: str, outputs: Sequence[str], dpi: int) -> None:
+    """Read a cell's table and sidecar, draw the figure, and write it to each output file; dpi: of PNG files."""
     facts = read_facts(sidecar, FACTS)
     note = pd.DataFrame([{"device": facts["device"], "date": facts["started"][:10]}])
     model, phase = Path(csv).parent.name, Path(csv).name.split(".")[0]
     figure = draw(reading.read(csv, memory_over_time.TABLE), f"{model} {phase}")
-    plots.save_figure(figure, outputs, plots.make_note(note))
+    plots.save_figure(figure, outputs, plots.make_note(note), dpi)
 
 
 def draw(table: pd.DataFrame, cell: str) -> Figure:

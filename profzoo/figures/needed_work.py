@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from profzoo import formatting
 from profzoo.figures import palette, plots
 
 ORDER = 65
@@ -55,8 +56,8 @@ def draw(layers: pd.DataFrame) -> Figure:
     axis.axvline(1, color="#444444", linewidth=1)
     axis.set(xscale="log", xlabel="Operations, counted / required by the shapes")
     least, most = own["ratio"].min(), own["ratio"].max()
-    ticks = [tick for tick in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 64) if min(least, 0.5) / 2 <= tick <= max(most, 2) * 2]
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ticks = [one for one in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 64) if min(least, 0.5) / 2 <= one <= max(most, 2) * 2]
+    axis.set_xticks(ticks, [formatting.tick(one) for one in ticks])
     axis.minorticks_off()
     axis.set_yticks(np.arange(len(order)), order)
     plots.set_row_limits(axis, len(order))

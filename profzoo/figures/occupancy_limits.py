@@ -22,7 +22,10 @@ CAPTION = (
 NOTHING, SEVERAL = "nothing", "several"
 # Occupancy with each of the changes.
 CHANGED = ["registers_next_pct", "shared_next_pct", "threads_best_pct"]
-NOT_COLLECTED = "ncu counted no launch: tool=ncu,nsys collects occupancy"
+NOT_COLLECTED = (
+    "The occupancy over a step is not known: ncu counted no launch (tool=ncu,nsys collects occupancy),\n"
+    "or only some launches, of which nothing says for how many others they stand"
+)
 
 
 def draw(occupancy: pd.DataFrame) -> Figure:

@@ -30,6 +30,7 @@ STEP_COLOURS = {
     "communication": CLASS_COLOURS["communication"],
     "waiting": "#5c5c66",
     "idle: input": "#c9a0dc",
+    "idle: turn": "#4a6fb5",
     "idle: synchronisation": "#7b3fa0",
     "idle: latency": "#f6b3b0",
     "idle: launch": "#e0605e",
@@ -101,6 +102,8 @@ STATE_GROUPS = {
 }
 # Colours of percentiles of the time of a step.
 PERCENTILE_COLOURS = {50.0: "#3d6480", 90.0: "#009e73", 95.0: "#d55e00", 99.0: "#a3203a"}
+# The middle half of a cell's steps, and layers of types without a colour of their own.
+HALF_OF_STEPS, OTHER_TYPES = "#d3d9de", "#b5b5b5"
 # Colours of memory besides the parts of the step that allocated it.
 MEMORY_COLOURS = {"earlier": "#cfcfd6", "reserved": "#8c1d4f"}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
@@ -109,3 +112,5 @@ LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"
 GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS, MEMORY_COLOURS)
 # Colours without a fixed meaning, used in this order: seaborn's palette `deep`.
 CYCLE = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")
+# Those of them that nobody takes for the grey of what has no colour.
+TYPE_CYCLE = tuple(colour for colour in CYCLE if colour != "#8c8c8c")

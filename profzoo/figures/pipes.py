@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import percent_map, plots
-from profzoo.tools.ncu.chart_quantities import PIPE_NAMES
+from profzoo.figures import plots
+from profzoo.tools.ncu.quantities import PIPE_NAMES
 
 ORDER = 74
 TITLE = "pipe utilisation"
@@ -36,7 +36,7 @@ def draw(pipes: pd.DataFrame) -> Figure:
     table = table[used or list(table.columns)].reindex(list(dict.fromkeys(rows["row"])))
     width = plots.figure_width(rows["name"].to_list(), 2.0 + 0.7 * len(table.columns), 9)
     figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(table))))
-    percent_map.draw_percent_map(axis, table, "Greens")
+    plots.draw_percent_map(axis, table, "Greens")
     plots.name_groups(axis, rows, 0.5)
     axis.set(xlabel="Share of the pipe's peak, while an SM has warps (%)", ylabel="")
     return figure

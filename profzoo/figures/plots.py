@@ -1,29 +1,119 @@
 """Style and drawing functions that all figures share."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis, XAxis
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.rcsetup import cycler
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
-from profzoo.figures import palette, svg_tooltips, theme
-from profzoo.figures.svg_tooltips import attach_titles
+from profzoo import formatting
+from profzoo.figures import palette
 from profzoo.range_names import IMPORTED
-from profzoo.tables.counter_groups import NEARLY_ALL
+from profzoo.tables.cell_counters import NEARLY_ALL
 
+# The theme of all figures: a copy of seaborn's `whitegrid` in the context `paper` with font scale 1.1.
+#
+# Importing seaborn takes 0.7 s, mostly for scipy.stats, which figures do not need. tests/unit/test_figures.py compares
+# these values with seaborn's.
+
+# Sizes in the context `paper` over those in `notebook`.
+PAPER = 0.8
+TEXT, SMALL_TEXT = 12 * PAPER * 1.1, 11 * PAPER * 1.1
+DARK, LIGHT = ".15", ".8"
+TICKS = {"major.size": 6 * PAPER, "major.width": 1.25 * PAPER, "minor.size": 4 * PAPER, "minor.width": PAPER}
+THEME: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": LIGHT,
+    "axes.facecolor": "white",
+    "axes.grid": True,
+    "axes.labelcolor": DARK,
+    "axes.labelsize": TEXT,
+    "axes.linewidth": 1.25 * PAPER,
+    "axes.prop_cycle": cycler(color=[to_rgb(colour) for colour in palette.CYCLE]),
+    "axes.titlesize": TEXT,
+    "figure.facecolor": "white",
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "Bitstream Vera Sans", "sans-serif"],
+    "font.size": TEXT,
+    "grid.color": LIGHT,
+    "grid.linestyle": "-",
+    "grid.linewidth": PAPER,
+    "legend.fontsize": SMALL_TEXT,
+    "legend.title_fontsize": TEXT,
+    "lines.linewidth": 1.5 * PAPER,
+    "lines.markersize": 6 * PAPER,
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": "w",
+    "patch.force_edgecolor": True,
+    "patch.linewidth": PAPER,
+    "text.color": DARK,
+    "xtick.bottom": False,
+    "ytick.left": False,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in TICKS.items()},
+    **{f"{axis}tick.color": DARK for axis in "xy"},
+    **{f"{axis}tick.labelsize": SMALL_TEXT for axis in "xy"},
+}
+# Add hover texts to the marks of a figure, as titles in its SVG file.
+
+# Prefix of the identifier of a group that holds the hover texts of its marks, and separator between these texts.
+TITLE_PREFIX, TITLE_SEPARATOR = "told:", " ¦ "
+GROUP = re.compile(rf'<g id="{TITLE_PREFIX}([^"]*)">')
+POINT = re.compile(r"<use ([^>]*)/>")
+# The layout is computed with the first font; browsers without it use another font of about the same width.
+FONT, FONTS = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"
+
+
+def attach_titles(artist: Artist, texts: Sequence[str]) -> None:
+    """Attach hover texts to an artist's marks, in their order; a single text applies to the whole artist."""
+    if texts:
+        artist.set_gid(TITLE_PREFIX + TITLE_SEPARATOR.join(text.replace(TITLE_SEPARATOR, " ") for text in texts))
+
+
+def add_titles(svg: str) -> str:
+    """Return the SVG with the attached hover texts as titles, and with fonts that every browser has.
+
+    >>> add_titles('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')
+    '<g><use x="1"><title>a</title></use><use x="2"><title>b</title></use></g>'
+    >>> add_titles('<g id="told:a: 5 %"><path d=""/></g>')
+    '<g><title>a: 5 %</title><path d=""/></g>'
+    """
+    head, *rest = GROUP.split(svg)
+    parts = [head]
+    for told, body in zip(rest[::2], rest[1::2], strict=True):
+        texts = told.split(TITLE_SEPARATOR)
+        parts.append(f"<g><title>{told}</title>{body}" if len(texts) == 1 else f"<g>{_title_points(texts, body)}")
+    return re.sub(rf"{FONT}(?!,)", FONTS, "".join(parts))
+
+
+def _title_points(texts: Sequence[str], body: str) -> str:
+    """Return the SVG text of a group with a title for each of its points."""
+    left = iter(texts)
+
+    def point(use: re.Match[str]) -> str:
+        text = next(left, None)
+        return use[0] if text is None else f"<use {use[1].rstrip()}><title>{text}</title></use>"
+
+    return POINT.sub(point, body)
+
+
+matplotlib.use("Agg")
 PHASE_MARKERS = {"train": "o", "inference": "^", IMPORTED: "s"}
-# Resolution of PNG files, in dots per inch.
-DPI = 150
+# Resolution of PNG files without a setting, in dots per inch.
+DPI = 300
+# What a format would say of each file that is different in every run, or with every release of matplotlib.
+VARYING = {".svg": "Date", ".png": "Software", ".pdf": "CreationDate"}
 ROW_HEIGHT = 0.32
 # Width of a character of a row's name in inches, in the style's font.
 CHARACTER = 0.085
@@ -31,17 +121,19 @@ CHARACTER = 0.085
 MANY_ROWS = 15
 # Share of its cell's GPU time from which on a class of kernels has a row.
 LEAST_CLASS = 0.1
-# Ratio of the largest to the smallest value up to which numbers between the powers of ten are written.
-FEW_POWERS = 20
-# The same ratio up to which steps between numbers are equal.
+# Which multiples of powers of ten are written on an axis, by the ratio of its largest to its smallest value.
+MULTIPLES = {20.0: (1, 2, 5), 300.0: (1, 3), float("inf"): (1,)}
+# Ratio up to which steps between numbers are equal.
 EQUAL_STEPS = 4
 
 
 def set_style() -> None:
     """Set the theme, and the options with which SVG files are the same in every run."""
-    plt.rcParams.update(theme.THEME)
+    plt.rcParams.update(THEME)
     # Text stays text in an SVG, so that readers can search for it.
     plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
+    # Type 42 is a font that publishers accept.
+    plt.rcParams.update({"pdf.fonttype": 42})
     plt.rcParams.update({"axes.spines.left": False})
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
 
@@ -117,18 +209,17 @@ def set_row_limits(axis: Axes, count: int) -> None:
     axis.set_ylim(count - 0.4, -0.6)
 
 
-def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
-    """Write the figure to each file, with a note on devices and dates below it."""
+def save_figure(figure: Figure, outputs: Sequence[str], note: str, dpi: int = DPI) -> None:
+    """Write the figure to each file, with a note on devices and dates below it; dpi: resolution of PNG files."""
     # The widths of letters are rounded to pixels, so that names need their room at the resolution of the file.
-    figure.set_dpi(DPI)
+    figure.set_dpi(dpi)
     inch = 1 / figure.get_size_inches()[1]
     figure.text(0.01, 0.05 * inch, note, fontsize=7, color="#666666", va="bottom")
     figure.tight_layout(rect=(0, 0.22 * inch, 1, 1))
     for path in outputs:
-        metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=DPI, metadata=metadata)
+        figure.savefig(path, dpi=dpi, metadata={VARYING[Path(path).suffix]: None})
         if Path(path).suffix == ".svg":
-            Path(path).write_text(svg_tooltips.add_titles(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
+            Path(path).write_text(add_titles(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
     plt.close(figure)
 
 
@@ -201,16 +292,16 @@ def describe_coverage(table: pd.DataFrame) -> pd.Series:
     return share.map(lambda one: "" if one >= NEARLY_ALL else f" ({one * 100:.0f} % counted)")
 
 
-def set_logarithmic_x(axis: Axes, values: pd.Series) -> None:
-    """Make the x axis logarithmic, with numbers that have room: between powers of ten only where these are few."""
+def set_logarithmic(axis: Axis, values: pd.Series) -> None:
+    """Make an x or y axis logarithmic, with numbers that have room: between powers of ten only where these are few."""
     known = values[values > 0]
     times = known.max() / known.min()
-    axis.set_xscale("log")
-    powers = LogLocator(subs=(1, 2, 5) if times < FEW_POWERS else (1,))
+    (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
+    powers = LogLocator(subs=next(shown for most, shown in MULTIPLES.items() if times < most))
     # Where values are close, 1, 2 and 5 times a power of ten would leave a single number, or none.
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]) if times < EQUAL_STEPS else powers)
-    axis.xaxis.set_major_formatter("{x:,g}")
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]) if times < EQUAL_STEPS else powers)
+    axis.set_major_formatter(FuncFormatter(formatting.tick))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def draw_nothing(why: str) -> Figure:
@@ -248,3 +339,26 @@ def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
                 taken.append(box)
                 break
             text.remove()
+
+
+# Draws heat maps of percentages.
+
+# Height of the legend of colours, in inches.
+BAR = 1.6
+
+
+def draw_percent_map(axis: Axes, table: pd.DataFrame, colours: str) -> None:
+    """Draw a heat map of percentages, with each number in its cell; colours: name of a pale colour map."""
+    # Imported here, because it takes 0.7 s, and only figures of this kind need it.
+    import seaborn as sns
+
+    bar = {"label": "%", "shrink": min(0.8, BAR / figure_height(len(table))), "aspect": 12}
+    sns.heatmap(table, ax=axis, cmap=colours, vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
+                linewidths=0.5, cbar_kws=bar, yticklabels=True)  # fmt: skip
+    name_columns_on_top(axis, len(table))
+    for number in axis.texts:
+        # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
+        if number.get_color() == ".15":
+            number.set_color("black")
+    # seaborn turns names that are few and long.
+    axis.tick_params(axis="both", rotation=0)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from profzoo import formatting
 from profzoo.figures import palette, plots
 from profzoo.range_names import REST
-from profzoo.tables.tool_preference import prefer_tool
+from profzoo.tables.schemas import prefer_tool
 from profzoo.tables.user_ranges import select_parts
 
 ORDER = 90
@@ -16,9 +16,13 @@ INPUTS = ("ranges",)
 NEEDS = ("trace",)
 CAPTION = (
     "Time per step by range. On a GPU, the time of the kernels that were launched within each range, on any thread; on "
-    "a CPU, the time that the range took. Time outside all ranges is `other`."
+    "a CPU, the time that the range took. Time outside all ranges is `other`. On the right is the sum, as the profiler "
+    "saw it; without a profiler, a step takes the time in the table of cells."
 )
-CPU_CAPTION = "Time per step by range. Time outside all ranges is `other`."
+CPU_CAPTION = (
+    "Time per step by range. Time outside all ranges is `other`. On the right is the step under the profiler; without "
+    "one, it takes the time in the table of cells."
+)
 
 
 def draw(ranges: pd.DataFrame) -> Figure:
@@ -40,8 +44,8 @@ def draw(ranges: pd.DataFrame) -> Figure:
         axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)]
     )
     clocks = {
-        "gpu": "GPU time of the kernels launched in each part of the step (%)",
-        "cpu": "CPU time of each part (%)",
+        "gpu": "GPU time of the kernels launched in each part of the step (%); on the right, their time",
+        "cpu": "CPU time of each part (%); on the right, the profiled step",
     }
     axis.set_xlabel(" / ".join(clocks[clock] for clock in dict.fromkeys(chosen["clock"])))
     return figure

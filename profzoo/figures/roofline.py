@@ -50,10 +50,11 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
             )
     _draw_intervals(axis, cells)
     plots.draw_points_by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
-    axis.set(xscale="log", yscale="log", xlabel="Operations per byte of DRAM traffic (flop/byte)",
+    axis.set(xlabel="Operations per byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
-    for one in (axis.xaxis, axis.yaxis):
-        one.set_major_formatter("{x:g}")
+    plots.set_logarithmic(axis.xaxis, pd.Series(intensity))
+    reached = [points.get_ydata() for points in axis.get_lines()]
+    plots.set_logarithmic(axis.yaxis, pd.Series(np.concatenate([*reached, cells["flop_per_s"] / 1e12])))
     ranked = cells.sort_values("efficiency")
     extreme = pd.concat([ranked.iloc[:FARTHEST], ranked.iloc[FARTHEST:].iloc[-NEAREST:]])
     points = [(row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in extreme.itertuples()]

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import percent_map, plots
+from profzoo.figures import plots
 
 ORDER = 70
 TITLE = "speed of light"
@@ -15,6 +15,8 @@ CAPTION = (
     "launches, weighted by their time. `counted` is the share of the GPU time in launches that this is known of."
 )
 
+# Width of a column in inches, in which the lines of its name have room.
+COLUMN = 1.0
 METRICS = {
     "sm_pct": "SMs,\nbusiest unit",
     "memory_pct": "memory,\nbusiest unit",
@@ -42,7 +44,10 @@ def draw(kernels: pd.DataFrame) -> Figure:
     counted = cells["total_ns"].where(cells[list(known)].notna().any(axis=1)).groupby(cells["cell"]).sum()
     share = (counted / cells.groupby("cell")["total_ns"].sum()).reindex(means.index)
     means.index = means.index + plots.describe_coverage(share.to_frame("counted_share")).to_numpy()
-    figure, axis = plt.subplots(figsize=(plots.figure_width(means.index, 6.0, 8), plots.figure_height(len(means))))
-    percent_map.draw_percent_map(axis, means, "Blues")
+    figure, axis = plt.subplots(
+        figsize=(plots.figure_width(means.index, 1.6 + COLUMN * len(known), 8), plots.figure_height(len(means)))
+    )
+    plots.draw_percent_map(axis, means, "Blues")
+    axis.tick_params(axis="x", labelsize=8)
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")
     return figure

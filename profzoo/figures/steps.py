@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from profzoo import formatting
 from profzoo.figures import palette, plots
-from profzoo.tables import step_shares
+from profzoo.tables import cell_tables
 
 ORDER = 20
 TITLE = "where the time of a step goes"
@@ -17,6 +17,14 @@ CAPTION = (
     "and from the host, communication. Waiting and idle time is split by the causes that nsys saw: other processes, "
     "the input pipeline, a synchronisation and the empty queue after it, launch latency, the CPU in a launching call, "
     "or other code on the CPU."
+)
+
+IMPORTED_CAPTION = (
+    "Where the time of a step goes under the tool of its report, which makes steps longer. Busy time is measured: "
+    "kernels, copies within the GPU, transfers to and from the host, communication. Waiting and idle time is split by "
+    "the causes that the report shows: other processes, the input pipeline, another GPU of the process, a "
+    "synchronisation and the empty queue after it, launch latency, the CPU in a launching call, or other code on the "
+    "CPU."
 )
 
 
@@ -30,12 +38,12 @@ def draw(steps: pd.DataFrame) -> Figure:
     if steps.empty:
         return plots.draw_nothing("No step was traced by nsys")
     shares = (
-        step_shares.step_shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+        cell_tables.step_shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
     )
     cells = steps.drop_duplicates(["model", "phase"])
     shares.index = plots.label_cells(cells).to_list()
     took = pd.Series(cells["step_ns"].to_numpy(), shares.index)
-    shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
+    shares = shares.rename(columns=cell_tables.name_part)
     idle = shares[[name for name in shares if name.startswith("idle")]].sum(axis=1)
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
     figure, axis = plt.subplots(figsize=(plots.figure_width(shares.index, 7.5, 10), plots.figure_height(len(shares))))

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from profzoo.figures import palette, plots
 from profzoo.kernels import short_names
-from profzoo.tables.tool_preference import prefer_tool
+from profzoo.tables.schemas import prefer_tool
 
 ORDER = 110
 TITLE = "top kernels"

@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from profzoo import formatting
 from profzoo.figures import plots
 from profzoo.figures.palette import OTHER_STATES, STATE_COLOURS, STATE_GROUPS
 
@@ -37,7 +38,8 @@ def draw(warp_states: pd.DataFrame) -> Figure:
     cycles = rows.groupby("row")["cycles"].sum().reindex(order)
     width = plots.figure_width(rows["name"].to_list(), 7.5, 10)
     figure, axis = plt.subplots(figsize=(width, plots.figure_height(len(order)) + 0.5))
-    plots.draw_stacked_bars(axis, shares.reindex(order) * 100, STATE_COLOURS, [f"{count:.3g}" for count in cycles])
+    totals = [formatting.number(count) for count in cycles]
+    plots.draw_stacked_bars(axis, shares.reindex(order) * 100, STATE_COLOURS, totals)
     plots.name_groups(axis, rows)
     axis.set_xlabel("Part of a warp's time (%); right: cycles per instruction")
     return figure

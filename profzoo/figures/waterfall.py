@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from profzoo.compare import contributions, numerics
 from profzoo.figures import palette, plots
-from profzoo.formatting import duration
+from profzoo.formatting import duration, fixed
 from profzoo.kernels import short_names
 from profzoo.statistics import speedup
+from profzoo.tables import cell_tables
 from profzoo.tables.schemas import CELL
 
 ORDER = 2
@@ -83,7 +84,7 @@ def sum_changes(seen: pd.DataFrame) -> pd.Series:
     if len(classes):
         others = others.drop(["kernels", "communication"], errors="ignore")
     classes.index = [f"kernels: {name}" for name in classes.index]
-    others.index = [name.replace("idle_", "idle: ") for name in others.index]
+    others = others.rename(cell_tables.name_part)
     found = pd.concat([classes, others])
     found = found.reindex(found.abs().sort_values(ascending=False, kind="stable").index)
     small = (found.abs() < LEAST * found.abs().sum()) | (np.arange(len(found)) >= MOST_STEPS)
@@ -119,7 +120,7 @@ def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     )
     axis.tick_params(axis="x", labelsize=8)
     label = f"{row['model']} · {row['phase']}"
-    axis.set_title(f"{label}: {1 / row['ratio']:.3f} times as fast, {row['verdict']}", fontsize=10.5)
+    axis.set_title(f"{label}: {fixed(1 / row['ratio'], 1, 3)} times as fast, {row['verdict']}", fontsize=10.5)
 
 
 def _draw_label(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:

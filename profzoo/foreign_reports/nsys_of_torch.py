@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from profzoo.foreign_reports.torch_canonical import NO_CALL
+from profzoo.foreign_reports.torch_import import NO_CALL
 from profzoo.io.scripts import read_json, write_json
 from profzoo.range_names import PARTS, STEP, make_nvtx_name
 from profzoo.tools.nsys import TOOL
-from profzoo.tools.nsys.export_columns import READ, TEXTS
-from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PUSH_POP
-from profzoo.tools.torch import host_calls, losses
-from profzoo.tools.torch import trace as torch_trace
+from profzoo.tools.nsys.events.export_columns import READ, TEXTS
+from profzoo.tools.nsys.events.trace import CALL_TABLE, KERNEL_TABLE, PUSH_POP
+from profzoo.tools.torch import losses, trace
 
 COPY_TABLE, SET_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 # A process of some number; a trace of torch.profiler has one.
@@ -38,11 +37,11 @@ def main(traced: str, sidecar: str, sqlite: str, written: str) -> None:
     Of a trace without a GPU it holds no row.
     """
     facts = read_json(sidecar)
-    events = torch_trace.read_trace(traced, lambda line: None)
+    events = trace.read_trace(traced, lambda line: None)
     on_gpu = facts["device_type"] == "cuda"
     if on_gpu:
         lacking = losses.find_losses(events).lacking
-        if 0 < len(lacking) < host_calls.count_steps(events):
+        if 0 < len(lacking) < trace.count_steps(events):
             events = losses.drop_steps(events, sorted(lacking))
     with closing(sqlite3.connect(sqlite)) as database:
         create_tables(database)
@@ -61,7 +60,7 @@ def create_tables(database: sqlite3.Connection) -> None:
         database.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
 
 
-def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
+def _fill(database: sqlite3.Connection, events: trace.Trace) -> None:
     """Write calls, launches, and ranges of steps and their parts."""
     # 0 stands for no text.
     insert_rows(database, "StringIds", {"id": list(range(1, len(events.texts) + 1)), "value": events.texts})
@@ -72,7 +71,7 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
         "start": made["start"], "end": made["start"] + made["ns"], "correlationId": made["correlation"],
         "globalTid": PROCESS + 1 + made["thread"], "nameId": made["name"] + 1,
     })  # fmt: skip
-    kinds = list(torch_trace.DEVICE_KINDS.values())
+    kinds = list(trace.DEVICE_KINDS.values())
     tables = {"kernel": KERNEL_TABLE, "memcpy": COPY_TABLE, "memset": SET_TABLE}
     for code, kind in enumerate(kinds):
         own = {name: column[events.launches["kind"] == code].astype(np.int64)
@@ -91,7 +90,7 @@ def _fill(database: sqlite3.Connection, events: torch_trace.Trace) -> None:
         if kind == "memcpy":
             shared["copyKind"] = [copy_kind(events.texts[name]) for name in own["name"].tolist()]
         insert_rows(database, tables[kind], shared)
-    starts, ends, codes = host_calls.range_spans(events, (STEP, *PARTS))
+    starts, ends, codes = trace.range_spans(events, (STEP, *PARTS))
     names = [make_nvtx_name((STEP, *PARTS)[code]) for code in codes.tolist()]
     insert_rows(database, "NVTX_EVENTS", {
         "start": starts, "end": ends, "eventType": np.full(len(starts), PUSH_POP), "text": names,

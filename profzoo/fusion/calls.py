@@ -1,18 +1,178 @@
 """Lists the operators of one traced step that do work: what they read and write, their layer, their launches."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion import gradients
-from profzoo.op_costs.tensor_effects import ATEN, FUSIBLE, LISTS, OPAQUE, Effects, Tensor, call_effects, kind_of
+from profzoo.op_costs.operator_calls import Shape
+from profzoo.op_costs.tensor_effects import (
+    ATEN,
+    COPY,
+    FUSIBLE,
+    LISTS,
+    OPAQUE,
+    PRODUCT,
+    Effects,
+    Tensor,
+    call_effects,
+    kind_of,
+)
 from profzoo.range_names import DOMAIN, original_name, parse_module_range
+from profzoo.tools.nsys.events.intervals import find_open
 from profzoo.tools.torch import nesting as nests
 from profzoo.tools.torch import owners
-from profzoo.tools.torch.nesting import Nesting
+from profzoo.tools.torch.nesting import ACCUMULATE, Nesting
 from profzoo.tools.torch.trace import Trace
+
+# Finds when a backward pass computes gradients that nobody uses, by where autograd stores them and what is updated.
+#
+# Autograd stores a parameter's gradient in a node of its own, AccumulateGrad, right after the node that computed it. If
+# the parameter had no gradient it takes the new one as it is; otherwise it adds up. A gradient is unused if
+#
+# - no optimizer updates a parameter of its shape in the whole step, although there are optimizers, or
+# - its network has no part in the updates that follow the backward pass, and the next backward pass finds no gradient
+#   there: it was forgotten in between.
+#
+# What runs in a backward pass after its last gradient that may be used leads to unused gradients only. What runs before
+# may be needed for later ones and is not counted.
+
+# How operators are named by which autograd adds a gradient to an earlier one.
+ADDING = ("aten::add", "aten::add_")
+# Networks that only training needs have paths that begin so.
+OTHERS = "(others)."
+
+
+@dataclass(frozen=True)
+class Update:
+    """A step of an optimizer: when it began, in ns; the shapes of all that it writes, and of its parameters.
+
+    A trace does not tell the shapes of long lists of tensors; both are then None.
+    """
+
+    began: int
+    written: Collection[Shape] | None
+    parameters: Sequence[Shape] | None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A gradient that autograd has stored.
+
+    Attributes:
+        began: when, in ns. module, shape: of its parameter. fresh: whether the parameter had none before.
+    """
+
+    began: int
+    module: str
+    shape: Shape
+    fresh: bool
+
+    @property
+    def key(self) -> tuple[str, Shape]:
+        """Return what stands for the parameter."""
+        return self.module, self.shape
+
+    @property
+    def network(self) -> str:
+        """Return the name of a network that only training needs; empty for the network itself."""
+        first = self.module.removeprefix(OTHERS).partition(".")[0]
+        # Networks of a script beside the first one go by their class.
+        return first if self.module.startswith(OTHERS) or first[:1].isupper() else ""
+
+
+def find_unused_times(
+    stored: Sequence[Stored], updates: Sequence[Update], forward: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return begin and end, in ns, of the times in which a step computes gradients that nobody uses.
+
+    Args:
+        stored: the step's gradients, in order.
+        updates: of optimizers in the step; without any nothing is said, as a later step may use the gradients.
+        forward: when operators of the forward pass began, which tell backward passes apart.
+
+    >>> stored = [Stored(1, "head", (8, 2), True), Stored(3, "body", (8, 8), True), Stored(5, "body", (8, 4), True)]
+    >>> find_unused_times(stored, [Update(9, {(8, 2)}, [(8, 2)])], [0])
+    [(1, 5)]
+    """
+    if not updates:
+        return []
+    # Where the trace does not tell what is updated, it may be everything.
+    unknown = any(one.written is None for one in updates)
+    used = {shape for one in updates for shape in one.written or ()}
+    passes = _passes(stored, sorted({*forward, *(one.began for one in updates)}))
+    found = []
+    for place, own in enumerate(passes):
+        # The step after this one begins as this one does.
+        following = passes[(place + 1) % len(passes)]
+        until = following[0].began if place + 1 < len(passes) else np.inf
+        after = [one.parameters for one in updates if own[-1].began < one.began < until]
+        updated = Counter(shape for shapes in after for shape in shapes or ())
+        known = bool(updated) and None not in after and len(passes) > 1
+        forgotten = _forgotten(own, following, updated) if known else set()
+        useful = [one.began for one in own if (unknown or one.shape in used) and one.key not in forgotten]
+        if useful and own[-1].began > useful[-1]:
+            found.append((useful[-1], own[-1].began))
+    return found
+
+
+def _passes(stored: Sequence[Stored], marks: Sequence[int]) -> list[list[Stored]]:
+    """Return the gradients of each backward pass; marks: when other work began."""
+    groups: dict[int, list[Stored]] = {}
+    for one in stored:
+        groups.setdefault(int(np.searchsorted(marks, one.began)), []).append(one)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _forgotten(own: Sequence[Stored], following: Sequence[Stored], updated: Counter[Shape]) -> set[tuple[str, Shape]]:
+    """Return the parameters of networks that are not updated after a backward pass and have no gradient in the next."""
+    fresh: dict[tuple[str, Shape], bool] = {}
+    for one in following:
+        fresh.setdefault(one.key, one.fresh)
+    found: set[tuple[str, Shape]] = set()
+    for network in {one.network for one in own}:
+        mine = [one for one in own if one.network == network]
+        if Counter(one.shape for one in mine) - updated and all(fresh.get(one.key, False) for one in mine):
+            found |= {one.key for one in mine}
+    return found
+
+
+def list_stored(trace: Trace, nesting: Nesting, first: int, last: int) -> list[Stored]:
+    """Return the gradients that autograd stores between two times (ns), in order."""
+    places = _named(trace, (ACCUMULATE,))
+    began = trace.operators["start"][places]
+    places = places[(began >= first) & (began <= last)]
+    places = places[np.argsort(trace.operators["start"][places], kind="stable")]
+    modules = owners.own_operators(trace, nesting, places)["module"].astype(str)
+    added = set(nesting.parent[_named(trace, ADDING)].tolist())
+    found = []
+    for place, module in zip(places.tolist(), modules, strict=True):
+        shapes = parse_shapes(trace.texts[trace.operators["shapes"][place]])
+        if shapes:
+            found.append(Stored(int(trace.operators["start"][place]), module, shapes[0], place not in added))
+    return found
+
+
+def _named(trace: Trace, names: Sequence[str]) -> np.ndarray:
+    """Return the indices of the operators with one of these names."""
+    chosen = np.array([text in names for text in trace.texts] + [False])
+    return np.flatnonzero(chosen[trace.operators["name"]])
+
+
+def parse_shapes(text: str) -> tuple[Shape, ...]:
+    """Return shapes from their text in a trace; a list of tensors has none.
+
+    >>> parse_shapes("[[4, 8], [], [[2], [3]]]")
+    ((4, 8), (), ())
+    """
+    if not text:
+        return ()
+    found = json.loads(text)
+    return tuple(tuple(one) if all(type(size) is int for size in one) else () for one in found)
+
 
 # Longest list of operators around one, from the module or the node of autograd on.
 DEEPEST = 16
@@ -132,8 +292,8 @@ def mark_discarded(calls: Sequence[Call], trace: Trace, nesting: Nesting) -> lis
     first, last = (end((call.began for call in calls if call.began), default=0) for end in (min, max))
     updates = _updates(calls, trace, first, last)
     forward = [call.began for call in calls if call.direction == "forward"]
-    stored = gradients.list_stored(trace, nesting, first, last) if updates else []
-    unused = gradients.find_unused_times(stored, updates, forward)
+    stored = list_stored(trace, nesting, first, last) if updates else []
+    unused = find_unused_times(stored, updates, forward)
     return [
         replace(call, discarded=True)
         if call.direction == "backward" and any(begin < call.began < end for begin, end in unused)
@@ -142,7 +302,7 @@ def mark_discarded(calls: Sequence[Call], trace: Trace, nesting: Nesting) -> lis
     ]
 
 
-def _updates(calls: Sequence[Call], trace: Trace, first: int, last: int) -> list[gradients.Update]:
+def _updates(calls: Sequence[Call], trace: Trace, first: int, last: int) -> list[Update]:
     """Return the updates by optimizers between two times (ns)."""
     found = []
     for begin, end in zip(*_optimizer_ranges(trace), strict=True):
@@ -150,12 +310,12 @@ def _updates(calls: Sequence[Call], trace: Trace, first: int, last: int) -> list
         if not first <= begin <= last:
             continue
         if not own or any(call.kind == LISTS and not call.writes for call in own) or not own[-1].writes:
-            found.append(gradients.Update(int(begin), None, None))
+            found.append(Update(int(begin), None, None))
             continue
         # The last operation is the one on the parameters.
         final = [call for call in own if call.operator == own[-1].operator]
         written, parameters = ([one.shape for call in some for one in call.writes] for some in (own, final))
-        found.append(gradients.Update(int(begin), set(written), parameters))
+        found.append(Update(int(begin), set(written), parameters))
     return found
 
 
@@ -247,8 +407,7 @@ def _updating(trace: Trace, known: np.ndarray) -> np.ndarray:
     """Return flags of the operators that began while an optimizer's `step` ran."""
     starts, ends = _optimizer_ranges(trace)
     began = trace.operators["start"][known]
-    last = np.searchsorted(starts, began, side="right") - 1
-    return (last >= 0) & (began < np.append(ends, -1)[last])
+    return find_open(began, starts, ends) >= 0
 
 
 def _optimizer_ranges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -269,4 +428,127 @@ def _around(
     while above >= 0 and kinds[above] not in (nests.MARK, nests.NODE, nests.SUM) and len(names) < DEEPEST:
         names.append(trace.texts[trace.operators["name"][above]])
         outermost, above = above, int(nesting.parent[above])
-    return tuple(reversed(names)), gradients.parse_shapes(trace.texts[trace.operators["shapes"][outermost]])
+    return tuple(reversed(names)), parse_shapes(trace.texts[trace.operators["shapes"][outermost]])
+
+
+# Finds which call of a step made the tensor that another call reads.
+#
+# A trace holds shapes and types of tensors, but not which tensor is which. A tensor that is read is taken to be the
+# last one made with as many elements of its type that nobody has read so far, first of all one with rows as long. If
+# all of them were read, it is the last one that was read by work which could be fused, such as a residual sum or a
+# normalisation, because these values are the ones that programs read again. Views change shapes but not the number of
+# elements; the maker of a part of a larger tensor remains unknown. Forward and backward pass are told apart.
+
+NONE = -1
+LINEAR = "aten::linear"
+SUMS = ("add", "add_")
+# So many calls are looked at that a sum's input comes from.
+DEEPEST_VALUE = 12
+# A value that was made by so many calls ago is no longer looked for.
+OLDEST = 400
+# Of values alike, so many are remembered.
+REMEMBERED = 16
+Key = tuple[int, str]
+
+
+@dataclass
+class _Value:
+    maker: int
+    shape: Shape
+    read: int = 0
+    fused: int = 0
+
+
+class Flow:
+    """The calls of a step and what they hand to each other.
+
+    Attributes:
+        calls: in order. makers: per call and tensor that it reads the place of its maker, NONE where it is unknown.
+        readers: per call the places of the calls that read what it made.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        """Match reads with what was made before."""
+        self.calls = calls
+        self.makers: list[tuple[int, ...]] = []
+        self.readers: list[list[int]] = [[] for _ in calls]
+        held: dict[tuple[bool, Key], list[_Value]] = {}
+        for call in calls:
+            backward = call.direction == "backward"
+            taken: set[int] = set()
+            known = [held.get((backward, _key(tensor)), []) for tensor in call.reads]
+            if LINEAR in call.around and call.kind == PRODUCT:
+                # The last input is the weight, or what a change of type made of it.
+                turned = call.reads[-1].shape[::-1]
+                known[-1] = [one for one in known[-1] if one.shape == turned and calls[one.maker].kind == COPY]
+            found: tuple[int, ...] = ()
+            for tensor, values in zip(call.reads, known, strict=True):
+                found += (_find_maker(call, tensor, values, taken),)
+                if call.operator in SUMS:
+                    # A residual sum adds something else than what its other input was computed from.
+                    taken |= self._origins(found[-1])
+            self.makers.append(found)
+            for maker in set(found) - {NONE}:
+                self.readers[maker].append(call.place)
+            for tensor in call.writes:
+                values = held.setdefault((backward, _key(tensor)), [])
+                values.append(_Value(call.place, tensor.shape))
+                del values[:-REMEMBERED]
+
+    def _origins(self, place: int) -> set[int]:
+        """Return the calls that a result was computed from element by element, up to one that could not be fused."""
+        found: set[int] = set()
+        waiting = [place]
+        while waiting and len(found) < DEEPEST_VALUE:
+            one = waiting.pop()
+            if one != NONE and self.calls[one].fusible:
+                size = max((tensor.elements for tensor in self.calls[one].writes), default=0)
+                alike = zip(self.calls[one].reads, self.makers[one], strict=True)
+                more = {maker for tensor, maker in alike if tensor.elements == size and maker != NONE} - found
+                found |= more
+                waiting += more
+        return found
+
+
+def _find_maker(call: Call, tensor: Tensor, values: Sequence[_Value], taken: set[int]) -> int:
+    """Return the maker of a tensor; taken: makers of the call's other tensors, to which this one is added."""
+    if tensor.elements <= 1 or tensor.part:
+        return NONE
+    known = [one for one in reversed(values) if call.place - one.maker <= OLDEST and one.maker not in taken]
+    unread, again = [one for one in known if not one.read], [one for one in known if one.fused]
+    alike = [one for one in (*unread, *again) if one.shape[-1:] == tensor.shape[-1:]]
+    chosen = next(iter((*alike, *unread, *again, *known)), None)
+    if chosen is None:
+        return NONE
+    chosen.read += 1
+    chosen.fused += call.fusible
+    taken.add(chosen.maker)
+    return chosen.maker
+
+
+def _key(tensor: Tensor) -> Key:
+    return tensor.elements, tensor.kind
+
+
+def external_bytes(flow: Flow, places: Sequence[int]) -> tuple[float, float]:
+    """Return the bytes that calls read from outside and write for others, each tensor once.
+
+    What no call reads is taken to be read later. A tensor of unknown origin is the same as one that another call reads
+    with its shape and type.
+    """
+    inside = set(places)
+    read: dict[object, int] = {}
+    written = 0
+    for place in places:
+        call = flow.calls[place]
+        alike: Counter[object] = Counter()
+        for tensor, maker in zip(call.reads, flow.makers[place], strict=True):
+            if maker not in inside:
+                own = tensor.shape, tensor.kind
+                alike[own] += 1
+                name = maker if maker != NONE else (own, alike[own])
+                read[name] = max(read.get(name, 0), tensor.bytes)
+        readers = flow.readers[place]
+        if call.writes and (not readers or not inside.issuperset(readers)):
+            written += call.writes[0].bytes
+    return float(sum(read.values())), float(written)

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from profzoo.fusion.calls import Call
-from profzoo.fusion.values import NONE, Flow, external_bytes
+from profzoo.fusion.calls import NONE, Call, Flow, external_bytes
 from profzoo.op_costs.tensor_effects import FILL, NORM
 
 BACKWARD = "backward"

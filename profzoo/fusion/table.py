@@ -7,30 +7,25 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.fusion import costs, dictionary, gains, joining
-from profzoo.fusion.calls import Call, TracedStep, read_step
+from profzoo.fusion import gains
+from profzoo.fusion.calls import Call, Flow, TracedStep, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
-from profzoo.fusion.values import Flow
-from profzoo.io import column_types
+from profzoo.io.columns import AMOUNT, COUNT, GPU, NINE_OF_TEN, TEXT, Column, with_interval
+from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.range_names import ROOT
 from profzoo.tables.layers import parent
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
-from profzoo.tools.ncu.raw_page import CONFIGURATION
-from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch.trace import read_trace
-from profzoo.what_if import predicted_gains, simulator, storage
-from profzoo.what_if.kernel_matching import Operations
+from profzoo.what_if import predicted_gains, program, simulator
+from profzoo.what_if.predicted_gains import Operations
 from profzoo.what_if.program import Program
 
-TEXTS = ["pattern", "module", "type", "source", "direction", "operators"]
-AMOUNTS = ["chains", "launches", "fused_launches", "bytes", "fused_bytes", "ns", "fused_ns", "fused_ns_low",
-           "fused_ns_high"]  # fmt: skip
 GAINS = ["gain", "gain_low", "gain_high"]
-COLUMNS = ["chain", *TEXTS, *AMOUNTS, *GAINS]
 
 
 def _saves(table: pd.DataFrame) -> str | None:
@@ -39,24 +34,56 @@ def _saves(table: pd.DataFrame) -> str | None:
 
 
 CHAINS = Table(
-    columns={"chain": column_types.COUNT}
-    | dict.fromkeys(TEXTS, column_types.TEXT)
-    | dict.fromkeys(AMOUNTS, column_types.AMOUNT)
-    | dict.fromkeys(GAINS, column_types.or_missing(column_types.AMOUNT)),
+    columns={
+        "chain": Column(COUNT, "Number of the row, to which the rows of `fusion-kernels.csv` refer.", "count"),
+        "pattern": Column(
+            TEXT, "What the operators compute together; `elementwise chain` if that is not known.", tool="torch"),
+        "module": Column(
+            TEXT, "Innermost module that all operators are in; `*` stands for several layers of a stack; an owner in "
+            "parentheses, such as `(loss)`, where no module is.", tool="torch"),
+        "type": Column(TEXT, "Class of this module, or of the one around it that is not torch's own.", tool="torch"),
+        "source": Column(
+            TEXT, "File and lines of the `forward` of this class; empty where they are not known.", tool="torch"),
+        **shared("direction"),
+        "operators": Column(
+            TEXT, "Operators in the order of their first calls, with the number of calls.", tool="torch"),
+        "chains": Column(AMOUNT, "How many such chains a step has.", "count", "torch"),
+        "launches": Column(AMOUNT, "Launches per step now.", "count", "torch"),
+        "fused_launches": Column(AMOUNT, "Launches per step that remain.", "count"),
+        "bytes": Column(
+            AMOUNT, "Bytes per step that the operators read and write, by their shapes and types.", "byte", "torch"),
+        "fused_bytes": Column(
+            AMOUNT, "Bytes per step that remain: what goes into the chains and comes out of them.", "byte"),
+        "ns": Column(AMOUNT, "GPU time per step now, by torch.profiler; on a CPU host time.", "ns", "torch", GPU),
+        "fused_ns": Column(AMOUNT, "Expected GPU time per step of the fused kernels.", "ns", clock=GPU),
+        "fused_ns_low": Column(AMOUNT, "Lower end of the interval of `fused_ns`.", "ns", clock=GPU),
+        "fused_ns_high": Column(
+            AMOUNT, "Upper end of the interval of `fused_ns`: bytes move no faster than now.", "ns", clock=GPU),
+        **with_interval("gain", Column(
+            AMOUNT.or_missing, "Expected speedup of the step, by simulating the steps that nsys traced; empty "
+            "without them.", "ratio", interval=NINE_OF_TEN)),
+    },
     key=["chain"],
     holds=_saves,
     ranges={"gain": ("gain_low", "gain_high")},
-    about=dictionary.CHAINS,
-)
+)  # fmt: skip
+COLUMNS = [*CHAINS.columns]
 KERNELS = Table(
-    columns=dict.fromkeys(
-        [joining.NUMBER, joining.PLACE, joining.OF, joining.STAYS, joining.WAITS, joining.TOGETHER], column_types.COUNT
-    )
-    | {"range": column_types.TEXT, "mangled": column_types.TEXT, "ns": column_types.AMOUNT}
-    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT)),
-    key=[joining.PLACE],
-    about=dictionary.KERNELS,
-)
+    columns={
+        "chain": Column(COUNT, "Row of `fusion.csv` that the launch is part of.", "count"),
+        "place": Column(COUNT, "Place of the launch in the step, counted from 0.", "count", "nsys"),
+        "of_launches": Column(COUNT, "Launches of the step.", "count", "nsys"),
+        "stays": Column(COUNT, "Is 1 if the launch remains as that of a fused kernel, else 0.", "count"),
+        "waits": Column(
+            COUNT, "Is 1 if the host's waits between launches of the chain disappear with it, else 0.", "count"),
+        "together": Column(COUNT, "Is 1 if one call makes all launches of the chain that remain, else 0.", "count"),
+        **shared("range", "mangled"),
+        "ns": Column(AMOUNT, "GPU time of the launch, as a mean over steps.", "ns", "nsys", GPU),
+        **shared("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", kind=COUNT.or_missing),
+        **shared("smem_static_bytes", "smem_dynamic_bytes"),
+    },
+    key=[gains.PLACE],
+)  # fmt: skip
 # Gains are simulated for so many rows, those first that have most GPU time or launches to save.
 SIMULATED = 24
 # How long one launch may hold a step up at most, by which rows are chosen.
@@ -114,10 +141,10 @@ def make_chains(step: TracedStep, peaks: Mapping[str, float]) -> tuple[pd.DataFr
     peaks: measured rates by name, in byte/s and flop/s; may be empty.
     """
     tf32 = bool(len(step.launches)) and step.launches["name"].astype(str).str.contains("tf32", regex=False).any()
-    rates = costs.measure_rates(step.calls, peaks, tf32)
+    rates = gains.measure_rates(step.calls, peaks, tf32)
     numbered, rows = [], []
     for number, group in enumerate(group_chains(find_chains(Flow(step.calls), FINDERS))):
-        times = [costs.fused_time(chain, rates) for chain in group]
+        times = [gains.fused_time(chain, rates) for chain in group]
         names = list(dict.fromkeys(NUMBERED.sub("*", common_module(chain.calls)) for chain in group))
         kind, lines = source_lines(step, common_module(group[0].calls))
         row = {
@@ -158,7 +185,7 @@ def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int,
     promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
     found = table.set_index("chain")
     for number in table["chain"][promise.sort_values(ascending=False).index[:SIMULATED]]:
-        own = kernels[kernels[joining.NUMBER] == number]
+        own = kernels[kernels[gains.NUMBER] == number]
         gained = [predict(own, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
         if gained[0]:
             low, high = (min(one.low for one in gained if one), max(one.high for one in gained if one))
@@ -178,9 +205,9 @@ def main(traced: str, nsys: tuple[str, str], peaks: str, programs: str, outputs:
     kernels = KERNELS.empty()
     if nsys[0] and step.gpu and numbered:
         facts = read_facts(nsys[1], OF_SIDECAR)
-        launched = launches_by_step.read_step_launches(nsys[0], facts.get("capture") == "run")
+        launched = launches.read_step_launches(nsys[0], facts.get("capture") == "run")
         if len(launched):
-            kernels = joining.join_chains(step, numbered, launched)
-            table = add_gains(table, kernels, storage.read(programs) if programs else {})
+            kernels = gains.join_chains(step, numbered, launched)
+            table = add_gains(table, kernels, program.read_programs(programs) if programs else {})
     write_csv(table, outputs["chains"])
     write_csv(kernels, outputs["kernels"])

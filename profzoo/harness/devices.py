@@ -3,12 +3,23 @@
 import os
 import platform
 import re
-from typing import Any
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from profzoo.errors import ConfigError
-from profzoo.machine import gpus
+from profzoo.harness import observed_files
+from profzoo.machine import external_programs, gpus
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import CpuRoof
+
+# What a CPU's roof is measured with: calls, the order of the matrices, and bytes that no cache holds.
+ROOF_CALLS, ORDER, COPIED_BYTES = 5, 1024, 1 << 26
 
 
 def choose_device(asked: str, number: int = 0) -> torch.device:
@@ -81,7 +92,48 @@ def describe_machine(asked: str, device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
+        **describe_packages(),
     }
+
+
+def describe_packages() -> dict[str, Any]:
+    """Versions of the installed packages that this process has imported, and the folders in which it looks for them."""
+    folders = dict.fromkeys([*filter(observed_files.holds_packages, sys.path), str(Path(torch.__file__).parents[1])])
+    return {
+        "packages": external_programs.find_packages(sys.path, list(sys.modules)),
+        "packages_from": list(folders),
+    }
+
+
+@torch.no_grad()
+def measure_cpu_roof(precision: str) -> "CpuRoof":
+    """Rates that torch reaches on this CPU with this process's threads: a large matrix product, and a large copy.
+
+    Both are the best of ROOF_CALLS calls, which take less than a second together. precision: setting of the cell.
+    """
+    arithmetic = "bf16" if precision == "bf16" else "fp32"
+    # Numbers of no generator, because the program's own may be used again.
+    matrix = torch.full((ORDER, ORDER), 0.5, dtype=torch.bfloat16 if arithmetic == "bf16" else torch.float32)
+    source = torch.zeros(COPIED_BYTES // 4)
+    result, target = torch.empty_like(matrix), torch.empty_like(source)
+    product_s = _shortest_s(lambda: torch.mm(matrix, matrix, out=result))
+    # A copy reads and writes each byte.
+    copy_s = _shortest_s(lambda: target.copy_(source))
+    return {
+        "precision": arithmetic,
+        "flop_per_s": 2 * ORDER**3 / product_s,
+        "bytes_per_s": 2 * COPIED_BYTES / copy_s,
+    }
+
+
+def _shortest_s(work: Callable[[], object]) -> float:
+    work()
+    took = []
+    for _ in range(ROOF_CALLS):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return min(took)
 
 
 def _names(found: list[dict[str, str]]) -> str:

@@ -26,7 +26,7 @@ def default_loss(outputs: Any, target: Any) -> Tensor:
     """Loss contained in the outputs, as with transformers, otherwise cross-entropy of class scores.
 
     Raises:
-        ConfigError: the outputs contain no loss and are no class scores.
+        ConfigError: the outputs contain no loss and are not class scores.
     """
     own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if isinstance(own, Tensor):

@@ -1,15 +1,213 @@
-"""Opens named ranges of a step, in NVTX domain `profzoo` and as torch.profiler ranges."""
+"""Opens named ranges of a step, and a range around each call of a network's modules."""
 
+import functools
+import inspect
+import json
 import os
+import sys
+import threading
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import nvtx
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.profiler import record_function
 
-from profzoo.harness import module_ranges
-from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW, make_nvtx_name, make_torch_name
+from profzoo.range_names import (
+    COMPILED,
+    DOMAIN,
+    LAUNCHING,
+    ROOT,
+    SOURCES,
+    STEP,
+    WINDOW,
+    make_nvtx_name,
+    make_torch_name,
+    module_range_name,
+    sanitised_name,
+)
+
+# Notes where the `forward` of each class of modules is written, so that a trace can name the lines of a layer.
+
+# Lines by name of a class, since ranges of modules hold no more than this name.
+_noted: dict[str, list[str]] = {}
+_classes: set[type] = set()
+
+
+def note_source(kind: type) -> None:
+    """Note file and lines of a class's `forward`; a class without source code is left out."""
+    if kind in _classes:
+        return
+    _classes.add(kind)
+    # Without calling descriptors, as a scripted module's raises an error.
+    found = inspect.getattr_static(kind, "forward", None)
+    code = getattr(inspect.unwrap(found) if callable(found) else None, "__code__", None)
+    if isinstance(code, CodeType):
+        lines = f"{_short_path(code.co_filename)}:{code.co_firstlineno}-{max(_lines(code))}"
+        known = _noted.setdefault(kind.__name__, [])
+        if lines not in known:
+            known.append(lines)
+
+
+def trace_metadata() -> tuple[str, str]:
+    """Return the key and the JSON text by which a trace holds the noted lines: a list of `file:first-last` by class."""
+    return SOURCES, json.dumps(_noted)
+
+
+def _lines(code: CodeType) -> Iterator[int]:
+    yield code.co_firstlineno
+    yield from (line for *_, line in code.co_lines() if line is not None)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _lines(inner)
+
+
+def _short_path(path: str) -> str:
+    """Return a path relative to the folder that Python imported it from, as other machines have other folders."""
+    file = Path(path)
+    above = [Path(entry or ".").absolute() for entry in sys.path]
+    inside = [folder for folder in above if file.is_relative_to(folder)]
+    return str(file.relative_to(max(inside, key=lambda folder: len(folder.parts)))) if inside else file.name
+
+
+# Opens a range around each call of a network's modules, so that every launch has an owning layer.
+#
+# Hooks mark a module and leave its forward unchanged. Two kinds of modules would run differently with hooks. A module
+# compiled by torch.compile gets one range around the whole. In inference, hooks would switch off the fused path of
+# torch's encoder layers: their range is opened within `forward`.
+
+# Function of a range's name and a module's inputs: opens the range, and returns the function that closes it.
+Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
+REPLICATED = (DataParallel, DistributedDataParallel)
+# Attributes in which wrapper modules hold the wrapped module.
+WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+
+def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    """Open a torch.profiler range, with input shapes if the profiler records shapes."""
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    # Takes a third of the time of torch.profiler.record_function; a step may open thousands of ranges.
+    record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
+    record.__enter__()
+    return functools.partial(record.__exit__, None, None, None)
+
+
+@functools.cache
+def _kept(name: str) -> str:
+    return sanitised_name(f"{DOMAIN}:{name}")
+
+
+def nvtx_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    """Open a range in the project's NVTX domain."""
+    domain = nvtx.get_domain(DOMAIN)
+    domain.push_range(_attributes(name))
+    return domain.pop_range
+
+
+@functools.cache
+def _attributes(name: str) -> Any:
+    return nvtx.get_domain(DOMAIN).get_event_attributes(message=name)
+
+
+def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
+    """Open a range around each call of each module of a network; torch.compile must already be applied.
+
+    A module that the network holds under several names gets the first name. A module whose forward is called without
+    `__call__` gets no range: its work belongs to the calling module, as does the work of functions.
+
+    Args:
+        prefix: text before the module paths, for networks besides the cell's own.
+    """
+    opened = threading.local()
+    for path, module, how in _walk(network, prefix, set()):
+        kind = type(getattr(module, "_orig_mod", module))
+        note_source(kind)
+        if how is _around_compiled:
+            path = f"{path}.{COMPILED}" if path else COMPILED
+        how(module, functools.partial(opener, module_range_name(path or ROOT, kind.__name__)), opened)
+
+
+def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:
+    """Yield every module with its path and its marking function, a parent before its children."""
+    if module in seen:
+        return
+    seen.add(module)
+    inner = (
+        module.module if isinstance(module, REPLICATED) else next(filter(None, map(module._modules.get, WRAPPED)), None)
+    )
+    if inner is not None:
+        yield from _walk(inner, path, seen)
+        return
+    if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+        yield path, module, _around_compiled
+        return
+    if isinstance(module, nn.TransformerEncoderLayer) and not module.training:
+        yield from ((name, one, _within_forward) for name, one in module.named_modules(prefix=path))
+        seen.update(module.modules())
+        return
+    # A dictionary or a list of modules is never called.
+    if not isinstance(module, nn.ModuleDict | nn.ModuleList):
+        yield path, module, _by_hooks
+    if not isinstance(module, torch.jit.ScriptModule):
+        for name, child in module.named_children():
+            yield from _walk(child, f"{path}.{name}" if path else name, seen)
+
+
+def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: threading.local) -> None:
+    """Add hooks that open the range before all others and close it after them, also if forward raises."""
+
+    def before(module: nn.Module, inputs: Any) -> None:
+        # Where a model compiles parts of itself, Dynamo drops branches that it knows never to run.
+        if not torch.compiler.is_compiling():
+            if not hasattr(opened, "ranges"):
+                opened.ranges = []
+            opened.ranges.append(open_range(inputs))
+
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            opened.ranges.pop()()
+
+    module.register_forward_pre_hook(before, prepend=True)
+    module.register_forward_hook(after, always_call=True)
+
+
+def _around_compiled(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+    """Open one range around a compiled module, without the compiler seeing it."""
+    name = "forward" if hasattr(module, "_orig_mod") else "_compiled_call_impl"
+    setattr(module, name, _ranged(getattr(module, name), open_range))
+
+
+def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+    """Open a range around a module's forward; a copy of the module gets its own."""
+
+    @functools.wraps(type(module).forward)
+    def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        close = open_range(inputs)
+        try:
+            return type(self).forward(self, *inputs, **named)
+        finally:
+            close()
+
+    module.forward = types.MethodType(forward, module)
+
+
+def _ranged(function: Callable[..., Any], open_range: Callable[[Any], Callable[[], Any]]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def ranged(*inputs: Any, **named: Any) -> Any:
+        close = open_range(inputs)
+        try:
+            return function(*inputs, **named)
+        finally:
+            close()
+
+    return ranged
+
 
 # Environment variable, set for profilers that read module ranges from NVTX.
 MODULES = "PROFZOO_MODULES"
@@ -23,7 +221,7 @@ class Ranges:
         self._attributes = {
             name: self._domain.get_event_attributes(message=make_nvtx_name(name)) for name in (WINDOW, STEP, *LAUNCHING)
         }
-        self._openers = [module_ranges.nvtx_range] * (os.environ.get(MODULES) == "1")
+        self._openers = [nvtx_range] * (os.environ.get(MODULES) == "1")
         # Networks whose modules have ranges, each with what their paths begin with.
         self.networks: list[tuple[nn.Module, str]] = []
         self._begun: list[tuple[str, record_function | None]] = []
@@ -43,16 +241,16 @@ class Ranges:
     def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
         """Set whether step ranges also go to torch.profiler (microseconds each); module ranges, once on, stay on."""
         self._torch_ranges = torch_ranges
-        if torch_modules and module_ranges.torch_range not in self._openers:
-            self._openers.append(module_ranges.torch_range)
+        if torch_modules and torch_range not in self._openers:
+            self._openers.append(torch_range)
             for network, prefix in self.networks:
-                module_ranges.mark_modules(network, module_ranges.torch_range, prefix)
+                mark_modules(network, torch_range, prefix)
 
     def mark(self, network: nn.Module, prefix: str = "") -> None:
         """Open a range around each call of the network's modules, if module ranges are enabled."""
         self.networks.append((network, prefix))
         for opener in self._openers:
-            module_ranges.mark_modules(network, opener, prefix)
+            mark_modules(network, opener, prefix)
 
     def begin(self, name: str) -> None:
         """Open a range, in torch.profiler too where ranges go there; `end` on the same thread ends it."""

@@ -1,4 +1,4 @@
-"""Names the place in the source where a call was made: file, line, function, text of the line, and operation."""
+"""Names the places in the source where calls were made, and observes one step of a loop."""
 
 import ast
 import dis
@@ -6,11 +6,12 @@ import itertools
 import linecache
 import os
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -19,7 +20,7 @@ LONGEST_TEXT, LONGEST_OPERATION = 160, 40
 # Bytes per entry of Python's bytecode.
 ENTRY = 2
 BOOLEAN, FORMATTED = "bool()", "format()"
-# Modules of profzoo whose work within a step is no part of the program: other ones call functions of torch or of the
+# Modules of profzoo whose work within a step is not a part of the program: other ones call functions of torch or of the
 # program in its place.
 INSPECTING = (
     "first_steps.py", "double_precision.py", "output_samples.py", "peak_memory.py", "memory_blocks.py", "recorders.py",
@@ -183,3 +184,49 @@ def _segment(place: Place) -> str:
     # Of a method on a line of its own, Python keeps what follows the point.
     owner = b"_." if before.rstrip().endswith(b".") else b""
     return (owner + b"".join(encoded)).decode(errors="replace").strip()
+
+
+# Observes one step of a loop, by its index.
+
+SeenStep = TypeVar("SeenStep", covariant=True)
+Kept = TypeVar("Kept")
+
+
+class Observer(Protocol[SeenStep]):
+    """Observes between `start` and `stop`."""
+
+    def start(self) -> None:
+        """Begin to observe."""
+
+    def stop(self) -> SeenStep | None:
+        """Stop, restore everything, and return what was seen; None if that is not known."""
+
+
+class SingleStep(Generic[Kept]):
+    """Observes the step with a certain index; `found` holds what was seen, None if nothing was observed."""
+
+    def __init__(self, index: int | None, make: Callable[[], Observer[Kept] | None]) -> None:
+        """index: of the step; None for no step. make: returns its observer as it begins; None observes nothing."""
+        self._index, self._make = index, make
+        self._running: Observer[Kept] | None = None
+        self.found: Kept | None = None
+
+    def begin(self, index: int) -> None:
+        """Begin to observe if this is the step to observe."""
+        if index == self._index and (made := self._make()):
+            self._running = made
+            made.start()
+
+    def end(self) -> None:
+        """Stop observing, if the step that ends now was observed."""
+        if self._running:
+            self.found, self._running = self._running.stop(), None
+
+    @contextmanager
+    def during(self, index: int) -> Iterator[None]:
+        """Observe the body if it is the step to observe; restores everything, also when the body raises."""
+        self.begin(index)
+        try:
+            yield
+        finally:
+            self.end()

@@ -1,9 +1,9 @@
 """Reads Chrome traces of torch.profiler, gzipped or plain, event by event, and repairs texts that it left unescaped.
 
 torch.profiler (libkineto's writer, at least up to torch 2.11) writes names into its JSON without escaping them. A quote
-in the name of a range then ends the text too early. Most such traces are no valid JSON. Some are, but with a wrong name
-or wrong keys, for example after a range named `","x":"`. Therefore each event in the writer's layout is compared with
-its text, and is read again by this layout if the two differ. Events in any other layout are read as plain JSON.
+in the name of a range then ends the text too early. Most such traces are not valid JSON. Some are, but with a wrong
+name or wrong keys, for example after a range named `","x":"`. Therefore each event in the writer's layout is compared
+with its text, and is read again by this layout if the two differ. Events in any other layout are read as plain JSON.
 """
 
 import gzip
@@ -14,7 +14,65 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from profzoo.io.json_repair import decode_text, escape_texts
+# Escapes quotes and backslashes in JSON texts that were written unescaped: a text ends where JSON can continue.
+
+QUOTE = re.compile(r'["{}\[\]]')
+# Characters that may follow the closing quote of a key, of a value in an object, and of a value in a list.
+KEY = re.compile(r"\s*:")
+IN_OBJECT = re.compile(r'\s*(?:\}|,\s*"[^"]*"\s*:|$)')
+IN_LIST = re.compile(r'\s*(?:\]|,\s*(?:["\[{]|-?\d|true|false|null))')
+
+
+def decode_text(raw: str) -> str:
+    """Decode the text between quotes: as JSON if it is escaped, else unchanged.
+
+    >>> decode_text('a"b'), decode_text('a\\\\"b'), decode_text('a\\\\d')
+    ('a"b', 'a"b', 'a\\\\d')
+    """
+    try:
+        return json.loads(f'"{raw}"', strict=False)
+    except json.JSONDecodeError:
+        return raw
+
+
+def escape_texts(text: str) -> str:
+    """Escape a text that would be JSON except for its quotes and backslashes.
+
+    text: may begin and end within objects. A quote ends a text if JSON could continue after it. A quote inside a text
+    is therefore mistaken for its end if the same characters follow it.
+
+    >>> escape_texts('{"a": "b"c", "d": ["e", "f"g"]}')
+    '{"a": "b\\\\"c", "d": ["e", "f\\\\"g"]}'
+    """
+    found: list[str] = []
+    # Open brackets; brackets that were opened before the text's beginning are unknown.
+    opened: list[str] = []
+    place = 0
+    while mark := QUOTE.search(text, place):
+        found.append(text[place : mark.end()])
+        place = mark.end()
+        if mark[0] in "{[":
+            opened.append(mark[0])
+        elif mark[0] in "}]":
+            del opened[-1:]
+        else:
+            end = _end(text, place, in_list=opened[-1:] == ["["])
+            found.append(json.dumps(decode_text(text[place:end]), ensure_ascii=False)[1:])
+            place = end + 1
+    return "".join([*found, text[place:]])
+
+
+def _end(text: str, place: int, in_list: bool) -> int:
+    """Return the position at which the text that begins at `place` ends; raise ValueError if it does not end."""
+    for quote in re.compile('"').finditer(text, place):
+        if in_list:
+            ends = IN_LIST.match(text, quote.end())
+        else:
+            ends = KEY.match(text, quote.end()) or IN_OBJECT.match(text, quote.end())
+        if ends:
+            return quote.start()
+    raise ValueError("a text has no end")
+
 
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -25,6 +83,9 @@ BETWEEN = re.compile(r"[\s,]*")
 # How the profiler's writer begins an event that lasts, and what stands between two of its events, or behind the last.
 BEGIN = '{\n    "ph": "X", "cat": "'
 END = re.compile(r"\n\s{2}\}(?=\s*,?\s*\n\s{2}\{|\s*\n\s*\])")
+# Numbers as C++ prints them, and texts, which may hold the same letters.
+NUMBERS = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])([-+]?)(nan|inf|infinity)(?![\w.])', re.DOTALL | re.IGNORECASE)
+UNQUOTED, NEARBY = re.compile(r"[-+]?(?:nan|inf)", re.IGNORECASE), 1 << 12
 KEYS = frozenset({"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"})
 PLACE = r'(?:-?\d+|"[^"\n]*")'
 # Its name may hold anything, so that the last of the places where it may end is meant.
@@ -71,7 +132,7 @@ class Events:
 
         Raises:
             CutOffError: the text ends too early.
-            ValueError, KeyError, TypeError: the text is no trace, or not in the profiler's format.
+            ValueError, KeyError, TypeError: the text is not a trace, or not in the profiler's format.
         """
         text = self._file.read(CHUNK)
         listed = LIST.match(text)
@@ -107,10 +168,16 @@ class Events:
         except json.JSONDecodeError as wrong:
             # Cut off by the chunk's end, written unescaped, or damaged, which shows at the end of the file.
             error = wrong
+        other = error and not text.startswith(BEGIN, place) and UNQUOTED.match(text, error.pos)
+        if other and (numbered := _decode_numbers(self._decoder, text, place, other.start())):
+            return numbered, None
         if not text.startswith("{\n", place) or not (last := END.search(text, place)):
             return None, error
+        piece = text[place : last.end()]
+        if (event := _numbered(piece)) and (not text.startswith(BEGIN, place) or _as_written(event, text, place)):
+            return (event, last.end()), None
         try:
-            found = _mended(text[place : last.end()]), last.end()
+            found = _mended(piece), last.end()
         except ValueError:
             return None, error
         self.mended += 1
@@ -163,19 +230,62 @@ def _mended(text: str) -> Any:
     """
     head = HEAD.match(text)
     if not head:
-        return json.loads(escape_texts(text), strict=False)
+        return json.loads(escape_texts(_as_json(text)), strict=False)
     category, name, process, thread = head.groups()
     named = f'"cat": "{category}", "name": {json.dumps(decode_text(name))}'
     begin = f'{{"ph": "X", {named}, "pid": {process}, "tid": {thread}, '
-    rest = text[head.end() :]
+    rest = _as_json(text[head.end() :])
     try:
         return json.loads(begin + rest, strict=False)
     except json.JSONDecodeError:
         return json.loads(begin + escape_texts(rest), strict=False)
 
 
+def _as_json(text: str) -> str:
+    """Return the text with numbers that C++ writes as `inf` and `nan`, as libkineto does, in the words of JSON.
+
+    >>> _as_json('{"inf": -inf, "warps per SM": nan, "a": 1}')
+    '{"inf": -Infinity, "warps per SM": NaN, "a": 1}'
+    """
+
+    def word(found: re.Match[str]) -> str:
+        if not found[2]:
+            return found[0]
+        return "NaN" if found[2].lower() == "nan" else f"{found[1].strip('+')}Infinity"
+
+    return NUMBERS.sub(word, text)
+
+
+def _decode_numbers(decoder: json.JSONDecoder, text: str, place: int, number: int) -> tuple[Any, int] | None:
+    """Return the event at `place`, in any layout, and its end; None if it is cut off.
+
+    number: where it has a number that C++ wrote.
+    """
+    for until in (number + NEARBY, len(text)):
+        piece = text[place:until]
+        try:
+            event, end = decoder.raw_decode(_as_json(piece))
+        except json.JSONDecodeError:
+            continue
+        longer = 0
+        for found in NUMBERS.finditer(piece):
+            if found.start() + longer >= end:
+                break
+            longer += len(_as_json(found[0])) - len(found[0])
+        return event, place + end - longer
+    return None
+
+
+def _numbered(text: str) -> Any:
+    """Read an event with such numbers; None if it is not JSON but for them."""
+    try:
+        return json.loads(_as_json(text), strict=False)
+    except json.JSONDecodeError:
+        return None
+
+
 def _whole(text: str) -> Any:
-    """Return the content of a trace without its events; raise ValueError, KeyError or TypeError if it is no trace."""
+    """Return the content of a trace without its events; ValueError, KeyError or TypeError if it is not a trace."""
     try:
         found = json.loads(text, strict=False)
     except json.JSONDecodeError as error:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from profzoo.errors import DataError
-from profzoo.records import digests, job_differences, record
+from profzoo.records import derived_outputs, digests, record
 
 CHUNK_BYTES = 1 << 20
 # What reports of ncu begin with.
@@ -78,7 +78,7 @@ def find_damage(path: Path) -> str | None:
     except record.DamagedRecordError as error:
         return str(error)
     entry = known.files.get(path.name) if known else None
-    return job_differences.find_flaw(path, entry) if entry else find_flaw(path)
+    return derived_outputs.find_flaw(path, entry) if entry else find_flaw(path)
 
 
 def _object(path: Path) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ job.
 
 import csv
 import json
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
@@ -17,10 +18,11 @@ from typing import Any, TextIO
 
 import pandas as pd
 
-from profzoo import import_graph
 from profzoo.errors import ConfigError, DataError
 from profzoo.io import file_checks, sidecars
-from profzoo.records import derived_outputs, digests
+from profzoo.records import derived_outputs, digests, import_graph
+
+as_list = derived_outputs.as_list
 
 
 class PrivateOutputs(list[str]):
@@ -29,7 +31,7 @@ class PrivateOutputs(list[str]):
     def __init__(self, given: Any, made: Sequence[Path]) -> None:
         super().__init__(map(str, made))
         places = dict(zip(map(str, given), self, strict=True))
-        self._named = {name: places[str(path)] for name, path in given.items()}
+        self._named = {name: places[str(path)] for name, path in given.items() if str(path) in places}
 
     def __getattr__(self, name: str) -> str:
         """Private path of the output with that name."""
@@ -57,19 +59,43 @@ class ScriptJob:
     folder: Path
 
 
+def run_joined(snakemake: Any) -> None:
+    """Run the scripts of the rules that a job joins in this process; what fails in one costs none of the others.
+
+    snakemake: the object that Snakemake passes to the script of a joint rule (profzoo/workflow/joint_rules.py).
+    """
+    failed = False
+    for part in derived_outputs.split_job(snakemake, snakemake.rule):
+        try:
+            runpy.run_path(next(path for path in as_list(part.input) if is_script(path)), {"snakemake": part})
+        except SystemExit:
+            failed = True
+        except Exception:
+            traceback.print_exc()
+            failed = True
+    if failed:
+        sys.exit(1)
+
+
+def is_script(path: str) -> bool:
+    """Return whether a path is that of a rule's script."""
+    return path.endswith(".py") and Path(path).parent.name == "scripts"
+
+
 @contextmanager
 def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
     """Yield a script's job; after the body, its outputs move into place with a record.
 
-    snakemake: the object that Snakemake passes to a script. Errors in the data end it with one line (report_errors).
-    Its inputs with the name `sources` are the user's own files, which may be empty; all others have to be whole.
+    snakemake: the object that Snakemake passes to a script, or a part of a joint job. Errors in the data end it with
+    one line (report_errors). Its inputs with the name `sources` are the user's own files, which may be empty; all
+    others have to be whole.
     """
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
-    code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)
-    named = snakemake.input.get("sources", [])
-    own = {Path(path) for path in ([named] if isinstance(named, str) else named)}
+    code, read = derived_outputs.split_inputs(as_list(snakemake.input), root)
+    own = {Path(path) for path in as_list(snakemake.input.get("sources", []))}
     with report_errors(snakemake.log[0]) as say:
-        sources = derived_outputs.source_digests(code, root)
+        import_graph.load_statements()
+        sources = derived_outputs.source_digests(import_graph.files_of_inputs(code), root)
         inputs = file_checks.require_whole([path for path in read if path not in own])
         inputs |= {path: digests.compute_digest(path) for path in read if path in own}
         with derived_outputs.make_privately(outputs) as made:
@@ -114,7 +140,7 @@ def _fresh(log: Path) -> TextIO:
     try:
         return log.open("x")
     except FileExistsError:
-        print(f"profzoo: {log} is no file, where the log of a job is to be: remove it", file=sys.stderr)
+        print(f"profzoo: {log} is not a file, where the log of a job is to be: remove it", file=sys.stderr)
         sys.exit(1)
 
 
@@ -153,8 +179,3 @@ def write_json(content: Mapping[str, Any], path: str | Path) -> None:
 def write_text(content: str, path: str | Path) -> None:
     """Write a text as UTF-8."""
     Path(path).write_text(content, encoding="utf-8")
-
-
-def as_list(files: str | Sequence[str]) -> list[str]:
-    """Normalise an input of any number of files to a list; Snakemake passes a single file as a text."""
-    return [files] if isinstance(files, str) else list(files)

@@ -9,6 +9,7 @@ from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.io import text_files
+from profzoo.io.columns import with_article
 from profzoo.io.text_files import BEYOND, SAME, quote
 
 AGAIN = "delete it and the file that it belongs to, and the next run makes both again"
@@ -58,14 +59,14 @@ def read_sidecar(path: str | Path, needs: Needs) -> dict[str, Any]:
     """Read a sidecar and check its declared keys.
 
     Raises:
-        DataError: the file cannot be read, is no JSON object, or lacks a required key.
+        DataError: the file cannot be read, is not a JSON object, or lacks a required key.
     """
     try:
         content = json.loads(text_files.read_text(path, AGAIN), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is no JSON, or damaged: {error}: {AGAIN}") from error
+        raise DataError(f"{path} is not JSON, or damaged: {error}: {AGAIN}") from error
     if wrong := _wrong(content, needs, ""):
         raise DataError(f"{path}: {wrong}: {AGAIN}{SAME}")
     return content
@@ -82,7 +83,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _wrong(content: object, needs: Needs, place: str) -> str | None:
     """Describe what content lacks, or return None; place: keys that lead to the content, with a point at the end."""
     if not isinstance(content, dict):
-        return f"{place.rstrip('.') or 'it'} is no object but {quote(json.dumps(content))}"
+        return f"{place.rstrip('.') or 'it'} is not an object but {quote(json.dumps(content))}"
     for key, need in needs.items():
         name = key.removesuffix("?")
         if name not in content:
@@ -94,5 +95,5 @@ def _wrong(content: object, needs: Needs, place: str) -> str | None:
             if wrong := _wrong(value, need, f"{place}{name}."):
                 return wrong
         elif not need.holds(value):
-            return f"{place}{name} is {quote(json.dumps(value))}, which is no {need.name}"
+            return f"{place}{name} is {quote(json.dumps(value))}, which is not {with_article(need.name)}"
     return None

@@ -45,13 +45,13 @@ def read_yaml_text(path: Path, where: str) -> str:
     """Read the text of a YAML file; where: the file's name in messages.
 
     Raises:
-        ConfigError: the file cannot be read, or is no UTF-8.
+        ConfigError: the file cannot be read, or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{where}, line {line}: it is no UTF-8: save it as such") from None
+        raise ConfigError(f"{where}, line {line}: it is not UTF-8: save it as such") from None
     except OSError as error:
         raise ConfigError(f"{where}: {error.strerror}") from None
 
@@ -145,12 +145,12 @@ def _flaws_of_keys(
     lines: dict[str, int] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            yield key, "a list or a mapping is no key: write a text", keys
+            yield key, "a list or a mapping is not a key: write a text", keys
             continue
         kind = key.tag.removeprefix(TAG)
         if kind not in ("str", "merge", "value"):
             # Of keys such as 8, too, which no text of a command line equals.
-            wrong = _odd(key.tag, key.value, False) or f"the key {key.value or 'null'} is no text"
+            wrong = _odd(key.tag, key.value, False) or f"the key {key.value or 'null'} is not a text"
             yield key, f"{wrong.partition(': ')[0]}: write '{key.value}' in quotes", keys
         if key.value in lines:
             wrong = f"'{key.value}' was given in line {lines[key.value]} already, which is lost: keep one of them"
@@ -181,7 +181,7 @@ def _unreadable(error: yaml.YAMLError, where: str) -> str:
     mark = getattr(error, "problem_mark", None)
     at = f"{where}, line {mark.line + 1}" if mark else where
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return f"{at}: it is no YAML: {problem}; texts with `:`, `#`, `@` or `%` need quotes, and tabs cannot indent"
+    return f"{at}: it is not YAML: {problem}; texts with `:`, `#`, `@` or `%` need quotes, and tabs cannot indent"
 
 
 def allows_boolean(schema: Mapping[str, Any]) -> Flags:

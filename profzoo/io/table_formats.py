@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pandas as pd
 
 from profzoo.errors import ConfigError
-from profzoo.io.column_types import Kind
-from profzoo.io.columns import Column
+from profzoo.io.columns import Column, Kind
 from profzoo.io.csv_tables import Table
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ class Field:
 
     def describe(self) -> dict[str, str]:
         """Return unit, meaning, tool and clock of the column, as far as they are known."""
-        return {key: text for key, text in asdict(self.about).items() if text} if self.about else {}
+        words = asdict(self.about) if self.about else {}
+        return {key: text for key, text in words.items() if text and key != "kind"}
 
 
 def list_fields(frame: pd.DataFrame, table: Table | None) -> list[Field]:

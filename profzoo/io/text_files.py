@@ -17,7 +17,7 @@ def read_text(path: str | Path, again: str) -> str:
     """Read a text file; again: advice for a damaged file.
 
     Raises:
-        DataError: the file cannot be read, or is no UTF-8.
+        DataError: the file cannot be read, or is not UTF-8.
     """
     with open_file(path) as file:
         return decode(file.read(), path, again)
@@ -37,12 +37,12 @@ def decode(content: bytes, path: str | Path, again: str) -> str:
     """Decode the bytes of a file; path: name for messages.
 
     Raises:
-        DataError: the bytes are no UTF-8.
+        DataError: the bytes are not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is damaged: byte {error.start} is no UTF-8: {again}") from error
+        raise DataError(f"{path} is damaged: byte {error.start} is not UTF-8: {again}") from error
 
 
 def quote(cell: str) -> str:
@@ -52,3 +52,12 @@ def quote(cell: str) -> str:
     ("'12,34'", 'nothing')
     """
     return repr(cell if len(cell) <= 40 else f"{cell[:40]}...") if cell else "nothing"
+
+
+def is_text(name: str) -> bool:
+    """Whether the name of a file is text: Python holds bytes of a name that are not UTF-8 as lone surrogates.
+
+    >>> is_text("trace.json"), is_text("a\\udcff.json")
+    (True, False)
+    """
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)

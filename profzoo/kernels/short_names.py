@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable
 
+from profzoo.tools.kernel_signature import UNNAMED
 from profzoo.tools.ncu.raw_page import function_name
 
 LONGEST = 48
@@ -117,7 +118,8 @@ def _functor(kernel: str, function: str) -> str:
 
 def _told_apart(short: str, alike: list[str]) -> list[str]:
     """Return distinct names for kernels whose short names are equal, from words that differ in their full names."""
-    words = [re.findall(r"[A-Za-z0-9]+", CASTS.sub("", kernel)) for kernel in alike]
+    # A namespace without a name tells nobody anything.
+    words = [re.findall(r"[A-Za-z0-9]+", CASTS.sub("", UNNAMED.sub("", kernel))) for kernel in alike]
     common = set(words[0]).intersection(*words)
     for take in (1, 2, 3):
         own = [" ".join(_first(word for word in one if word not in common)[:take]) for one in words]

@@ -5,9 +5,8 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from profzoo.kernels import demangle
-from profzoo.launches.alignment import Alignment, align
-from profzoo.launches.myers_diff import NONE
+from profzoo.kernels import kernel_classes
+from profzoo.launches.alignment import NONE, Alignment, align
 from profzoo.tools.ncu.raw_page import function_name
 
 GRID = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -82,10 +81,10 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
     if all(mangled):
         return first["mangled"].to_numpy(dtype=object), second["mangled"].to_numpy(dtype=object)
     shown = ["kernel" if "kernel" in frame else "name" for frame in frames]
-    if demangle.can_demangle():
+    if kernel_classes.can_demangle():
         shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
     # nsys and ncu demangle differently; function names agree among all tools.
-    alike = demangle.demangle if demangle.can_demangle() else function_name
+    alike = kernel_classes.demangle if kernel_classes.can_demangle() else function_name
     chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
     found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
     return found[0], found[1]

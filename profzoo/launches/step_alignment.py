@@ -8,15 +8,15 @@ configuration, and among these the one with the fewest gaps (Gotoh, 1982). Where
 another, it is a convention which of them a shorter step lacks; how many are paired is not.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
+from profzoo.launches.alignment import NONE, align
 from profzoo.launches.cross_tool import GRID, PARTS_OF_SMEM
-from profzoo.launches.myers_diff import NONE
 from profzoo.range_names import STEP
 
 # What a pair counts for: the same kernel, and besides, the same launch configuration.
@@ -170,7 +170,7 @@ def pair_launches(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray
     partner[:begin], partner[ends[0] :] = np.arange(begin), np.arange(ends[1], len(second[0]))
     inner = slice(begin, ends[0]), slice(begin, ends[1])
     fits = (ends[0] - begin) * (ends[1] - begin) <= MOST_CELLS
-    for rows, others in [inner] if fits else _between_anchors(first[0], second[0], *inner):
+    for rows, others in [inner] if fits else _between_pairs(first[1], second[1], *inner):
         if 0 < (rows.stop - rows.start) * (others.stop - others.start) <= MOST_CELLS:
             pairs = _best_pairs(tuple(one[rows] for one in first), tuple(one[others] for one in second))
             partner[rows] = np.where(pairs == NONE, NONE, pairs + others.start)
@@ -187,42 +187,13 @@ def _common_ends(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
     return begin, int(differs[0]) if len(differs) else left
 
 
-def _between_anchors(first: np.ndarray, second: np.ndarray, mine: slice, its: slice) -> Iterator[tuple[slice, slice]]:
-    """Yield stretches that begin with launches which are single in both sequences and keep their order in both."""
-    at = [
-        dict(zip(*np.unique(one[part], return_index=True)[:2], strict=True))
-        for one, part in ((first, mine), (second, its))
-    ]
-    counts = [np.unique(one[part], return_counts=True) for one, part in ((first, mine), (second, its))]
-    single = [set(values[number == 1].tolist()) for values, number in counts]
-    common = sorted(single[0] & single[1], key=lambda code: at[0][code])
-    chosen = [common[index] for index in _longest_rise([int(at[1][code]) for code in common])]
-    edges = [
-        (mine.start, its.start),
-        *((mine.start + int(at[0][code]), its.start + int(at[1][code])) for code in chosen),
-    ]
-    for (row, other), (stop, end) in zip(edges, [*edges[1:], (mine.stop, its.stop)], strict=True):
+def _between_pairs(first: np.ndarray, second: np.ndarray, mine: slice, its: slice) -> Iterator[tuple[slice, slice]]:
+    """Yield stretches that each begin with a pair of kernels that no alignment with the fewest gaps leaves apart."""
+    partner = align(first[mine], second[its]).partner
+    paired = np.flatnonzero(partner != NONE)
+    edges = zip((paired + mine.start).tolist(), (partner[paired] + its.start).tolist(), strict=True)
+    for (row, other), (stop, end) in pairwise([(mine.start, its.start), *edges, (mine.stop, its.stop)]):
         yield slice(row, stop), slice(other, end)
-
-
-def _longest_rise(values: Sequence[int]) -> list[int]:
-    """Return the indices of a longest rising subsequence.
-
-    >>> _longest_rise([3, 1, 2, 5, 4])
-    [1, 2, 4]
-    """
-    tails: list[int] = []
-    ends: list[int] = []
-    before: list[int] = []
-    for index, value in enumerate(values):
-        at = bisect_left(tails, value)
-        tails[at : at + 1], ends[at : at + 1] = [value], [index]
-        before.append(ends[at - 1] if at else NONE)
-    found, index = [], ends[-1] if ends else NONE
-    while index != NONE:
-        found.append(index)
-        index = before[index]
-    return found[::-1]
 
 
 def _best_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:

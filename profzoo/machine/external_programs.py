@@ -1,13 +1,16 @@
-"""Runs other programs to ask for information; a missing or hanging program gives an answer as well."""
+"""Reads versions: of programs, by running them, even where they are missing or hang; and of installed packages."""
 
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 MISSING, TIMED_OUT = 127, 124
 KILLED_S = 1.0
+LONGEST_LIST_BYTES = 200_000
 
 
 def ask_program(
@@ -53,3 +56,32 @@ def _end(process: subprocess.Popen[str]) -> None:
 def read_version(program: str) -> str:
     """Last line printed by `program --version`."""
     return (ask_program([program, "--version"]).stdout.strip().splitlines() or [""])[-1]
+
+
+def find_packages(folders: Iterable[str], modules: Iterable[str] | None = None) -> dict[str, str]:
+    """Versions of the packages that are installed in folders, by normalised name; unreadable folders have none.
+
+    folders: such as those of `sys.path`, of which the first counts that has a package. modules: names of modules, for
+    only the packages that contain one of these; None for all packages.
+    """
+    wanted = None if modules is None else {name.partition(".")[0] for name in modules}
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted(Path(folder).glob("*.dist-info")) if folder else ():
+            name, _, version = path.name.removesuffix(".dist-info").rpartition("-")
+            name = re.sub(r"[-_.]+", "-", name).lower()
+            if name not in found and (wanted is None or wanted & _modules_of(path, name)):
+                found[name] = version
+    return dict(sorted(found.items()))
+
+
+def _modules_of(path: Path, name: str) -> set[str]:
+    """Names of a package's top-level modules; path: folder of its metadata; name: normalised name of the package."""
+    with suppress(OSError):
+        return {*(path / "top_level.txt").read_text(errors="replace").split()}
+    with suppress(OSError):
+        # A package of many files has the name of its module in all known cases, and its list takes long to read.
+        if (path / "RECORD").stat().st_size < LONGEST_LIST_BYTES:
+            lines = (path / "RECORD").read_text(errors="replace").splitlines()
+            return {re.split(r"[/,]", line)[0].removesuffix(".py") for line in lines}
+    return {name.replace("-", "_")}

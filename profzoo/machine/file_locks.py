@@ -5,15 +5,26 @@ Anybody with write permission may put something else in the place of such a file
 files that profzoo did not make are neither written nor removed.
 """
 
+import atexit
+import contextlib
+import datetime
 import errno
 import fcntl
+import json
 import os
 import pwd
 import re
+import secrets
+import socket
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from profzoo.errors import ConfigError
+from profzoo.machine import process_tree
 
 # Error numbers of file systems without locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -84,7 +95,7 @@ def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
 
     Raises:
         FileNotFoundError: the folder does not exist, or the file does not and `create` is false.
-        ForeignError: the path is no regular file, or a file with several names.
+        ForeignError: the path is not a regular file, or a file with several names.
     """
     while True:
         try:
@@ -171,6 +182,19 @@ def user_name(user: int) -> str:
         return f"the user {user}"
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file unless another process holds its lock; return whether it is locked now.
+
+    Raises:
+        OSError: the file cannot be locked, for example because its file system has no locks (NO_LOCKS).
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def lock_descriptor(descriptor: int, wait: bool) -> None:
     """Lock an open file, if its file system supports locks.
 
@@ -187,7 +211,7 @@ def lock_descriptor(descriptor: int, wait: bool) -> None:
 def explain_missing_locks(descriptor: int) -> str | None:
     """Error text if the file system of this open file does not support locks; None if it does."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(descriptor)
     except OSError as error:
         return error.strerror if error.errno in NO_LOCKS else None
     return None
@@ -196,9 +220,8 @@ def explain_missing_locks(descriptor: int) -> str | None:
 def is_unlocked(descriptor: int) -> bool | None:
     """Whether no other process holds the lock of an open file; None if the file system has no locks."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        if not try_lock(descriptor):
+            return False
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
@@ -237,3 +260,253 @@ def replace_text(descriptor: int, text: str) -> None:
     """Replace the content of an open file by this text."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)
+
+
+# Identifies the process that holds a lock file, on this host or another, and checks whether it is still alive.
+#
+# Each owner has a file beside the locks and keeps it locked (flock) as long as it lives. An owner in an unknown state
+# counts as alive, because taking a lock from a living owner is worse than asking a user.
+
+# File systems that only one kernel can mount at a time, so that owners of another kernel hold no locks there any more.
+LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
+BOOT, MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
+MOUNTS = Path("/proc/self/mountinfo")
+FILE = re.compile(r"[0-9]+-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that holds locks.
+
+    process: identity of the process, from process_tree.process_identity. host: name of its host. machine: machine
+    identifier of its host (/etc/machine-id). boot: identifier of the kernel's boot. file: name of the file that it
+    keeps locked. since: start in UTC (ISO 8601).
+    """
+
+    process: str
+    host: str
+    machine: str
+    boot: str
+    file: str
+    since: str
+
+    def __str__(self) -> str:
+        """Describe the owner in words."""
+        return f"process {self.process.partition(':')[0]} on {self.host} since {self.since}"
+
+
+def start_owner(folder: Path) -> tuple[Owner, int]:
+    """Register this process as a lock owner; return the owner and the descriptor of its locked file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{os.getpid()}-{secrets.token_hex(8)}"
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    owner = Owner(
+        process_tree.process_identity(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since
+    )
+    descriptor = acquire_lock(folder / name, wait=False)
+    replace_text(descriptor, format_owner(owner))
+    return owner, descriptor
+
+
+def format_owner(owner: Owner) -> str:
+    """Format the owner as one line of text."""
+    return json.dumps(asdict(owner))
+
+
+def parse_owner(text: str) -> Owner | None:
+    """Parse an owner from one line; None if the line identifies no process that could be checked."""
+    try:
+        given: Any = json.loads(text)
+        owner = Owner(**given)
+    except (ValueError, TypeError):
+        return None
+    good = all(isinstance(value, str) for value in asdict(owner).values()) and FILE.fullmatch(owner.file)
+    return owner if good and re.fullmatch(r"[0-9]+:[0-9]+:[0-9]+", owner.process) else None
+
+
+def is_gone(owner: Owner, folder: Path) -> bool:
+    """Whether an owner with its file in this folder certainly holds no lock there any more."""
+    free = _free(folder / owner.file)
+    if free is False:
+        return False
+    if is_on_this_host(owner):
+        # This kernel knows its own locks, and its processes as far as this process may see them.
+        return not _works_here(owner) if free else _ended(owner)
+    # An owner of this machine is gone, because the machine has restarted since. For an owner of another machine, only a
+    # local file system proves that: others may keep locks that this host cannot see.
+    return (bool(owner.machine) and _here(owner)) or _kind(folder) in LOCAL
+
+
+def remove_dead_owners(folder: Path) -> None:
+    """Remove the files of dead owners from this folder."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):
+            owner = parse_owner(path.read_text(errors="replace")) if FILE.fullmatch(path.name) else None
+            if owner and owner.file == path.name and is_gone(owner, folder):
+                path.unlink()
+
+
+def is_on_this_host(owner: Owner) -> bool:
+    """Whether the owner runs under the same kernel boot as this process; if unknown, whether on the same host."""
+    boot = _text(BOOT)
+    return owner.boot == boot if owner.boot and boot else _here(owner)
+
+
+def _here(owner: Owner) -> bool:
+    return (owner.host, owner.machine) == (socket.gethostname(), _text(MACHINE))
+
+
+def _free(path: Path) -> bool | None:
+    """Whether nobody holds a lock on the file; None if that is unknown."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return is_unlocked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _ended(owner: Owner) -> bool:
+    """Whether a process of this kernel has ended, if this process can see it."""
+    if owner.process.rpartition(":")[2] != process_tree.process_identity(os.getpid()).rpartition(":")[2]:
+        return False
+    try:
+        os.kill(int(owner.process.partition(":")[0]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # The process belongs to another user, and /proc may hide it.
+        return False
+    return process_tree.process_identity(int(owner.process.partition(":")[0])) != owner.process
+
+
+def _works_here(owner: Owner) -> bool:
+    """Whether a process of this kernel is alive and works in this folder rather than in a copy of it."""
+    if _ended(owner):
+        return False
+    process = owner.process.partition(":")[0]
+    if process_tree.process_identity(int(process)) != owner.process:
+        # The process is in another PID namespace, and its lock would not be free if it were alive.
+        return False
+    try:
+        return Path(f"/proc/{process}/cwd").samefile(Path.cwd())
+    except OSError:
+        return True
+
+
+def _kind(folder: Path) -> str:
+    """File system type of a folder; empty if unknown."""
+    place, longest, found = os.path.realpath(folder), 0, ""
+    with contextlib.suppress(OSError):
+        for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
+            before, _, after = line.partition(" - ")
+            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
+            # If several file systems are mounted at one place, the last one hides the others.
+            if len(point) >= longest and f"{place}/".startswith(f"{point.rstrip('/')}/"):
+                longest, found = len(point), after.split()[0]
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+# Locks a results folder for one run of snakemake at a time, across working folders and hosts.
+#
+# Only the main process of a run holds the lock, and jobs do not hold it. The lock therefore ends with the main process.
+
+NAME = ".profzoo.lock"
+# Characters of a lock file's text that are shown.
+LONGEST = 1000
+UNPROTECTED = "nothing keeps two runs from using it at once: start one at a time there"
+ADVICE = "wait until it has ended or stop it, or give this run other results (pathvars: {results: FOLDER})"
+
+
+@dataclass(frozen=True)
+class FolderState:
+    """State of a results folder when a run was planned.
+
+    holder: text about the run that holds its lock, or None. changed_ns: time of its last change in ns, or None.
+    """
+
+    holder: str | None
+    changed_ns: int | None
+
+
+def inspect_folder(results: Path) -> FolderState:
+    """Return the folder's present state; a plan is useless if another run changes the folder meanwhile."""
+    path = results / NAME
+    try:
+        os.close(acquire_lock(path, wait=False, create=False))
+    except BlockingIOError:
+        return FolderState(_holder(path), None)
+    except OSError:
+        # The lock file does not exist or cannot be locked; `lock_results` reports that.
+        pass
+    return FolderState(None, _changed_ns(results))
+
+
+def lock_results(results: Path, planned: FolderState) -> str | None:
+    """Lock the folder until this process ends; return a warning for the user, or None.
+
+    planned: state of the folder when this run was planned.
+
+    Raises:
+        ConfigError: another run holds the lock or has changed the folder since this run was planned, or the lock file
+            cannot be written.
+    """
+    path = results / NAME
+    if planned.holder:
+        raise ConfigError(f"{results} is in use by another run, {planned.holder}: {ADVICE}")
+    if planned.changed_ns != _changed_ns(results):
+        raise ConfigError(f"another run has used {results} while this one was planned: run it again")
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        descriptor = acquire_lock(path, wait=False)
+        since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
+        replace_text(descriptor, json.dumps(said))
+    except BlockingIOError:
+        raise ConfigError(f"{results} is in use by another run, {_holder(path)}: {ADVICE}") from None
+    except OSError as error:
+        refused = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        raise ConfigError(f"{results} cannot be locked for this run: {refused}") from error
+    atexit.register(_release, results.absolute(), descriptor, os.getpid())
+    if why := explain_missing_locks(descriptor):
+        return f"{results} is on a file system without locks ({why}), so that {UNPROTECTED}"
+    return None
+
+
+def _release(results: Path, descriptor: int, process: int) -> None:
+    """Remove the lock file, and the folder if it is then empty."""
+    # This also runs when a process ends that was forked from the holder, which must not remove the lock.
+    if os.getpid() != process:
+        return
+    with suppress(OSError):
+        # The file may be another run's, created after this run's file was removed.
+        if is_same_file(descriptor, results / NAME):
+            (results / NAME).unlink()
+            results.rmdir()
+    os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    """Return a text about the holder of a lock, from the lock file, which may still be empty."""
+    try:
+        said = json.loads(read_lock(path))
+        words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
+    except PermissionError:
+        return "whose lock file names no process"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "which has just started"
+    # Any user may have written this text.
+    return "".join(letter for letter in words[:LONGEST] if letter.isprintable())
+
+
+def _changed_ns(results: Path) -> int | None:
+    return results.stat().st_mtime_ns if results.exists() else None

@@ -53,7 +53,7 @@ def export_limits(config: Mapping[str, Any], tools: list[str], comparisons: int 
     """Export the limits to all jobs that this process starts; comparisons: number of those that are judged together.
 
     Raises:
-        ConfigError: a value is no time, or the lock folder is a relative path.
+        ConfigError: a value is not a time, or the lock folder is a relative path.
     """
     folder, wait = config["locks"]["folder"], config["locks"]["wait"]
     if not Path(folder).is_absolute():
@@ -94,7 +94,7 @@ def parse_seconds(given: str | float, key: str) -> float:
     """Parse a time in seconds; key: its name in the configuration.
 
     Raises:
-        ConfigError: the value is no time.
+        ConfigError: the value is not a time.
 
     >>> parse_seconds("2m", "locks.wait"), parse_seconds("90s", "locks.wait"), parse_seconds(30, "locks.wait")
     (120.0, 90.0, 30.0)

@@ -137,3 +137,20 @@ def _look_after(program: int) -> NoReturn:
 def _code(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+# Counts processes that the kernel killed for lack of memory.
+
+COUNTS = Path("/proc/vmstat")
+
+
+def count_oom_kills() -> int:
+    """Number of out-of-memory kills on this machine since boot, in any memory group; 0 if unknown.
+
+    The count covers all jobs, so a higher count says little about a job whose processes were not killed.
+    """
+    try:
+        counts = dict(line.split() for line in COUNTS.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(counts.get("oom_kill", 0))

@@ -78,8 +78,7 @@ def claim_abandoned(folder: Path) -> int | None:
     except OSError:
         return None
     try:
-        if os.fstat(lock).st_uid == os.getuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_uid == os.getuid() and file_locks.try_lock(lock):
             return lock
     except OSError:
         pass

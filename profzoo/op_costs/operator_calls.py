@@ -86,7 +86,7 @@ class Call:
         """Return an input that is a number, a flag or a list of these; `default` if the trace has no value.
 
         Raises:
-            UnknownError: there is neither a value nor a default, or the value is no Python literal.
+            UnknownError: there is neither a value nor a default, or the value is not a Python literal.
         """
         index = self._index(name)
         if index is None or index >= len(self.values) or not self.values[index]:

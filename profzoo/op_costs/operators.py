@@ -8,14 +8,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.op_costs import attention, convolutions, elementwise, matmul, recurrent, transformer_layers
+from profzoo.op_costs import elementwise, layers
 from profzoo.op_costs.operator_calls import Call, Needed
 
-SUBJECTS = (matmul, convolutions, attention, recurrent, transformer_layers, elementwise)
 FORMULAS: dict[str, Callable[[Call], Needed]] = {
-    name: formula for subject in SUBJECTS for name, formula in subject.FORMULAS.items()
+    **layers.MATMUL_FORMULAS,
+    **layers.CONVOLUTION_FORMULAS,
+    **layers.ATTENTION_FORMULAS,
+    **layers.FORMULAS,
+    **layers.TRANSFORMER_FORMULAS,
+    **elementwise.ELEMENTWISE_FORMULAS,
+    **elementwise.FORMULAS,
 }
-SIGNATURES = {name: inputs.split() for subject in SUBJECTS for name, inputs in subject.SIGNATURES.items()}
+_INPUTS = {
+    **layers.MATMUL_SIGNATURES,
+    **layers.CONVOLUTION_SIGNATURES,
+    **layers.ATTENTION_SIGNATURES,
+    **layers.SIGNATURES,
+    **layers.TRANSFORMER_SIGNATURES,
+    **elementwise.ELEMENTWISE_SIGNATURES,
+    **elementwise.SIGNATURES,
+}
+SIGNATURES = {name: inputs.split() for name, inputs in _INPUTS.items()}
 COLUMNS = ["needed_product_flop", "needed_other_flop", "needed_bytes"]
 INPUTS = ["operator", "dims", "types", "values"]
 

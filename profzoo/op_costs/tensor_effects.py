@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from profzoo.op_costs import attention, convolutions, elementwise, recurrent, transformer_layers
-from profzoo.op_costs.operator_calls import ITEM_BYTES, Shape
+from profzoo.op_costs import elementwise, layers
+from profzoo.op_costs.operator_calls import ITEM_BYTES, Call, Shape, UnknownError
 
 ATEN = "aten::"
 POINTWISE, REDUCTION, SOFTMAX, NORM, COPY, FILL, GATHER = (
@@ -34,9 +34,11 @@ NAMES = {
     NORM: "_fused_rms_norm _fused_rms_norm_backward rms_norm",
     COPY: "copy_ cat",
     FILL: "fill_ zero_ nll_loss_backward nll_loss2d_backward",
-    GATHER: "index gather index_select embedding",
-    SCATTER: "scatter_ scatter scatter_add_ scatter_add index_put_ _index_put_impl_ index_add_ index_add index_copy_ "
-    "embedding_dense_backward nonzero masked_select sort topk",
+    GATHER: "index gather index_select embedding take",
+    SCATTER: "scatter_ scatter scatter_add_ scatter_add scatter_reduce_ scatter_reduce index_put_ _index_put_impl_ "
+    "index_add_ index_add index_copy_ index_copy index_reduce_ index_reduce index_fill_ put_ masked_scatter_ "
+    "embedding_dense_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward nonzero "
+    "masked_select sort topk",
     PRODUCT: "mm bmm addmm baddbmm addmv mv dot",
     LISTS: "_foreach_lerp_ _foreach_addcdiv_ _foreach_addcmul_ _foreach_sqrt _foreach_pow _foreach_reciprocal_ "
     "_foreach_norm _foreach_maximum_ _foreach_clamp_max_",
@@ -47,8 +49,13 @@ FORMULAS = {
     NORM: (*elementwise.BATCH_NORMS, *elementwise.LAYER_NORMS, *elementwise.NORMS_BACKWARD),
     OPAQUE: [
         name.removeprefix(ATEN)
-        for subject in (attention, convolutions, recurrent, transformer_layers)
-        for name in subject.FORMULAS
+        for formulas in (
+            layers.ATTENTION_FORMULAS,
+            layers.CONVOLUTION_FORMULAS,
+            layers.FORMULAS,
+            layers.TRANSFORMER_FORMULAS,
+        )
+        for name in formulas
     ],
     LISTS: tuple(elementwise.LISTS),
 }
@@ -131,17 +138,13 @@ def call_effects(
     if kind == COPY and name == "copy_":
         # The first input is the one that is written.
         return Effects(kind, reads[1:2], reads[:1])
+    if operator in elementwise.FORMULAS:
+        call = Call(operator, elementwise.SIGNATURES[operator].split(), dims, types, values)
+        return _touched(kind, call, strides) or Effects(OPAQUE, reads, ())
     if kind == FILL:
-        written = given[1] if name.startswith("nll") and len(given) > 1 else given[0]
-        return Effects(kind, tuple(one for one in given[2:3] if name.startswith("nll")), (written,))
-    if kind == GATHER:
-        return _gathered(name, given)
-    if name.startswith("nll_loss") and len(given) > 1:
-        # One score per row is read.
-        given = [given[0]._replace(stored=given[1].elements), *given[1:]]
-        return Effects(kind, tuple(given), (_plain((1,), given[0].kind),))
+        return Effects(kind, (), (given[0],))
     if kind == SCATTER:
-        return Effects(kind, tuple(given), tuple(given[:1]))
+        return _chosen(name, given, values)
     if kind == LISTS:
         return Effects(kind, tuple(given), tuple(given[: _count(dims, types)]))
     if name in elementwise.POINTWISE and name != "masked_fill_":
@@ -155,14 +158,17 @@ def _count(dims: Sequence[Any], types: Sequence[str]) -> int:
     return len(dims[0]) if types and types[0] == "TensorList" else 1
 
 
-def _tensors(dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any]) -> tuple[Tensor, ...]:
+def _tensors(
+    dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any], listed: str = "float"
+) -> tuple[Tensor, ...]:
+    """Return the tensors among inputs; listed: type of those in lists, which a trace does not tell."""
     found = []
     for place, (shape, kind) in enumerate(zip(dims, types, strict=False)):
         steps = strides[place] if place < len(strides) else []
         if kind == "TensorList":
             each = steps if len(steps) == len(shape) else [[]] * len(shape)
             pairs = zip(shape, each, strict=True)
-            found += [_tensor(one, "float", own) for one, own in pairs if isinstance(one, list)]
+            found += [_tensor(one, listed, own) for one, own in pairs if isinstance(one, list)]
         elif kind in ITEM_BYTES and isinstance(shape, list):
             found.append(_tensor(shape, kind, steps))
     return tuple(found)
@@ -237,20 +243,35 @@ def _product(name: str, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return ()
 
 
-def _gathered(name: str, given: Sequence[Tensor]) -> Effects:
-    """Return the effects of reading chosen elements: as many are read as are written, and the indices."""
-    # Behind the indices may be the tensor into which the result is written.
-    table, indices = given[0], given[1:] if name == "index" else given[1:2]
-    if not indices:
-        # A trace does not tell the indices of `index`, so how much is read is unknown.
-        return Effects(GATHER, (table._replace(stored=0),), ())
-    chosen = elementwise.broadcast([one.shape for one in indices])
-    rest = {"gather": (), "embedding": table.shape[-1:], "index": table.shape[len(indices) :]}
-    shape = (*chosen, *rest.get(name, table.shape[1:]))
-    made = _plain(shape, table.kind)
-    # Indices of `index` are in a list, of which the trace does not tell the type.
-    read = table._replace(stored=made.elements)
-    return Effects(GATHER, (read, *(_plain(one.shape, "long int") for one in indices)), (made,))
+def _touched(kind: str, call: Call, strides: Sequence[Any]) -> Effects | None:
+    """Return the effects of a call that touches a part of a tensor; None where the trace does not tell its inputs."""
+    try:
+        found = elementwise.touch_part(call)
+    except (UnknownError, IndexError, TypeError):
+        return None
+    reads: list[Tensor] = []
+    for place, elements in found.reads:
+        own = slice(place, place + 1)
+        # Indices in a list are whole numbers, of which the trace does not tell the type.
+        given = _tensors(call.shapes[own], call.types[own], strides[own], elementwise.INDEX)
+        reads += [one if elements is None else one._replace(stored=min(one.stored, elements)) for one in given]
+    writes = (_plain(one.shape, one.kind)._replace(stored=one.elements) for one in found.writes)
+    return Effects(kind, tuple(reads), tuple(writes))
+
+
+def _chosen(name: str, given: Sequence[Tensor], values: Sequence[str]) -> Effects:
+    """Return the effects of choosing elements by their values: how many are found, or in which order they are."""
+    first = given[0]
+    if name in ("sort", "topk"):
+        shape = list(first.shape)
+        if name == "topk" and shape:
+            (count,), (dim,) = (ast.literal_eval(f"[{one or otherwise}]") for one, otherwise in
+                                zip([*values[1:3], "", ""][:2], ("1", "-1"), strict=True))  # fmt: skip
+            shape[dim] = count
+        return Effects(SCATTER, (first,), (_plain(tuple(shape), first.kind), _plain(tuple(shape), elementwise.INDEX)))
+    # What is chosen by a mask is read as far as it is chosen, which is data; numbers that are not zero are looked for.
+    looked = tuple(given) if name == "nonzero" else (first._replace(stored=0), *given[1:])
+    return Effects(SCATTER, looked, ())
 
 
 def reduced_shape(shape: Shape, values: Sequence[str]) -> Shape:

@@ -1,23 +1,157 @@
 """Lists the plans of one cell: every possible setting and combination with its expected gain, the best first."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import pandas as pd
 
 from profzoo.cell import rerun_commands
-from profzoo.plans import combinations
-from profzoo.plans.combinations import WORTH, CombinedSimulation, Settings, join_words, name_verdicts
-from profzoo.plans.infeasible_settings import IN_FORCE, find_contradiction
-from profzoo.plans.plain_words import describe_changes
-from profzoo.plans.plan import ABSTAINS, ADVISABLE, Plan, judge_interval
-from profzoo.verdicts import reduced_precision
+from profzoo.plans.plan import ABSTAINS, ADVISABLE, IN_FORCE, Plan, find_contradiction, judge_interval, parse_typed
+from profzoo.verdicts import gain_models
 from profzoo.verdicts.advice_scores import Scores
-from profzoo.verdicts.gain_methods import SIMULATED
-from profzoo.verdicts.other_settings import AND, UNCOUNTED, AdvisableSetting, are_counted, list_settings
-from profzoo.verdicts.rule_evaluation import CELL_LEVEL, CellRules
-from profzoo.verdicts.verdict import BY_PROFZOO
+from profzoo.verdicts.rules.rule_evaluation import (
+    AND,
+    CELL_LEVEL,
+    UNCOUNTED,
+    AdvisableSetting,
+    CellRules,
+    are_counted,
+    list_settings,
+)
+from profzoo.verdicts.verdict import BY_PROFZOO, SIMULATED
 from profzoo.what_if.predicted_gains import Gain
+
+# Says in plain words what a setting changes.
+
+# By word, or by key with the place of its value.
+_CHANGES = {
+    "graph=true": "launch the whole step as one CUDA graph",
+    "precision=tf32": "compute matrix products and convolutions in tf32 on tensor cores",
+    "precision=bf16": "compute in bf16 where autocast does",
+    "precision=fp8": "compute linear layers in fp8 on tensor cores, everything else as with bf16",
+    "precision=int8": "compute linear layers in int8 on tensor cores, everything else as with bf16",
+    "precision=fp16": "compute in fp16 where autocast does, in training with a gradient scaler",
+    "compile=true": "compile the network with torch.compile",
+    "compile": "compile the network with torch.compile in the mode {}",
+    "channels_last=true": "keep images and convolution weights in channels-last order",
+    "pin_memory=true": "copy batches from pinned memory",
+    "workers": "load batches in {} worker processes",
+    "batch": "put {} data samples into a batch",
+    "optimizer": "use torch's {} implementation of the optimizer",
+    "checkpoint=true": "compute activations again in the backward pass",
+    "cudnn_benchmark=true": "let cuDNN time its algorithms and use the fastest",
+}
+
+
+def describe_changes(words: str) -> str:
+    """Say what settings change.
+
+    >>> describe_changes("graph=true precision=bf16")
+    'launch the whole step as one CUDA graph; compute in bf16 where autocast does'
+    >>> describe_changes("workers=4 threads=2")
+    'load batches in 4 worker processes; set threads to 2'
+    """
+    return "; ".join(_describe(word) for word in words.split())
+
+
+def _describe(word: str) -> str:
+    key, _, value = word.partition("=")
+    assert key in parse_typed(word)
+    return _CHANGES.get(word, _CHANGES.get(key, f"set {key} to {{}}")).format(value)
+
+
+# Searches for the combinations of settings that are expected to gain most, and predicts each one's gain.
+
+Settings = tuple[AdvisableSetting, ...]
+# Settings that change what other settings would change, so that these are predicted for a cell that has them.
+LAYOUT = "channels_last=true"
+# Every pair is simulated. Of combinations of each size, so many of the best are extended by one more setting.
+MOST_EXTENDED = 2
+# A combination is worth its additional settings if it gains this much more than the best without one of them.
+WORTH = 0.02
+
+
+class CombinedSimulation:
+    """Predicts the gains of combined settings on one cell, by what-if simulation of the combined change."""
+
+    def __init__(self, judged: CellRules, traits: pd.DataFrame) -> None:
+        """Take the judge of the cell, and the rows of all its launches with their traits."""
+        self._judged, self._traits = judged, traits
+        self._of_layout: Mapping[str, AdvisableSetting] | None = None
+
+    def predict(self, chosen: Settings) -> Gain | None:
+        """Return the gain of settings together; None if the trace lacks the launches that one is about."""
+        replayed = self._judged.replayed
+        if replayed is None:
+            return None
+        asked = [self._beside(one, chosen).asked for one in chosen]
+        return replayed.gain_together(asked, self._judged.step, self._judged.scored.error(name_verdicts(chosen)))
+
+    def _beside(self, one: AdvisableSetting, chosen: Settings) -> AdvisableSetting:
+        """Return a setting with the change that it makes to a cell with the other layout, if that is chosen too."""
+        if one.words == LAYOUT or LAYOUT not in (other.words for other in chosen):
+            return one
+        if self._of_layout is None:
+            changed = copy.copy(self._judged)
+            changed.ran_with = {**self._judged.ran_with, **parse_typed(LAYOUT)}
+            self._of_layout = {other.words: other for other in list_settings(changed, self._traits)}
+        return self._of_layout.get(one.words, one)
+
+
+def name_verdicts(chosen: Iterable[AdvisableSetting]) -> str:
+    """Join the names of the verdicts that could advise the settings, as scores of combinations are named."""
+    return AND.join(one.verdict for one in chosen)
+
+
+def join_words(chosen: Iterable[AdvisableSetting]) -> str:
+    """Join the words of settings."""
+    return " ".join(one.words for one in chosen)
+
+
+def search_combinations(
+    known: Sequence[AdvisableSetting],
+    predict: Callable[[Settings], Gain | None],
+    allowed: Callable[[Settings], bool],
+) -> list[tuple[Settings, Gain]]:
+    """Return the gains of single settings, of all pairs, and of the most promising larger combinations.
+
+    A larger combination is simulated if it extends one of the MOST_EXTENDED best combinations with one setting less.
+    The search ends when an additional setting no longer gains WORTH.
+
+    Args:
+        known: single settings.
+        predict: the gain of settings together, None if it cannot be predicted.
+        allowed: whether settings may be combined; it is asked before `predict`.
+    """
+    found: dict[tuple[int, ...], Gain] = {}
+
+    def take(candidates: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Predict the gains of candidates, given by places in `known`; return those that have one, the best first."""
+        taken = []
+        for places in dict.fromkeys(candidates):
+            chosen = tuple(known[place] for place in places)
+            if change_different_keys(chosen) and allowed(chosen) and (gain := predict(chosen)):
+                found[places] = gain
+                taken.append(places)
+        return sorted(taken, key=lambda places: -found[places].gain)
+
+    singles = sorted(take((place,) for place in range(len(known))))
+    best = max((gain.gain for gain in found.values()), default=1.0)
+    level = take((*one, *other) for one, other in combinations(singles, 2))
+    while level and found[level[0]].gain > best * (1 + WORTH):
+        best = found[level[0]].gain
+        extended = level[:MOST_EXTENDED]
+        level = take(tuple(sorted({*places, *one})) for places in extended for one in singles if one[0] not in places)
+    return [(tuple(known[place] for place in places), gain) for places, gain in found.items()]
+
+
+def change_different_keys(chosen: Iterable[AdvisableSetting]) -> bool:
+    """Return whether no two settings change the same key, such as two precisions."""
+    keys = [word.partition("=")[0] for one in chosen for word in one.words.split()]
+    return len(keys) == len(set(keys))
+
 
 # What was simulated, and the file that holds the traced steps.
 SIMULATION = "program.npz: simulated {}"
@@ -69,7 +203,7 @@ def _simulated_plans(
     if not judged.replayed:
         return []
     known, counted = list(list_settings(judged, traits)), are_counted(judged, traits)
-    found = combinations.search_combinations(known, CombinedSimulation(judged, traits).predict, allowed)
+    found = search_combinations(known, CombinedSimulation(judged, traits).predict, allowed)
     return [
         _simulated_plan(chosen, gain, judged.scored, advising, SIMULATION.format(_name_change(chosen, counted)))
         for chosen, gain in found
@@ -79,7 +213,7 @@ def _simulated_plans(
 def rules_out(infeasible: Mapping[str, str], words: str) -> bool:
     """Return whether settings are not possible: one of them is not, or the cell runs with all of them.
 
-    >>> from profzoo.plans.infeasible_settings import IN_FORCE
+    >>> from profzoo.plans.plan import IN_FORCE
     >>> known = {"pin_memory=true": IN_FORCE, "graph=true": "it waits"}
     >>> [rules_out(known, words) for words in ("workers=4 pin_memory=true", "pin_memory=true", "graph=true batch=4")]
     [False, True, True]
@@ -133,7 +267,7 @@ def _simulated_plan(
 def _name_change(chosen: Iterable[AdvisableSetting], counted: bool) -> str:
     """Name the simulated changes, and say where launches have too few counters for a prediction by these."""
     names = [one.change for one in chosen]
-    guessed = not counted and any(name in reduced_precision.TARGET_PRECISIONS for name in names)
+    guessed = not counted and any(name in gain_models.TARGET_PRECISIONS for name in names)
     return f"{AND.join(names)}{UNCOUNTED if guessed else ''}"
 
 

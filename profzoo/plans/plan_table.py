@@ -6,29 +6,61 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from profzoo.io import csv_tables as reading
+from profzoo.io.columns import COUNT, FLAG, NUMBER, TEXT, Column, with_interval
+from profzoo.io.common_columns import shared
+from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.plans.cell_plans import list_plans
-from profzoo.plans.infeasible_settings import find_infeasible
-from profzoo.plans.table_columns import COLUMNS
+from profzoo.plans.plan import find_infeasible
 from profzoo.range_names import IMPORTED
 from profzoo.tables import schemas
 from profzoo.tables.cell_tables import cell_key
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.schemas import CELL
-from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts import table_columns
+from profzoo.verdicts import verdict
 from profzoo.verdicts.advice_scores import Scores
-from profzoo.verdicts.cell_facts import read_cell_facts
-from profzoo.verdicts.cpu_verdicts import CPU
-from profzoo.verdicts.launch_traits import mark_traits
-from profzoo.verdicts.rule_types import KnownSettings, Rules
-from profzoo.verdicts.verdicts import CellKey, judge_cell
-from profzoo.what_if import storage
+from profzoo.verdicts.causes.cpu_verdicts import CPU
+from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
+from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.cell_facts import read_cell_facts
+from profzoo.verdicts.rules.launch_traits import mark_traits
+from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
+from profzoo.what_if import program
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import BlockingLine
 
+
+# What the table of plans holds.
+
+PLANS_TABLE = Table(
+    columns={
+        **shared("model", "phase"),
+        "rank": Column(COUNT, "Place among the plans of the cell, from 1 on; 1 is expected to help most.", "count"),
+        "settings": Column(TEXT, "Settings that are applied together, as arguments of `python -m models.run`."),
+        "changes": Column(TEXT, "What the settings change, in plain words."),
+        **with_interval("gain", Column(
+            NUMBER.or_missing, "Expected speedup of the step with all these settings.", "ratio")),
+        "outlook": Column(TEXT, "What the interval says: whether the settings are expected to help, or may not help."),
+        "verdicts": Column(TEXT, "Verdicts that could advise the settings."),
+        "advised": Column(FLAG, "Whether a verdict on the cell advises exactly these settings."),
+        "method": Column(
+            TEXT, "How the gain is known: by simulating the traced steps with the combined change, or by Amdahl's "
+            "law."),
+        "evidence": Column(
+            TEXT, "What was simulated, and the rows of the table of verdicts that are about these settings."),
+        "trials": Column(NUMBER.or_missing, "Trials by which such plans are scored.", "count"),
+        "median_error": Column(NUMBER.or_missing, "Median relative error of expected gains in these trials.", "ratio"),
+        "covered": Column(
+            NUMBER.or_missing, "Part of the trials whose measured gain lay within the expected interval.", "fraction"),
+        "score": Column(TEXT, "The score in words."),
+        "command": Column(TEXT, "Command that compares the cell with itself under these settings."),
+        "not_possible": Column(TEXT, "Why the cell cannot have these settings; empty where it can."),
+    },
+    key=[*CELL, "rank"],
+)  # fmt: skip
+COLUMNS = [*PLANS_TABLE.columns]
 # Tables that plans are made of; that of the roofline is there only with counters.
 TABLES = ("cells", "steps", "kernels", "verdicts", "roofline")
 
@@ -83,9 +115,9 @@ def main(
 ) -> None:
     """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans."""
     read = {
-        name: reading.read(path, table_columns.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
+        name: reading.read(path, verdict.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
         for name, path in tables.items()
     }
-    known = {cell_key(path): storage.read(path) for path in programs}
+    known = {cell_key(path): program.read_programs(path) for path in programs}
     facts, rates = read_cell_facts(sidecars), read_peaks(peaks) if peaks else {}
     write_csv(tabulate_plans(read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines), csv)

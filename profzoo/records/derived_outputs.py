@@ -4,22 +4,103 @@ Scripts use profzoo.io.scripts.begin_script; commands write `OUTPUT.partial` and
 `python -m profzoo.records.keep`.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profzoo.errors import DataError
-from profzoo.records import atomic_writes, digests, job_differences, record
-from profzoo.records.record import Record
+from profzoo.records import atomic_writes, digests, record
+from profzoo.records.record import Entry, Record
+
+# Compares a job with a record, and files with the digests in it.
+
+# Texts longer than this are cut where a difference is told.
+SHOWN = 40
+# Parts of a job text that summarise files (profzoo/cell/data_files.py); what names a file comes first.
+SUMMARIES = ("model_files", "data_files")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between a job and a record, in a few words; key: key of the source that differs, if any."""
+
+    words: str
+    key: str = ""
+
+
+def find_differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
+    """Yield the differences between a job that is to run and the recorded job.
+
+    job: job text as JSON values. sources: present digests of its sources, by key.
+    """
+    settings = list(compare_settings(record.job, job))
+    yield from (Difference(words) for words in settings if not words.startswith(SUMMARIES))
+    yield from (Difference(f"{name} changed while it was measured", name) for name in record.changed)
+    for name in sorted({*record.sources, *sources}):
+        if name not in sources:
+            yield Difference(f"{name} is no longer part of it", name)
+        elif name not in record.sources:
+            yield Difference(f"{name} is new", name)
+        elif record.sources[name] != sources[name]:
+            yield Difference(f"{name} has changed", name)
+    yield from (Difference(words) for words in settings if words.startswith(SUMMARIES))
+
+
+def compare_settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """Yield the keys at which two JSON values differ.
+
+    >>> list(compare_settings({"cell": {"batch": 4, "seed": 0}}, {"cell": {"batch": 7, "seed": 0}}))
+    ['cell.batch was 4 and is 7']
+    >>> list(compare_settings({"set": "launch"}, {"repeats": 3}))
+    ['repeats is 3, and was not given', "set was 'launch', and is not given"]
+    """
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in sorted({*old, *new}, key=str):
+            place = f"{where}.{name}" if where else str(name)
+            if name not in new:
+                yield f"{place} was {_shown(old[name])}, and is not given"
+            elif name not in old:
+                yield f"{place} is {_shown(new[name])}, and was not given"
+            else:
+                yield from compare_settings(old[name], new[name], place)
+    elif old != new:
+        yield f"{where} was {_shown(old)} and is {_shown(new)}"
+
+
+def find_flaw(path: Path, entry: Entry) -> str | None:
+    """Describe how a file or folder differs from its recorded entry; None if it does not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = digests.measure_size(path)
+    if found != entry.bytes:
+        return f"it has {found} bytes, and had {entry.bytes} when it was made"
+    return None if digests.compute_digest(path) == entry.sha256 else "its content is not what was written"
+
+
+def normalize_json(value: Any) -> Any:
+    """Normalise a value to what JSON returns after writing and reading it."""
+    return json.loads(json.dumps(value, sort_keys=True, default=repr))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
 
 # Of the folder that holds the workflow, what holds code.
 CODE = ("workflow", "profzoo", "models", "config", "Snakefile")
 # Values of parameters that are longer stand in records as their digests.
 LONGEST = 60
 PARTIAL = ".partial"
+# Stands between the name of a rule and that of its file or parameter, in a rule that joins several.
+SEPARATOR = "__"
 # What rules are called in records whose commands are in the shell.
 IN_SHELL = "shell"
 
@@ -65,6 +146,65 @@ def relative_name(path: Path, output: Path) -> str:
     '../lstm/train.nsys.csv'
     """
     return os.path.relpath(path, output.parent)
+
+
+@dataclass(frozen=True)
+class JobPart:
+    """What one rule makes in the job of a joint rule, or a whole job of another rule.
+
+    rule: name of the rule. input, output, params, log: Snakemake's lists, with the names that they have in this rule.
+    wildcards: those of the job.
+    """
+
+    rule: str
+    input: Any
+    output: Any
+    params: Any
+    log: Any
+    wildcards: Any
+
+    @property
+    def outputs(self) -> list[Path]:
+        """The files that it makes."""
+        return [Path(str(path)) for path in self.output]
+
+
+def split_job(job: Any, rule: str) -> list[JobPart]:
+    """Split a job by the rules that it joins; a job whose logs have no names is of one rule.
+
+    job: a job of Snakemake's, or what a script is given: lists of files and parameters. rule: name of its rule.
+    """
+    rules = [name for name, _ in job.log.items()]
+    if not rules:
+        return [JobPart(rule, job.input, job.output, job.params, job.log, job.wildcards)]
+    return [
+        JobPart(
+            name,
+            _of_rule(job.input, name),
+            _of_rule(job.output, name),
+            _of_rule(job.params, name),
+            type(job.log)([dict(job.log.items())[name]]),
+            job.wildcards,
+        )
+        for name in rules
+    ]
+
+
+def _of_rule(files: Any, rule: str) -> Any:
+    start = f"{rule}{SEPARATOR}"
+    named = {name.removeprefix(start): value for name, value in files.items() if name.startswith(start)}
+    made = type(files)()
+    for name, value in named.items():
+        # A parameter may be a list, which is one value.
+        first, several = len(made), hasattr(value, "_set_name")
+        made.extend(value if several else [value])
+        made._set_name(name, first, end=len(made) if several else None)
+    return made
+
+
+def as_list(files: str | Sequence[str]) -> list[str]:
+    """Normalise a named list of Snakemake's to a list of paths; a single file is a text there."""
+    return [str(files)] if isinstance(files, str) else [str(path) for path in files]
 
 
 def private_folders(outputs: Sequence[Path]) -> dict[Path, Path]:
@@ -115,7 +255,7 @@ def keep_record(
     """
     read = {relative_name(path, outputs[0]): digest for path, digest in inputs.items()}
     files = record.make_entries(outputs)
-    record.write_record(outputs, Record(job_differences.normalize_json(job), read, code, files=files, passing=passing))
+    record.write_record(outputs, Record(normalize_json(job), read, code, files=files, passing=passing))
 
 
 def clear_private_folder(folder: Path) -> None:
@@ -128,7 +268,7 @@ def clear_private_folder(folder: Path) -> None:
         return
     status = folder.lstat()
     if folder.is_symlink() or not folder.is_dir() or status.st_uid != os.getuid():
-        raise DataError(f"{folder} is no folder of this user's jobs, which need its name: move it away")
+        raise DataError(f"{folder} is not a folder of this user's jobs, which need its name: move it away")
     shutil.rmtree(folder)
 
 

@@ -1,17 +1,19 @@
 """Judges a job's existing outputs by their record: up to date, outdated, damaged, or unknown."""
 
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from profzoo.records import derived_outputs, digests, job_differences, record
-from profzoo.records.job_differences import Difference
+from profzoo.records import derived_outputs, digests, read_files, record
+from profzoo.records.derived_outputs import Difference
 from profzoo.records.record import DamagedRecordError, Record
 
-NO_RECORD = "it has no record"
+NO_RECORD = "no record says how it was made"
 
 
 class OutputState(Enum):
@@ -34,7 +36,7 @@ class PlannedJob:
 
     job: job text. sidecar: path of a collecting job's sidecar, None for any other job. read: inputs that are compared
     by content. loose: inputs and sources that may differ. passing: outputs that are removed after other files are made
-    from them.
+    from them. variables: digests of the environment variables that count where the program has read them.
     """
 
     job: Mapping[str, Any]
@@ -44,6 +46,7 @@ class PlannedJob:
     loose: frozenset[Path] = frozenset()
     sidecar: Path | None = None
     passing: frozenset[Path] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,9 @@ def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[
     then = Record(
         known.job, sources={key: sha for key, sha in known.sources.items() if key not in loose}, changed=known.changed
     )
-    found = list(job_differences.find_differences(then, job_differences.normalize_json(planned.job), now))
-    found += _changed_imports(known, sources.values())
+    found = list(derived_outputs.find_differences(then, derived_outputs.normalize_json(planned.job), now))
+    found += _changed_reads(planned, known)
+    found += _changed_variables(known.variables, planned.variables)
     for path in planned.read:
         name = derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0])
         if path in planned.loose:
@@ -123,13 +127,28 @@ def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[
     return found
 
 
-def _changed_imports(known: Record, sources: Iterable[Path]) -> Iterator[Difference]:
-    """Differences of modules that a script imported when it was measured; what its rule lists is compared there."""
-    listed = {path.resolve() for path in sources}
-    for name, digest in known.imports.items():
-        path = Path(name)
-        if path.resolve() not in listed and (not path.is_file() or digests.compute_digest(path) != digest):
-            yield Difference(f"{name} is another", name)
+def _changed_reads(planned: PlannedJob, known: Record) -> Iterator[Difference]:
+    """Differences of what the program itself read when it was measured."""
+    own = functools.cache(lambda: _own_files(planned.sidecar.parent) if planned.sidecar else frozenset[str]())
+    for path, words in read_files.find_changes(known.observed.read, own):
+        yield Difference(words, path)
+
+
+def _own_files(folder: Path) -> frozenset[str]:
+    """Files that a cell's program wrote in any of its jobs; folder: of their sidecars."""
+    found = set[str]()
+    for path in folder.glob("*.json"):
+        with suppress(DamagedRecordError, OSError):
+            found |= {*(known.observed.written if (known := record.read_sidecar_record(path)) else ())}
+    return frozenset(found)
+
+
+def _changed_variables(read: Mapping[str, str | None], now: Mapping[str, str]) -> Iterator[Difference]:
+    """Differences of environment variables that a program read when it was measured."""
+    for name, digest in read.items():
+        if now.get(name) != digest:
+            how = "is set" if digest is None else "has another value" if name in now else "is no longer set"
+            yield Difference(f"the environment variable {name}, which it reads, {how}")
 
 
 def recorded_digest(path: Path) -> str | None:
@@ -151,7 +170,7 @@ def _whole(planned: PlannedJob, known: Record, there: Sequence[Path]) -> OutputV
         if path == planned.sidecar:
             continue
         entry = known.files.get(path.name)
-        why = job_differences.find_flaw(path, entry) if entry else "its record does not know it"
+        why = derived_outputs.find_flaw(path, entry) if entry else "its record does not know it"
         if why:
             return OutputVerdict(OutputState.DAMAGED, (why,), path)
     return OutputVerdict(OutputState.SAME)

@@ -16,13 +16,17 @@ from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.records import atomic_writes, digests
+from profzoo.records.read_files import ReadFiles
 
 FOLDER = ".records"
-VERSION = 1
+# Version of the form of records, under one key in records and another in sidecars.
+VERSION, VERSIONED, IN_SIDECAR = 1, "version", "record_version"
 # Of a sidecar. The last one is of the sidecar itself, without that key.
 FILES, SOURCES, CHANGED, INPUTS, ITSELF = "files", "sources", "sources_changed", "inputs", "sha256_of_the_rest"
-# Of a script's sidecar: digests of the modules that the script imported, by path.
-IMPORTS = "imports"
+# What the program itself read, by path, and the files that it wrote (read_files.py).
+READ, WRITTEN = "read", "written"
+# Digests of the environment variables that its Python code read, by name; None for one that was not set.
+READ_VARIABLES = "read_variables"
 
 
 class DamagedRecordError(DataError):
@@ -48,7 +52,8 @@ class Record:
         changed: keys of the sources that changed while it ran.
         files: size and digest of its outputs, by name relative to the record's own output.
         passing: whether the outputs are removed after other files are made from them.
-        imports: digests of the modules that a script imported, by path relative to the working folder.
+        observed: what the program itself read and wrote; a job that measures nothing has none.
+        variables: digests of the environment variables that the program read, by name; None for one that was not set.
     """
 
     job: Mapping[str, Any]
@@ -57,7 +62,8 @@ class Record:
     changed: tuple[str, ...] = ()
     files: Mapping[str, Entry] = field(default_factory=dict)
     passing: bool = False
-    imports: Mapping[str, str] = field(default_factory=dict)
+    observed: ReadFiles = field(default_factory=ReadFiles)
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def record_path(output: Path) -> Path:
@@ -120,7 +126,7 @@ def write_record(outputs: Iterable[Path], record: Record) -> None:
     """
     first, *others = outputs
     content: dict[str, Any] = {
-        "version": VERSION, "job": record.job, INPUTS: record.inputs, SOURCES: record.sources, CHANGED: record.changed,
+        VERSIONED: VERSION, "job": record.job, INPUTS: record.inputs, SOURCES: record.sources, CHANGED: record.changed,
         FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()}, "passing": record.passing,
     }  # fmt: skip
     record_path(first).parent.mkdir(exist_ok=True)
@@ -146,10 +152,13 @@ def seal(content: Mapping[str, Any]) -> str:
 def sidecar_part(record: Record) -> dict[str, Any]:
     """Part of a sidecar that forms its record; the job's settings have their own keys there."""
     return {
+        IN_SIDECAR: VERSION,
         "job_keys": sorted(record.job),
         INPUTS: record.inputs,
         SOURCES: record.sources,
         **({CHANGED: list(record.changed)} if record.changed else {}),
+        READ: record.observed.read,
+        WRITTEN: list(record.observed.written),
         FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()},
     }
 
@@ -185,7 +194,8 @@ def _record(home: Path, content: Mapping[str, Any]) -> Record:
             changed=tuple(content.get(CHANGED, ())),
             files={str(name): Entry(int(size), str(sha)) for name, (size, sha) in content[FILES].items()},
             passing=content.get("passing") is True,
-            imports=dict(content.get(IMPORTS, {})),
+            observed=ReadFiles(dict(content.get(READ, {})), tuple(content.get(WRITTEN, ()))),
+            variables=dict(content.get(READ_VARIABLES, {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedRecordError(f"{home} holds no record: {type(error).__name__}: {error}") from error
@@ -196,11 +206,15 @@ def _object(home: Path) -> dict[str, Any]:
     try:
         content = json.loads(home.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DamagedRecordError(f"{home} is no JSON: {error}") from error
+        raise DamagedRecordError(f"{home} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise DamagedRecordError(f"{home} holds no JSON object")
+    if FILES in content and ITSELF not in content:
+        raise DamagedRecordError(f"{home} has lost its own digest ({ITSELF}), so it is unknown whether it has changed")
     if ITSELF in content and content[ITSELF] != _seal({k: v for k, v in content.items() if k != ITSELF}):
         raise DamagedRecordError(f"{home} is not as it was written")
+    if FILES in content and (found := content.get(IN_SIDECAR, content.get(VERSIONED, VERSION))) != VERSION:
+        raise DamagedRecordError(f"{home} is a record of version {found}, and this release reads version {VERSION}")
     return content
 
 

@@ -18,14 +18,60 @@ from profzoo.figures.palette import (
     STEP_COLOURS,
     TRACK_COLOURS,
 )
+from profzoo.formatting import duration, number
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
-from profzoo.report import range_tree
-from profzoo.tools.nsys.steps import CAUSES
+from profzoo.tables.layers import STEP
+from profzoo.tools.nsys.steps.steps import CAUSES
+from profzoo.tools.user_ranges import SEPARATOR
 
 if TYPE_CHECKING:
-    from profzoo.tools.nsys.condensed_tracks import Track
-    from profzoo.tools.nsys.median_step import Timeline
+    from profzoo.tools.nsys.pictures.median_step import Timeline
+    from profzoo.tools.nsys.pictures.tracks import Track
+
+
+# Prepares a cell's tree of ranges that the program opened itself for the page.
+
+
+def select_tree(ranges: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the rows of the page's tree: `name`, `parent`, `type`, `direction`, `ns`, `own`, `share`, and its bound.
+
+    Time is that of launches, or where no tool saw any the host's. Of ranges of both NVTX and record_function each tree
+    is below the name of its kind.
+
+    ranges: the cell's rows of the table of ranges; None is returned where none is of the program's own.
+    """
+    own = ranges[ranges["api"] != ""] if "api" in ranges else ranges.iloc[:0]
+    if own.empty:
+        return None
+    several = own["api"].nunique() > 1
+    known = own["ns_per_step"].notna()
+    steps = own[own["range"] == STEP].set_index("api")["cpu_ns_per_step"]
+    prefix = own["api"] + SEPARATOR if several else pd.Series("", index=own.index)
+    outermost = own["parent"] == STEP
+    table = own.assign(
+        name=prefix + own["range"],
+        parent=(prefix + own["parent"]).where(~outermost, own["api"] if several else STEP),
+        type=[_describe(row) for row in own.itertuples()],
+        direction="GPU time",
+        ns=own["ns_per_step"].where(known, own["cpu_ns_per_step"]),
+        own=own["self_ns_per_step"],
+        share=own["share"].where(known, own["cpu_ns_per_step"] / own["api"].map(steps)),
+    )
+    table.loc[(own["clock"] == "cpu").to_numpy(), "direction"] = "CPU time"
+    whole = own["range"] == STEP
+    if several:
+        table.loc[whole, ["name", "parent", "type"]] = [(api, STEP, "") for api in own.loc[whole, "api"]]
+    return table[table["ns"].notna()].reset_index(drop=True)
+
+
+def _describe(row: pd.Series) -> str:
+    """Say how often a range was opened, and how long it was open on the host."""
+    if pd.isna(row.calls_per_step) or row.range == STEP:
+        return ""
+    times = f"{number(row.calls_per_step)}× per step" if row.calls_per_step else "opened earlier"
+    return f"{times}, {duration(row.cpu_ns_per_step)} of CPU time"
+
 
 # Significant digits of numbers in the page.
 DIGITS = 4
@@ -50,8 +96,6 @@ LAYER_COLUMNS = (
 )
 TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency")
 CLASS, LEVEL = "class", "level"
-
-
 # Values of a table by column: numbers and None, or distinct texts (`words`) and each row's place in these (`places`).
 ColumnData = dict[str, Any]
 
@@ -90,10 +134,12 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
             TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
         )
     # Of the table of ranges, those that the program opened itself.
-    if (own := tables.get("ranges")) is not None and (tree := range_tree.select_tree(own)) is not None:
+    if (own := tables.get("ranges")) is not None and (tree := select_tree(own)) is not None:
         block["ranges"] = _table(TREE_COLUMNS, tree)
     if timeline:
-        classes = {name: kernel_classes.classify(name) for name in traced}
+        # The table of kernels may know operators, which tell more than names.
+        known = {} if kernels is None else dict(zip(kernels["kernel"], kernels["class"], strict=True))
+        classes = {name: known.get(name) or kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
         tracks = colour_tracks(timeline.get("tracks", ()))
         drawn = {"names": shown, "classes": [classes.get(name, "") for name in in_step], "tracks": tracks}

@@ -1,27 +1,164 @@
 """The report's section on a cell: its bottlenecks, step by parts, processes, kernels and files."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from profzoo.formatting import duration
+from profzoo import formatting
+from profzoo.formatting import duration, gains, number, percent, size
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import IMPORTED
-from profzoo.report import cell_data, counter_section, process_section, step_bars
-from profzoo.report.latency_text import describe_latency
-from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
-from profzoo.tables import schemas
-from profzoo.tables.tool_preference import prefer_tool
+from profzoo.report import cell_data, counter_section, value_formats
+from profzoo.report.savings import tool_of_times
+from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, gain_fields, is_cpu_device
+from profzoo.statistics.percentiles import FEWEST_PROCESSES
+from profzoo.tables import cell_tables, schemas
+from profzoo.tables.schemas import prefer_tool, rows_of_cell
 from profzoo.tools.nsys import TOOL as NSYS
-from profzoo.verdicts.other_settings import SETTING_LEVEL
-from profzoo.verdicts.rule_evaluation import CELL_LEVEL
+from profzoo.tools.torch import collective_tables
+from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, SETTING_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
 
 if TYPE_CHECKING:
-    from profzoo.tools.nsys.median_step import Timeline
+    from profzoo.tools.nsys.pictures.median_step import Timeline
+
+
+# Says in a sentence how long most steps of a cell take, and how long the slowest ones.
+
+# Percentiles that are named, and how.
+NAMED = {50.0: "half", 90.0: "90 %", 95.0: "95 %", 99.0: "99 %"}
+# Other names of those that cannot be told.
+MISSING = {50.0: "the median"}
+
+
+def describe_latency(rows: pd.DataFrame) -> str:
+    """Return the percentiles of a cell's steps and tokens with intervals, and how many steps the missing ones need.
+
+    rows: the cell's rows of the table `latency`; without rows the text is empty.
+
+    >>> rows = pd.DataFrame({"percentile": [50.0, 99.0], "ns": [1.05e6, float("nan")], "low_ns": 1e6, "high_ns": 1.1e6})
+    >>> rows = rows.assign(of="step", steps=99, processes=1, needed_steps=[0, 777], confidence=0.95)
+    >>> describe_latency(rows)[:99]
+    'Of 99 steps of one process, half take at most 1.05 ms (1 to 1.1 ms), of this process alone (95 %). '
+    >>> describe_latency(rows)[99:]
+    'More steps are needed for 99 % (about 780).'
+    >>> describe_latency(rows.head(1).assign(processes=3, confidence=0.75))
+    'Of 99 steps of 3 processes, in the median process half take at most 1.05 ms (1 to 1.1 ms, with 75 %).'
+    """
+    named = rows[rows["percentile"].isin([*NAMED])].sort_values("percentile")
+    return " ".join(_describe(own.to_dict("records"), of) for of, own in named.groupby("of", sort=False))
+
+
+def _describe(named: Sequence[Mapping[Hashable, Any]], of: str) -> str:
+    """Return the sentences on the named percentiles of steps or tokens; of: which of them."""
+    processes, known = int(named[0]["processes"]), [row for row in named if not row["needed_steps"]]
+    several = processes > 1
+    begin = f"Of {named[0]['steps']:,} {of}s of {f'{processes} processes' if several else 'one process'}, "
+    sure = f"{100 * known[0]['confidence']:.0f} %" if known else ""
+    with_level = f", with {sure}" if several else ""
+    times = [
+        f"{NAMED[row['percentile']]} take at most {formatting.duration(row['ns'])} "
+        f"({formatting.span(row['low_ns'], row['high_ns'])}{with_level})"
+        for row in known
+    ]
+    alone = "" if several else f", of this process alone ({sure})"
+    said = f"{begin}{'in the median process ' if several else ''}{', '.join(times)}{alone}." if times else ""
+    missing = [row for row in named if row["needed_steps"]]
+    return " ".join(filter(None, (said, _describe_missing(missing, of, processes))))
+
+
+def _describe_missing(missing: Sequence[Mapping[Hashable, Any]], of: str, processes: int) -> str:
+    """Return what the percentiles without an interval need."""
+    if 1 < processes < FEWEST_PROCESSES and missing:
+        return f"{processes} processes tell nothing of others: {FEWEST_PROCESSES} or more are needed, 6 for 95 %."
+    named = [
+        f"{MISSING.get(row['percentile'], NAMED[row['percentile']])} (about {formatting.estimate(row['needed_steps'])})"
+        for row in missing
+    ]
+    return f"More {of}s are needed for {', '.join(named)}." if named else ""
+
+
+# The report's tables on a cell's several processes: its collective operations, and which process comes late.
+
+# Tables by name, with the ends of their files' names.
+FILES = {
+    "collectives": ("torch-collectives.csv", collective_tables.CALL_TABLE),
+    "skew": ("torch-skew.csv", collective_tables.TABLE),
+}
+# Most operations shown per cell, those with the longest transfers.
+MOST = 10
+BETWEEN = "between parts"
+
+
+def read_tables(paths: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Read the files of all cells on several GPUs, as one table for each of FILES that any cell has."""
+    found = {}
+    for name, (ending, table) in FILES.items():
+        frames = [
+            rows.assign(**cell) for cell, rows in cell_tables.read([p for p in paths if p.endswith(ending)], table)
+        ]
+        if frames:
+            found[name] = pd.concat(frames, ignore_index=True)
+    return found
+
+
+def describe_processes(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str]) -> TemplateVariables:
+    """Return the template's variables on the processes of a cell; tables: of read_tables, and others."""
+    operations, skew = (rows_of_cell(tables[name], *cell) if name in tables else pd.DataFrame() for name in FILES)
+    return {
+        "collectives": [_format_operation(row) for row in operations.head(MOST).to_dict("records")],
+        "unshown_collectives": max(len(operations) - MOST, 0),
+        "link": operations["link"].iloc[0] if len(operations) else "",
+        "late": _format_lateness(skew) if len(skew) else [],
+    }
+
+
+def _format_operation(row: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        "name": str(row["collective"]).replace("_", "-"),
+        "size": size(row["bytes"]),
+        "count": f"{row['count']:,}",
+        "transfer": duration(row["transfer_ns"]),
+        "waiting": duration(row["waiting_ns"]),
+        "rate": format_value(row["bus_bytes_per_s"], _format_rate),
+        "probe": format_value(row["probe_bus_bytes_per_s"], _format_rate),
+        "share": format_value(row["probe_share"], "{:.0%}".format),
+    }
+
+
+def _format_rate(rate: float) -> str:
+    """Format a bandwidth.
+
+    >>> _format_rate(250e9), _format_rate(1.5e8), _format_rate(2e5)
+    ('250.00 GB/s', '0.15 GB/s', '0.20 MB/s')
+    """
+    return f"{rate / 1e9:,.2f} GB/s" if rate >= 1e8 else f"{rate / 1e6:,.2f} MB/s"
+
+
+def _format_lateness(skew: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row per process: means over the steps, and the part in which it lost most."""
+    steps = skew["step"].nunique()
+    rows = []
+    for (rank, host), own in skew.groupby(["rank", "host"]):
+        parts = own.groupby("range")["late_ns"].sum() / steps
+        worst = parts.idxmax()
+        rows.append(
+            {
+                "rank": f"{rank}",
+                "host": str(host),
+                "last": f"{own['last'].sum():,} of {own['operations'].sum():,}",
+                "late": duration(max(parts.sum(), 0.0)),
+                "part": f"{worst or BETWEEN} ({duration(parts[worst])})" if parts[worst] > 0 else "",
+                "waiting": duration(own["waiting_ns"].sum() / steps),
+            }
+        )
+    return rows
+
 
 # Kernels shown per cell.
 TOP = 10
@@ -58,7 +195,7 @@ def describe_cell(
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
-        "strip": step_bars.step_parts(tables, *cell),
+        "strip": value_formats.step_parts(tables, *cell),
         **_format_plans(tables.get("plans"), cell),
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
         "waits": _format_waits(schemas.rows_of_cell(tables["waits"], *cell)) if "waits" in tables else [],
@@ -67,8 +204,8 @@ def describe_cell(
         "latency": describe_latency(schemas.rows_of_cell(tables["latency"], *cell)) if "latency" in tables else "",
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         "counters": counter_section.describe_counters(tables, cell),
-        **process_section.describe_processes(tables, cell),
-        **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
+        **describe_processes(tables, cell),
+        **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell), row),
         "block": cell_data.cell_block(drawn, _drop_settings(timelines.get(cell), cell), is_cpu_device(row["device"])),
         "files": files,
         "traces": _list_traces(files),
@@ -108,8 +245,7 @@ def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> Template
             {
                 "settings": row["settings"],
                 "changes": row["changes"],
-                "gain": format_value(row["gain"], "{:.2f}×".format),
-                "between": format_interval(row["gain_low"], row["gain_high"], "{:.2f}".format),
+                **gain_fields(row),
                 "outlook": row["outlook"],
                 "evidence": row["evidence"],
                 "score": row["score"],
@@ -123,13 +259,15 @@ def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> Template
 
 
 def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
+    # A rule compares the share with its threshold.
+    share = partial(percent, threshold=getattr(row, "threshold", None) or math.nan, places=1)
     return {
         "verdict": row.verdict,
         "about": _name_subject(row),
         "time": format_value(row.share * step_ns if pd.notna(row.share) else None, duration),
-        "share": format_value(row.share, "{:.1%}".format),
-        "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
-        "gain": format_value(row.gain, "{:.2f}×".format),
+        "share": format_value(row.share, share),
+        "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), share),
+        "gain": format_value(row.gain, lambda gain: f"{gains(gain)[0]}×"),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
@@ -163,19 +301,22 @@ def _format_processes(ranks: pd.DataFrame) -> list[list[str]]:
     return [[format_value(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
 
 
-def _largest_kernels(activity: pd.DataFrame) -> TemplateVariables:
-    """Return the cell's TOP kernels (or operators) as one tool measured them."""
+def _largest_kernels(activity: pd.DataFrame, cell: pd.Series) -> TemplateVariables:
+    """Return the cell's TOP kernels (or operators) as one tool measured them; cell: its row of the table of cells.
+
+    The launches of a report made elsewhere are those of the tool that timed it, whatever they stand under.
+    """
     chosen = prefer_tool(activity).head(TOP)
     names = short_names.shorten_names(chosen["name"])
     return {
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
-        "tool": chosen["tool"].iloc[0] if len(chosen) else "",
+        "tool": tool_of_times(cell) or (chosen["tool"].iloc[0] if len(chosen) else ""),
         "kernels": [
             {
                 "name": names[row["name"]],
                 "whole": row["name"],
                 "range": format_value(row["range"], str),
-                "launches": f"{row['launches_per_step']:,.4g}",
+                "launches": number(row["launches_per_step"], 4),
                 "time": duration(row["ns_per_step"]),
                 "share": f"{row['share']:.1%}",
             }

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import cli, comparison_table, contributions, counter_changes, counter_lines, numerics
+from profzoo.compare import cli, comparison_table, contributions, counter_changes, numerics
 from profzoo.compare.counter_quantities import PERCENT, WORDS
-from profzoo.formatting import duration, ratio
+from profzoo.formatting import duration, fixed, number, ratio
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.report.value_formats import Field, Formatter, is_cpu_device, make_field
@@ -37,19 +37,25 @@ COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "model": (lambda row: row["model"], str),
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
-    "outcome": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
-    GAIN: (lambda row: 1 / row["ratio"], "{:.3f}×".format),
-    GAIN_INTERVAL: (lambda row: ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])[1], str),
+    "outcome": (
+        lambda row: speedup.describe_outcome(row["verdict"], row["ratio_low"], row["ratio_high"]),
+        lambda outcome: f"{MARKS[outcome.partition(',')[0]]} {outcome}",
+    ),
+    GAIN: (lambda row: 1 / row["ratio"], lambda gain: f"{fixed(gain, 1, 3)}×"),
+    GAIN_INTERVAL: (
+        lambda row: ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"], row["margin"])[1],
+        str,
+    ),
     "numerics": (lambda row: row["numerics"], str),
     "why": (lambda row: "; ".join(filter(None, [row["numerics_why"], row["work"]])), str),
     "time, reference side": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "times": (lambda row: f"per {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
-    "energy ratio": (lambda row: row["energy_ratio"], "{:.3f}×".format),
+    "energy ratio": (lambda row: row["energy_ratio"], lambda used: f"{fixed(used, 1, 3)}×"),
     "energy interval": (lambda row: _format_interval(row, "energy_ratio", "energy"), str),
-    "J per sample, reference side": (lambda row: row["baseline_item_j"], "{:.3g}".format),
-    "J per sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
+    "J per sample, reference side": (lambda row: row["baseline_item_j"], number),
+    "J per sample, candidate": (lambda row: row["candidate_item_j"], number),
     "unsteady": (lambda row: row["unsteady"], str),
 }
 PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
@@ -74,7 +80,7 @@ COUNTER_COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     "outcome": (lambda row: row["outcome"], str),
     "reference side": (lambda row: _format_counted(row, "baseline"), str),
     "candidate side": (lambda row: _format_counted(row, "candidate"), str),
-    "difference": (lambda row: counter_lines.format_delta(row), str),
+    "difference": (lambda row: counter_changes.format_delta(row), str),
     "of the cell": (lambda row: row["delta_share"], "{:+.1%}".format),
     "launches": (lambda row: row["change"], str),
 }
@@ -120,7 +126,7 @@ def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
             **_drop_empty_columns(
                 list(COUNTER_COLUMNS), _changed_counters(tables.get("compare_counters")), "counter_columns", "counters"
             ),
-            "uncounted": counter_lines.NONE if _lacks_counters(tables) else "",
+            "uncounted": counter_changes.NONE if _lacks_counters(tables) else "",
         }
     }
 
@@ -140,7 +146,7 @@ def _changed_counters(counted: pd.DataFrame | None) -> list[list[Field]]:
     changed = counted[counted["level"].isin(COUNTED_LEVELS) & (counted["outcome"] == counter_changes.CHANGED)]
     most = changed[changed.groupby([*identity, "level", "quantity"], sort=False).cumcount() < TOP]
     rows = pd.concat([whole, most]).sort_index()
-    rows = rows.assign(name=rows["name"].replace(counter_lines.short_kernel_names(rows)))
+    rows = rows.assign(name=rows["name"].replace(counter_changes.short_kernel_names(rows)))
     return [
         [make_field(value(row), form) for value, form in COUNTER_COLUMNS.values()] for row in rows.to_dict("records")
     ]
@@ -149,7 +155,8 @@ def _changed_counters(counted: pd.DataFrame | None) -> list[list[Field]]:
 def _format_counted(row: Row, side: str) -> str:
     """Format a value of one side with its interval."""
     value, low, high = (
-        counter_lines.format_amount(row[f"{side}{end}"], row["unit"]) for end in ("_value", "_value_low", "_value_high")
+        counter_changes.format_amount(row[f"{side}{end}"], row["unit"])
+        for end in ("_value", "_value_low", "_value_high")
     )
     unit = " %" if row["unit"] == PERCENT else ""
     return f"{value} [{low.removesuffix(unit)}, {high}]" if low != high else value

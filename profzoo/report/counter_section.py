@@ -1,7 +1,7 @@
 """The part of a cell's section on ncu's counters: memory chart, pipes, warp states, and what limits occupancy."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -9,28 +9,176 @@ from profzoo import formatting
 from profzoo.figures.palette import OTHER_STATES, STATE_COLOURS, STATE_GROUPS
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
-from profzoo.report import memory_drawing
 from profzoo.report.value_formats import format_value
 from profzoo.tables import schemas
-from profzoo.tables.counter_groups import NEARLY_ALL
-from profzoo.tools.ncu.chart_quantities import PIPE_NAMES, STATES
-from profzoo.tools.ncu.chart_sets import CHARTS, MEMORY_CHART, OCCUPANCY, PIPES, SET_OF_ALL, WARP_STATES
+from profzoo.tables.cell_counters import NEARLY_ALL, add_up_links, answering_cache
+from profzoo.tools.ncu.quantities import (
+    CHARTS,
+    DRAM,
+    HOST,
+    L1,
+    L2,
+    LINKS,
+    MEMORY_CHART,
+    OCCUPANCY,
+    PIPE_NAMES,
+    PIPE_SETS,
+    SET_OF_ALL,
+    SHARED,
+    SM,
+    STATES,
+    WARP_STATE_SETS,
+)
 
-WORDS = {OCCUPANCY: "occupancy", MEMORY_CHART: "memory chart", PIPES: "pipe utilisation", WARP_STATES: "warp states"}
+# Places the memory chart of a cell as a drawing: boxes for the parts of the memory system, lines for its links.
+
+WIDTH, HEIGHT = 820, 236
+# Left edge, top, width and height of each part.
+PLACES: Mapping[str, tuple[int, int, int, int]] = {
+    SM: (4, 10, 112, 216),
+    L1: (232, 10, 124, 98),
+    SHARED: (232, 128, 124, 98),
+    L2: (472, 10, 112, 216),
+    DRAM: (700, 10, 116, 98),
+    HOST: (700, 128, 116, 98),
+}
+TITLES = {SM: "SM: registers", L1: "L1", SHARED: "shared memory", L2: "L2", DRAM: "DRAM", HOST: "host"}
+# Links that are drawn as one line, with the links that they add up; a line of both directions has a third element.
+LINES: Sequence[tuple[str, Sequence[str]]] = (
+    ("loads", ("global_load", "local_load")),
+    ("stores", ("global_store", "local_store")),
+    ("loads", ("shared_load",)),
+    ("stores", ("shared_store",)),
+    ("loads and stores", ("l1",)),
+    ("reads", ("l2_read",)),
+    ("writes", ("l2_write",)),
+    ("all", ("l2",)),
+    ("reads", ("dram_read",)),
+    ("writes", ("dram_write",)),
+    ("all", ("dram",)),
+    ("reads", ("host_read",)),
+    ("writes", ("host_write",)),
+)
+# Line widths without and with the whole peak bandwidth, and the length of an arrow's head.
+THIN, THICK, HEAD = 1.5, 12.0, 9
+
+
+class Box(TypedDict):
+    """A part of the memory system: its place, its title, and the hit rate of a cache as text, or an empty text."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    title: str
+    hits: str
+
+
+class Line(TypedDict):
+    """A link: its ends in the direction of the bytes, its width, its two texts, and whether both directions are in it.
+
+    head: points of the arrow's head, empty for both directions. known: whether its share of the peak is known.
+    """
+
+    x: float
+    y: float
+    end: float
+    width: float
+    head: str
+    text: str
+    share: str
+    known: bool
+    middle: float
+    told: str
+
+
+class Drawing(TypedDict):
+    """The drawing of a memory chart, with its description in words."""
+
+    width: int
+    height: int
+    boxes: list[Box]
+    lines: list[Line]
+    told: str
+
+
+def draw_memory(chart: pd.DataFrame) -> Drawing | None:
+    """Return the drawing of the rows of one group; None without any row.
+
+    chart: rows of the table of memory charts, of one cell and level.
+    """
+    rows = chart.set_index("link")
+    if rows.empty:
+        return None
+    drawn = _drawn_lines(rows)
+    lines = [_place_line(name, links, rows) for name, links in drawn]
+    there = {unit for _, links in drawn for unit in _ends(links[0])}
+    hits = {unit: _hit_rate(rows, unit) for unit in (L1, L2)}
+    boxes: list[Box] = [
+        {"x": x, "y": y, "width": width, "height": height, "title": TITLES[unit], "hits": hits.get(unit, "")}
+        for unit, (x, y, width, height) in PLACES.items()
+        if unit in there
+    ]
+    told = "; ".join(line["told"] for line in lines)
+    return {"width": WIDTH, "height": HEIGHT, "boxes": boxes, "lines": lines, "told": f"Memory chart: {told}"}
+
+
+def _drawn_lines(rows: pd.DataFrame) -> list[tuple[str, Sequence[str]]]:
+    """Return the lines whose links were counted; both directions together only where no direction is known."""
+    known = [(name, links) for name, links in LINES if any(link in rows.index for link in links)]
+    directed = {frozenset(_ends(links[0])) for _, links in known if not LINKS[links[0]].total}
+    return [
+        (name, links) for name, links in known if not (LINKS[links[0]].total and frozenset(_ends(links[0])) in directed)
+    ]
+
+
+def _ends(link: str) -> tuple[str, str]:
+    return LINKS[link].source, LINKS[link].target
+
+
+def _place_line(name: str, links: Sequence[str], rows: pd.DataFrame) -> Line:
+    there = [link for link in links if link in rows.index]
+    count = float(rows.loc[there, "bytes"].sum())
+    peak = float(rows.loc[there, "peak_pct"].sum(min_count=1))
+    source, target = _ends(there[0])
+    total = LINKS[there[0]].total
+    left, right = sorted((PLACES[source], PLACES[target]))
+    begin, end = left[0] + left[2], right[0]
+    _, top, _, height = min(left, right, key=lambda place: place[3])
+    # Reads and loads are above; both go to the left, towards the registers.
+    forth = source != min(source, target, key=lambda unit: PLACES[unit][0])
+    y = top + height * (0.5 if total else 0.33 if forth else 0.8)
+    share = "" if pd.isna(peak) else f"{peak:.0f} % of peak"
+    tip = -1 if forth else 1
+    width = THIN if pd.isna(peak) else THIN + (THICK - THIN) * min(peak, 100) / 100
+    reach = HEAD if not total else 0
+    start, stop = (end, begin + reach) if forth else (begin, end - reach)
+    half = max(width, 4) / 2 + 3
+    head = "" if total else f"{stop},{y - half} {stop + tip * HEAD},{y} {stop},{y + half}"
+    text = f"{name} {formatting.size(count)}"
+    return {"x": start, "y": y, "end": stop, "width": width, "head": head, "text": text, "share": share,
+            "known": bool(share), "middle": (begin + end) / 2,
+            "told": f"{TITLES[source]} to {TITLES[target]}, {text}{f', {share}' if share else ''}"}  # fmt: skip
+
+
+def _hit_rate(rows: pd.DataFrame, unit: str) -> str:
+    """Return the hit rate of a cache as text; empty if it was not collected."""
+    mine = [link for link in rows.index if answering_cache(link) == unit]
+    rates = rows.loc[mine, "hit_pct"].dropna()
+    # ncu counts hits and accesses in different replays, so their quotient may be a little above 1.
+    return f"hits {min(rates.iloc[0], 100):.0f} %" if len(rates) else ""
+
+
+WORDS = {
+    OCCUPANCY: "occupancy",
+    MEMORY_CHART: "memory chart",
+    PIPE_SETS: "pipe utilisation",
+    WARP_STATE_SETS: "warp states",
+}
 # Classes of kernels, and kernels, that are shown, those with the most time first.
 CLASSES, CONFIGURATIONS = 8, 10
-# Columns of the table of classes: links that are added up.
-LINKS: Mapping[str, tuple[str, ...]] = {
-    "L1 loads": ("global_load", "local_load"),
-    "L1 stores": ("global_store", "local_store"),
-    "L1": ("l1",),
-    "shared memory": ("shared_load", "shared_store"),
-    "L2 reads": ("l2_read",),
-    "L2 writes": ("l2_write",),
-    "L2": ("l2",),
-    "DRAM reads": ("dram_read",),
-    "DRAM writes": ("dram_write",),
-}
+# Groups of links that the table of classes leaves out.
+NOT_BY_CLASS = ("DRAM", "host")
 # The smallest part of a strip that is shown, in %, and pipes that are hardly used.
 LEAST_PERCENT, LEAST_BUSY = 0.5, 0.5
 
@@ -48,10 +196,10 @@ def describe_counters(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str])
         return None
     chart = mine[MEMORY_CHART]
     return {
-        "drawing": memory_drawing.draw_memory(chart[chart["level"] == "cell"]),
+        "drawing": draw_memory(chart[chart["level"] == "cell"]),
         "bytes": _table_of_bytes(chart[chart["level"] == "class"]),
-        "pipes": _table_of_pipes(mine[PIPES]),
-        "states": _strips_of_states(mine[WARP_STATES]),
+        "pipes": _table_of_pipes(mine[PIPE_SETS]),
+        "states": _strips_of_states(mine[WARP_STATE_SETS]),
         "occupancy": _rows_of_occupancy(mine[OCCUPANCY]),
         "counted": _describe_coverage(mine),
         "missing": [WORDS[name] for name in missing],
@@ -71,12 +219,8 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
     if chart.empty:
         return None
     classes = list(dict.fromkeys(chart["class"]))[:CLASSES]
-    values = chart.pivot_table(index="class", columns="link", values="bytes", aggfunc="first").reindex(classes)
-    sums = {name: values[[link for link in links if link in values]].sum(axis=1, min_count=1)
-            for name, links in LINKS.items() if any(link in values for link in links)}  # fmt: skip
-    for cache, directed in (("L1", "L1 loads"), ("L2", "L2 reads")):
-        if directed in sums:
-            sums.pop(cache, None)
+    values = chart.pivot_table(index="class", columns="link", values="bytes", aggfunc="first")
+    sums = add_up_links(values).drop(columns=[*NOT_BY_CLASS], errors="ignore").reindex(classes)
     times, counted = (chart.groupby("class")[name].min() for name in ("total_ns", "counted_share"))
     partly = counted.min() < NEARLY_ALL
     rows = [
@@ -84,7 +228,7 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
             name,
             formatting.duration(times[name]),
             *([f"{counted[name] * 100:.0f} %"] if partly else []),
-            *(format_value(one[name], formatting.size) for one in sums.values()),
+            *(format_value(value, formatting.size) for value in sums.loc[name]),
         ]
         for name in classes
     ]
@@ -119,7 +263,7 @@ def _strips_of_states(states: pd.DataFrame) -> list[TemplateVariables]:
         ]
         most = rows.iloc[0]
         told = f"{most['state']} {most['share']:.0%}: {STATES.get(most['state'], 'not collected')}"
-        found.append({"name": name, "strip": strip, "cycles": f"{rows['cycles'].sum():.3g}", "most": told})
+        found.append({"name": name, "strip": strip, "cycles": formatting.number(rows["cycles"].sum()), "most": told})
     return found
 
 

@@ -8,7 +8,8 @@ from typing import NotRequired, TypedDict
 
 import yaml
 
-from profzoo import extensions, schema
+from profzoo import extensions
+from profzoo.cell import schema
 from profzoo.io import strict_yaml
 
 FILES = ("words.yaml",)

@@ -1,19 +1,154 @@
 """Savings: the time per step that each plan or piece of advice would save, how it is known, and the command to type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import rerun_commands
 from profzoo.cell import rerun_commands as command
 from profzoo.compare import numerics
+from profzoo.formatting import describe_clock, duration, gains, part_of, span
 from profzoo.io.csv_tables import Row
+from profzoo.json_types import TemplateVariables
+from profzoo.plans.cell_plans import describe_changes
+from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS, judge_interval
 from profzoo.range_names import IMPORTED
-from profzoo.report.best_plans import AT_MOST, MEASURED, SIMULATED, BestPlan, choose_best_plans
+from profzoo.report import value_formats
+from profzoo.report.value_formats import format_gain, format_value, gain_fields
 from profzoo.statistics import speedup
-from profzoo.verdicts import gain_methods
+from profzoo.tables.schemas import CELL
+from profzoo.trials.trial_table import best_row
+from profzoo.verdicts import verdict
+from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
+
+# Chooses the plan that the page shows first for a cell: what was measured to be faster, else the best expectation.
+
+MEASURED, SIMULATED, AT_MOST = "measured", "simulated", "at most"
+UNSETTLED = f"measured as faster, but {speedup.NOT_SETTLED}: more rounds may show otherwise"
+# The most bottlenecks that are named beside a plan.
+MOST = 4
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """A verdict on the cell; share: of the step, NaN if unknown."""
+
+    verdict: str
+    share: float
+    next_step: str
+
+
+@dataclass(frozen=True)
+class BestPlan:
+    """The plan that is shown first for a cell.
+
+    how: MEASURED, SIMULATED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
+    first verdict, empty without any. bottlenecks: the first verdicts on the cell.
+    """
+
+    settings: str
+    changes: str
+    gain: float
+    low: float
+    high: float
+    how: str
+    outlook: str
+    evidence: str
+    score: str
+    typed: str
+    bottleneck: str
+    bottlenecks: tuple[Bottleneck, ...]
+
+
+def choose_best_plans(
+    tables: Mapping[str, pd.DataFrame], arguments: Mapping[tuple[str, str], str]
+) -> dict[tuple[str, str], BestPlan]:
+    """Return the first plan of each cell that has one.
+
+    A setting that trials measured as clearly faster comes before any expectation. A plan that trials measured has the
+    measured gain, and is left out if it failed or is not faster.
+
+    Args:
+        tables: plans, verdicts and, if there are any, trials.
+        arguments: words that run each cell again, by cell.
+    """
+    found: dict[tuple[str, str], BestPlan] = {}
+    for cell, rows in tables["plans"].groupby(CELL, sort=False):
+        tried = _rows_of(tables.get("trials"), cell)
+        verdicts = _verdicts_on_cell(_rows_of(tables["verdicts"], cell))
+        best = best_row(tried) if len(tried) else None
+        if best:
+            found[cell] = _measured_plan(best, arguments.get(cell, " ".join(cell)), verdicts)
+        elif plan := next(_untried_plans(rows, tried), None):
+            found[cell] = _expected_plan(plan, verdicts)
+    return found
+
+
+def _rows_of(table: pd.DataFrame | None, cell: tuple[str, str]) -> pd.DataFrame:
+    if table is None:
+        return pd.DataFrame()
+    return table[(table["model"] == cell[0]) & (table["phase"] == cell[1])]
+
+
+def _untried_plans(plans: pd.DataFrame, tried: pd.DataFrame) -> Iterator[Row]:
+    """Yield the plans that may be advised, in their order, without those about which trials know better."""
+    known = {frozenset(str(row["words"]).split()): row for row in tried.to_dict("records")}
+    for row in plans.sort_values("rank").to_dict("records"):
+        trial = known.get(frozenset(row["settings"].split()))
+        undecided = trial is None or (trial["verdict"] == speedup.UNDECIDED and not trial["gain"] <= 1)
+        if undecided and row["outlook"] in ADVISABLE and row["gain"] > 1:
+            yield row
+
+
+def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
+    return BestPlan(
+        settings=row["settings"],
+        changes=row["changes"],
+        gain=row["gain"],
+        low=row["gain_low"],
+        high=row["gain_high"],
+        how=SIMULATED if row["method"] == verdict.SIMULATED else AT_MOST,
+        outlook=row["outlook"],
+        evidence=row["evidence"],
+        score=row["score"],
+        typed=row["command"],
+        bottleneck=next(iter(verdicts["verdict"]), ""),
+        bottlenecks=_list_bottlenecks(verdicts),
+    )
+
+
+def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPlan:
+    settled = speedup.is_settled(trial["gain_low"], trial["gain_high"])
+    return BestPlan(
+        settings=trial["words"],
+        changes=describe_changes(trial["words"]),
+        gain=trial["gain"],
+        low=trial["gain_low"],
+        high=trial["gain_high"],
+        how=MEASURED,
+        outlook=UNSETTLED if not settled else judge_interval(trial["gain"], trial["gain_low"]),
+        evidence=f"trials.csv: {trial['settings']}",
+        score="",
+        typed=rerun_commands.format_run(arguments, trial["words"]),
+        bottleneck=next(iter(verdicts["verdict"]), ""),
+        bottlenecks=_list_bottlenecks(verdicts),
+    )
+
+
+def _verdicts_on_cell(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return profzoo's verdicts on the cell itself, the largest gain first."""
+    rows = verdicts[(verdicts["level"] == CELL_LEVEL) & (verdicts["by"] == BY_PROFZOO)]
+    return rows.sort_values("rank")
+
+
+def _list_bottlenecks(verdicts: pd.DataFrame) -> tuple[Bottleneck, ...]:
+    """Return the first MOST verdicts that name a bottleneck."""
+    rows = verdicts[~verdicts["verdict"].isin(NO_BOTTLENECKS)].head(MOST).to_dict("records")
+    return tuple(Bottleneck(row["verdict"], row.get("share", float("nan")), row["next_step"]) for row in rows)
+
 
 LEVELS = ("cell", "layer")
 # Savings shown in the first section.
@@ -27,6 +162,8 @@ class Saving:
     saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, SIMULATED or AT_MOST. typed: command to
     type. score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty
     if they are. plan: the settings that save the time; None for advice of a single verdict. step_ns: the cell's step.
+    function: name of the kernel or operator that the advice is about, if it is about one.
+    timed_under: the tool under which the step was timed, where its report was made elsewhere; empty for others.
     """
 
     model: str
@@ -43,6 +180,8 @@ class Saving:
     unsteady: str = ""
     plan: BestPlan | None = None
     step_ns: float = np.nan
+    function: str = ""
+    timed_under: str = ""
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -50,12 +189,12 @@ class Saving:
         return self.model, self.phase
 
 
-def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
+def list_savings(tables: Mapping[str, pd.DataFrame], tools: Sequence[str] = ()) -> list[Saving]:
     """Return the savings by plans and by advice on cells and layers, the largest first, unsteady cells last.
 
     Unsteady cells come last, because times that other programs disturbed are the longest. For a cell with a plan, the
-    settings that verdicts advise are no savings of their own, as the plan is the best of all settings. tables: cells,
-    verdicts and, if there are any, plans and trials.
+    settings that verdicts advise are not savings of their own, as the plan is the best of all settings. tables: cells,
+    verdicts and, if there are any, plans and trials. tools: with which the cells were measured, for commands.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
     arguments = list_run_arguments(tables["cells"])
@@ -70,17 +209,26 @@ def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
         settable = row["level"] == "cell" and isinstance(row["settings"], str) and row["settings"]
         if cell in step_ns and not (settable and cell in plans):
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
-            typed = _make_command(arguments[cell], words) if cell[1] != IMPORTED else ""
+            typed = _make_command(arguments[cell], words, tools) if cell[1] != IMPORTED else ""
             found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
-    unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}
-    found = [replace(one, unsteady=unsteady[one.cell], step_ns=step_ns[one.cell]) for one in found]
+    cells = {(row["model"], row["phase"]): row for row in tables["cells"].to_dict("records")}
+    found = [
+        replace(one, unsteady=unsteady_reason(own), step_ns=own["step_ns"], timed_under=tool_of_times(own))
+        for one in found
+        for own in [cells[one.cell]]
+    ]
     return sorted(found, key=_sorting_key)
 
 
 def unsteady_reason(cell: Row) -> str:
     """Return why the times of a row of the table of cells are unsteady; empty if they are steady."""
     return said if isinstance(said := cell.get("unsteady"), str) else ""
+
+
+def tool_of_times(cell: Row) -> str:
+    """Return the tool under which a row of the table of cells was timed; empty for an unprofiled cell."""
+    return tool if isinstance(tool := cell.get("timed_under"), str) else ""
 
 
 def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
@@ -107,9 +255,16 @@ def first_savings(promises: list[Saving]) -> list[Saving]:
 
 
 def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Saving]:
-    """Return the largest savings: first one per cell, then more of the same cells."""
+    """Return the largest savings: first one per cell, then more of the same cells, but no parts of other savings."""
     chosen = first_savings(promises)
-    return (chosen + [one for one in promises if one not in chosen])[:count]
+    more = [one for one in promises if one not in chosen and not any(_contains(other, one) for other in promises)]
+    return (chosen + more)[:count]
+
+
+def _contains(whole: Saving, one: Saving) -> bool:
+    """Whether a saving in a layer is a part of a saving of its cell: by the same verdict on the same operator."""
+    same = whole.cell == one.cell and whole.verdict == one.verdict and whole.function == one.function
+    return same and bool(one.about and one.function) and not whole.about
 
 
 def _sorting_key(one: Saving) -> tuple[bool, float]:
@@ -129,19 +284,20 @@ def _make_saving(
     typed: str,
 ) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
-    how = SIMULATED if row["method"] == gain_methods.SIMULATED else AT_MOST
+    how = SIMULATED if row["method"] == verdict.SIMULATED else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved_ns(step_ns, value) for value in (gain, low, high))
     about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
     score = row.get("score")
     told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
-    return Saving(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
+    function = name if isinstance(name := row.get("function"), str) else ""
+    return Saving(*told, saved, least, most, how, typed, score if isinstance(score, str) else "", function=function)
 
 
-def _make_command(arguments: str, words: str) -> str:
+def _make_command(arguments: str, words: str, tools: Sequence[str] = ()) -> str:
     """Return the command that tests the advice: a run with its settings, or trials of all settings."""
-    return command.format_run(arguments, words) if words else command.trials_command(arguments)
+    return command.format_run(arguments, words) if words else command.trials_command(arguments, tools)
 
 
 def _saved_ns(step_ns: float, gain: float) -> float:
@@ -177,3 +333,105 @@ def _savings_by_trials_only(
         saved, low, high = (_saved_ns(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
         said = f"use {row['settings']}: a trial measured it as faster"
         yield Saving(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)
+
+
+# The page's first section: what to optimise and what it would save; and the measured trials.
+
+
+def saving_context(promise: Saving) -> TemplateVariables:
+    """Format a saving for the template."""
+    return {
+        "saved": part_of(promise.saved_ns, promise.step_ns),
+        "between": _format_interval(promise.low_ns, promise.high_ns),
+        "how": promise.how,
+        "limit": promise.how == AT_MOST,
+        "clock": describe_clock(promise.timed_under),
+        "verdict": promise.verdict,
+        "about": promise.about,
+        "next": promise.next_step,
+        "typed": promise.typed,
+        "score": promise.score,
+        "unsteady": promise.unsteady,
+        "plan": _plan_context(promise.plan) if promise.plan else None,
+    }
+
+
+def _plan_context(plan: BestPlan) -> TemplateVariables:
+    return {
+        "settings": plan.settings,
+        **dict(zip(("gain", "between"), format_gain(plan.gain, plan.low, plan.high), strict=True)),
+        "outlook": plan.outlook if plan.outlook != HELPS else "",
+        "evidence": plan.evidence,
+        "bottlenecks": [
+            {"verdict": one.verdict, "share": "" if pd.isna(one.share) else f"{one.share:.0%}", "next": one.next_step}
+            for one in plan.bottlenecks
+        ],
+    }
+
+
+def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:
+    """Return the template's variables: the first savings, and trials, those with a clearly faster setting first."""
+    cards = [
+        {**saving_context(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
+         "strip": value_formats.step_parts(tables, one.model, one.phase)}
+        for one in largest_savings(list(promises))
+    ]  # fmt: skip
+    arguments = list_run_arguments(tables["cells"]) if "cells" in tables else {}
+    return {"first": cards, "trials": _format_trials(tables.get("trials"), arguments)}
+
+
+def _format_interval(low: float, high: float) -> str:
+    """Format the interval of a saved time in ns; empty if an end is unknown.
+
+    >>> _format_interval(12.9e6, 18.4e6), _format_interval(-16.9e6, 130e6), _format_interval(-9e6, -2e6)
+    ('12.9 to 18.4 ms', '16.9 ms slower to 130 ms faster', '2 to 9 ms slower')
+    """
+    if pd.isna(low) or pd.isna(high):
+        return ""
+    if high < 0:
+        return f"{span(-high, -low)} slower"
+    return f"{duration(-low)} slower to {duration(high)} faster" if low < 0 else span(low, high)
+
+
+def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[TemplateVariables]:
+    """Return each cell's trials: the best one, and every setting with its outcome.
+
+    arguments: the words that run each cell again, by cell.
+    """
+    if table is None or table.empty:
+        return []
+    found = []
+    for (model, phase), rows in table.groupby(CELL, sort=False):
+        typed = best_row(rows)
+        found.append(
+            {
+                "model": model,
+                "phase": phase,
+                "anchor": f"{model}-{phase}",
+                "best": _format_best(typed, arguments.get((model, phase), f"{model} {phase}")) if typed else None,
+                "rows": [_format_trial(row) for row in rows.to_dict("records")],
+            }
+        )
+    return sorted(found, key=lambda one: -one["best"]["gain"] if one["best"] else 0.0)
+
+
+def _format_best(row: Row, arguments: str) -> TemplateVariables:
+    return {
+        "gain": row["gain"],
+        "times": f"{gains(row['gain'])[0]} times",
+        "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} per step",
+        "words": row["words"],
+        "typed": command.format_run(arguments, row["words"]),
+    }
+
+
+def _format_trial(row: Row) -> dict[str, str]:
+    return {
+        "words": row["words"],
+        **gain_fields(row),
+        "expected": format_value(row["expected"], lambda expected: f"{gains(expected)[0]}×"),
+        "processes": f"{row['processes']:.0f}" if row["processes"] else "",
+        "outcome": speedup.describe_outcome(row["verdict"], row["gain_low"], row["gain_high"]),
+        "numerics": row["numerics"],
+        "why": "; ".join(filter(None, [row["why"], row["numerics_why"], row["work"]])),
+    }

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profzoo.machine import gpu_turns
+from profzoo.harness import observed_files
+from profzoo.machine import gpu_slots
 from profzoo.script_harness import task as tasks
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def attach(path: str) -> None:
     task = tasks.read_task(path)
     try:
         _find_packages(task)
-        # Here, as both take torch and the packages.
+        # Here, as these take torch and the packages.
+        import torch
+
         from profzoo.script_harness import observers
         from profzoo.script_harness.session import Session
     except ImportError as error:
@@ -34,6 +37,7 @@ def attach(path: str) -> None:
             flush=True,
         )
         os._exit(2)
+    observed_files.follow_torch(torch)
     session = Session(task)
     session.settings.apply_to_process()
     observers.watch_all(session)
@@ -41,7 +45,7 @@ def attach(path: str) -> None:
     # What a process forks, such as one that loads data, is not the one that is measured.
     os.register_at_fork(after_in_child=lambda: _forget(session))
     _note_progress(task, session)
-    gpu_turns.wait_for_turn()
+    gpu_slots.wait_for_turn()
 
 
 def _find_packages(task: tasks.Task) -> None:

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profzoo import schema
-from profzoo.cell import script_settings
+from profzoo.cell import schema, settings
 from profzoo.errors import CollectError, ConfigError
-from profzoo.import_graph import PROJECT
-from profzoo.records import digests
+from profzoo.machine import program_variables
+from profzoo.records.import_graph import PROJECT
 from profzoo.script_harness import task as tasks
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
         folder = Path(name)
         task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
         task.write(folder / "task.json")
-        own = environment(os.environ, folder / "task.json", cell["device"])
+        own = environment(program_variables.command_variables(words), folder / "task.json", cell["device"])
         # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
         code = subprocess.run(words, env=own, close_fds=False).returncode
         return gather_facts(folder, cell, code)
@@ -54,7 +53,7 @@ def split_command(command: str, model: str) -> list[str]:
     """Split a command into words, as a shell does; its program must be on PATH.
 
     Raises:
-        ConfigError: it is no command, or its program is not there.
+        ConfigError: it is not a command, or its program is not there.
     """
     where = f"settings.{model}.command = {command!r}"
     try:
@@ -84,7 +83,7 @@ def environment(given: Mapping[str, str], task: Path, device: str) -> dict[str, 
 def setting_defaults() -> dict[str, Any]:
     """Return the default of each setting that can be applied to a script, which leaves it as it is."""
     known = schema.cell_properties()
-    return {key: known[key]["default"] for key in script_settings.APPLICABLE if key not in NOT_APPLIED}
+    return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
 
 
 def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any]:
@@ -101,14 +100,7 @@ def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any
     if code and cell["finish"]:
         raise CollectError(f"{cell['model']} {cell['phase']}: the command ended with exit code {code} after its window")
     ranks = sorted(_notes(folder, tasks.RANK), key=lambda one: (one["rank"], one["pid"]))
-    files = [Path(path) for path in facts.pop("imported")]
-    imports = {relative_path(path): digests.compute_digest(path) for path in files if path.is_file()}
-    return facts | {"imports": imports} | ({"ranks": ranks} if len(ranks) > 1 else {})
-
-
-def relative_path(path: Path) -> str:
-    """Return a path relative to the working folder where it lies below it, else the path itself."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return facts | ({"ranks": ranks} if len(ranks) > 1 else {})
 
 
 def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell: "CellSettings", code: int) -> str:

@@ -4,24 +4,394 @@ Functions of torch are wrapped when torch has just been imported, so that names 
 wrapped already.
 """
 
-from profzoo.script_harness import call_observers, optimizer_observers
-from profzoo.script_harness.network_observer import NetworkWatcher
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import nvtx
+import torch
+from torch import Tensor, nn
+from torch.utils.data import dataloader
+
 from profzoo.script_harness.session import Session
 from profzoo.script_harness.step_finder import RANGE
+
+# Replaces functions of torch by ones that tell a session of their calls.
+
+Function = Callable[..., Any]
+
+
+def wrap(owner: Any, name: str, around: Callable[[Function], Function]) -> None:
+    """Replace a function of a module or class by one that calls it; what torch.compile traces is left as it is."""
+    original = getattr(owner, name)
+    wrapped = around(original)
+
+    @functools.wraps(original)
+    def call(*given: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*given, **named)
+        return wrapped(*given, **named)
+
+    setattr(owner, name, call)
+
+
+def within_part(session: Session, part: str, function: Function) -> Function:
+    """Wrap a function so that its call is in a part of the step."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        if not session.is_watching() or not session.begin_part(part):
+            return function(*given, **named)
+        try:
+            return function(*given, **named)
+        finally:
+            session.end_part()
+
+    return call
+
+
+# Tells a session of a script's backward passes, losses, batches, transfers and autocast contexts.
+
+
+def watch_backward(session: Session) -> None:
+    """Tell of backward passes: `Tensor.backward` calls this function too."""
+
+    def backward(original: Function) -> Function:
+        inside = within_part(session, "backward", original)
+
+        def call(tensors: Any, *given: Any, **named: Any) -> Any:
+            result = inside(tensors, *given, **named)
+            if session.is_watching():
+                session.backward_ended(tensors[0] if isinstance(tensors, tuple | list) and tensors else tensors)
+            return result
+
+        return call
+
+    wrap(torch.autograd, "backward", backward)
+    wrap(torch.autograd, "grad", lambda original: within_part(session, "backward", original))
+    wrap(torch.optim.Optimizer, "zero_grad", lambda original: within_part(session, "optimizer", original))
+
+
+def watch_losses(session: Session) -> None:
+    """Put torch's functions of losses into the part `loss`, unless a network calls them."""
+    for name in dir(nn.functional):
+        if name.endswith("_loss") or "cross_entropy" in name or name == "kl_div":
+            wrap(nn.functional, name, lambda original: within_part(session, "loss", original))
+
+
+def watch_loaders(session: Session) -> None:
+    """Tell of the batches of torch's data loaders, and apply the settings of loaders."""
+
+    def following(original: Function) -> Function:
+        inside = within_part(session, "data", original)
+
+        def call(iterator: Any) -> Any:
+            if not session.is_watching():
+                return original(iterator)
+            session.batch_asked_for()
+            batch = inside(iterator)
+            session.batch_loaded(batch)
+            return batch
+
+        return call
+
+    def init(original: Function) -> Function:
+        def call(loader: Any, *given: Any, **named: Any) -> None:
+            original(loader, *given, **session.settings.apply_to_loader(named))
+
+        return call
+
+    wrap(dataloader._BaseDataLoaderIter, "__next__", following)
+    wrap(dataloader.DataLoader, "__init__", init)
+
+
+def watch_transfers(session: Session) -> None:
+    """Put copies of tensors to the GPU into the part `transfer`, unless another part makes them."""
+
+    def moving(original: Function) -> Function:
+        inside = within_part(session, "transfer", original)
+
+        def call(tensor: Tensor, *given: Any, **named: Any) -> Any:
+            # Most are of tensors on the GPU, within a network.
+            if session.parts.current or tensor.is_cuda or not session.networks.on_gpu:
+                return original(tensor, *given, **named)
+            return inside(tensor, *given, **named)
+
+        return call
+
+    for name in ("to", "cuda"):
+        wrap(torch.Tensor, name, moving)
+
+
+def watch_autocast(session: Session) -> None:
+    """Note the arithmetic that the script chooses by autocast."""
+
+    def enter(original: Function) -> Function:
+        def call(context: Any) -> Any:
+            if session.is_watching() and context._enabled:
+                session.observed.add(str(context.fast_dtype).removeprefix("torch."))
+            return original(context)
+
+        return call
+
+    with suppress(AttributeError):
+        wrap(torch.autocast, "__enter__", enter)
+
+
+# Tells a session of the calls of a script's outermost networks.
+#
+# Networks are seen by torch's global hooks for modules, and only while no network runs: within one there is no hook
+# that would cost time or make torch.compile compile again.
+
+
+class NetworkWatcher:
+    """Tells of calls of outermost networks.
+
+    The global hook is taken away while a network runs, and a hook of the network itself tells when its call has ended.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._key = 0
+        self._hooks: Any = nn.modules.module._global_forward_pre_hooks
+        self._running: list[tuple[nn.Module, bool]] = []
+        self._seen: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        handle = nn.modules.module.register_module_forward_pre_hook(self._before_any)
+        self._key = handle.id
+        wrap(nn.Module, "compile", self._compiling)
+
+    def _before_any(self, module: nn.Module, inputs: tuple[Any, ...]) -> Any:
+        """Begin a network's call; of a module without parameters nothing is kept."""
+        if torch.compiler.is_compiling() or not self._session.is_watching() or not self._is_network(module):
+            return None
+        if module not in self._seen:
+            self._hook(module)
+        self._begin(module)
+        changed = self._session.settings.apply_to_inputs(inputs)
+        return None if changed is inputs else changed
+
+    def _is_network(self, module: nn.Module) -> bool:
+        if module not in self._known:
+            self._known[module] = any(True for _ in module.parameters())
+        return self._known[module]
+
+    def _hook(self, module: nn.Module) -> None:
+        self._seen[module] = True
+        self._session.networks.note(module)
+        module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
+
+    def _begin(self, module: nn.Module) -> None:
+        self._hooks.pop(self._key, None)
+        self._running.append((module, self._session.begin_part("forward")))
+
+    def _after_network(self, module: nn.Module, inputs: Any, named: Any, output: Any) -> None:
+        """End a network's call, and watch for the next one."""
+        if torch.compiler.is_compiling() or not self._running or self._running[-1][0] is not module:
+            return
+        self._end(module, inputs, named, output)
+
+    def _end(self, module: nn.Module, inputs: Any, named: Any, output: Any) -> None:
+        _, opened = self._running.pop()
+        if opened:
+            self._session.end_part()
+        self._hooks[self._key] = self._before_any
+        self._session.network_called(module, inputs, named, output)
+
+    def _compiling(self, original: Function) -> Function:
+        """Around `Module.compile`, whose modules are called past all hooks from then on."""
+
+        def call(module: nn.Module, *given: Any, **named: Any) -> Any:
+            result = original(module, *given, **named)
+            compiled = module._compiled_call_impl
+            if compiled is not None:
+                module._compiled_call_impl = self._around_compiled(module, compiled)
+            return result
+
+        return call
+
+    def _around_compiled(self, module: nn.Module, compiled: Function) -> Function:
+        @functools.wraps(compiled)
+        def call(*inputs: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling() or self._running or not self._session.is_watching():
+                return compiled(*inputs, **named)
+            if module not in self._seen:
+                self._seen[module] = True
+                self._session.networks.note(module)
+            self._begin(module)
+            output = None
+            try:
+                output = compiled(*self._session.settings.apply_to_inputs(inputs), **named)
+            finally:
+                self._end(module, inputs, named, output)
+            return output
+
+        return call
+
+
+# Tells a session of optimizers that are made and that step, by themselves or by a gradient scaler.
+
+
+class OptimizerWatcher:
+    """Tells of optimizers that are made and that step.
+
+    Torch wraps the `step` of each class of optimizers when the first one of it is made; this wraps around that, so that
+    a step of the session ends when all of an optimizer's step has.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._started: set[int] = set()
+        self._within: list[torch.optim.Optimizer] = []
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        hook, made = torch.optim.Optimizer.profile_hook_step, torch.optim.Optimizer.__init__
+
+        def profile_hook_step(function: Function) -> Function:
+            return self._observe(hook(function))
+
+        @functools.wraps(made)
+        def init(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> None:
+            self._session.finder.optimizer_made()
+            made(optimizer, *given, **named)
+
+        torch.optim.Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign, assignment]
+        torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign, assignment]
+
+    def _observe(self, step: Function) -> Function:
+        session, within = self._session, self._within
+
+        @functools.wraps(step)
+        def observed(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> Any:
+            # Optimizers that wrap another, or call the step of the class that they are made of, step once.
+            if torch.compiler.is_compiling() or within or not session.is_watching():
+                return step(optimizer, *given, **named)
+            self._prepare(optimizer)
+            if session.first_steps.is_noting():
+                session.first_steps.note_gradients([optimizer], torch.ones(()))
+            within.append(optimizer)
+            opened = session.begin_part("optimizer")
+            try:
+                result = step(optimizer, *given, **named)
+            finally:
+                within.pop()
+                if opened:
+                    session.end_part()
+            if session.scaling:
+                session.scaled_steps.append(optimizer)
+            else:
+                session.optimizer_stepped(optimizer)
+            return result
+
+        return observed
+
+    def _prepare(self, optimizer: torch.optim.Optimizer) -> None:
+        if id(optimizer) not in self._started:
+            self._started.add(id(optimizer))
+            self._session.settings.apply_to_optimizer(optimizer)
+
+
+def watch_scalers(session: Session) -> None:
+    """Tell of steps that a gradient scaler makes or skips; they end when the scaler is updated."""
+    scaler = torch.amp.GradScaler
+
+    def step(original: Function) -> Function:
+        inside = within_part(session, "optimizer", original)
+
+        def call(self: Any, optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> Any:
+            if not session.is_watching() or not self.is_enabled():
+                return original(self, optimizer, *given, **named)
+            session.scaling, session.scaled_steps = True, []
+            try:
+                result = inside(self, optimizer, *given, **named)
+            finally:
+                session.scaling = False
+            session.await_update(optimizer, skipped=not session.scaled_steps)
+            return result
+
+        return call
+
+    def update(original: Function) -> Function:
+        inside = within_part(session, "optimizer", original)
+
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            result = inside(self, *given, **named)
+            if session.is_watching():
+                session.end_scaled_steps()
+            return result
+
+        return call
+
+    def scale(original: Function) -> Function:
+        def call(self: Any, outputs: Any) -> Any:
+            if session.is_watching() and isinstance(outputs, Tensor):
+                session.note_unscaled_loss(outputs)
+            return original(self, outputs)
+
+        return call
+
+    wrap(scaler, "step", step)
+    wrap(scaler, "update", update)
+    wrap(scaler, "scale", scale)
+
+
+# Tells a session when ranges of the script's own have ended: of torch.profiler, torch.cuda.nvtx and nvtx.
+
+
+def watch_ranges(session: Session) -> None:
+    """Tell of ranges that have ended, by the thread that opened them last."""
+    stack: list[str] = []
+
+    def pushing(original: Function) -> Function:
+        def call(message: Any, *given: Any, **named: Any) -> Any:
+            stack.append(str(message))
+            return original(message, *given, **named)
+
+        return call
+
+    def popping(original: Function) -> Function:
+        def call(*given: Any, **named: Any) -> Any:
+            result = original(*given, **named)
+            if stack and session.is_watching():
+                session.range_ended(stack.pop())
+            return result
+
+        return call
+
+    def leaving(original: Function) -> Function:
+        def call(context: Any, *given: Any) -> Any:
+            result = original(context, *given)
+            if session.is_watching():
+                # torch.profiler calls it name, the package nvtx message.
+                session.range_ended(str(getattr(context, "name", None) or getattr(context, "message", "")))
+            return result
+
+        return call
+
+    for owner, push, pop in ((torch.cuda.nvtx, "range_push", "range_pop"), (nvtx, "push_range", "pop_range")):
+        wrap(owner, push, pushing)
+        wrap(owner, pop, popping)
+    for context in (torch.autograd.profiler.record_function, nvtx.annotate):
+        wrap(context, "__exit__", leaving)
 
 
 def watch_all(session: Session) -> None:
     """Have a session told of everything that makes up a step."""
-    optimizer_observers.OptimizerWatcher(session).watch()
-    optimizer_observers.watch_scalers(session)
+    OptimizerWatcher(session).watch()
+    watch_scalers(session)
     NetworkWatcher(session).watch()
-    call_observers.watch_backward(session)
-    call_observers.watch_losses(session)
-    call_observers.watch_loaders(session)
-    call_observers.watch_transfers(session)
-    call_observers.watch_autocast(session)
+    watch_backward(session)
+    watch_losses(session)
+    watch_loaders(session)
+    watch_transfers(session)
+    watch_autocast(session)
     if session.finder.kind == RANGE:
         # Here, as nobody else takes the wrappers of NVTX.
-        from profzoo.script_harness import range_observers
+        pass
 
-        range_observers.watch_ranges(session)
+        watch_ranges(session)

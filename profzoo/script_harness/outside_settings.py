@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness import activation_checkpointing, optimizers, training_step
+from profzoo.harness.step import training_step
 
 
 class OutsideSettings:
@@ -46,7 +46,7 @@ class OutsideSettings:
         if "channels_last" in self.asked:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if "checkpoint" in self.asked and network.training:
-            activation_checkpointing.insert_checkpoints(network, self._cell["model"])
+            training_step.insert_checkpoints(network, self._cell["model"])
         if (mode := self.asked.get("compile")) and not is_compiled(network):
             network.compile(mode=None if mode is True else mode)
 
@@ -66,7 +66,7 @@ class OutsideSettings:
 
     def apply_to_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Choose the implementation of an optimizer that has not stepped yet; others, without the choice, stay."""
-        options = optimizers.IMPLEMENTATIONS[self.asked.get("optimizer", "auto")]
+        options = training_step.IMPLEMENTATIONS[self.asked.get("optimizer", "auto")]
         for group in (optimizer.defaults, *optimizer.param_groups):
             group.update({name: value for name, value in options.items() if name in optimizer.defaults})
         if options.get("fused") and "fused" in optimizer.defaults:

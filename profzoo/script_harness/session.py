@@ -3,31 +3,263 @@
 import math
 import statistics
 import threading
+import time
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness import batch_padding, devices, gradient_sync
-from profzoo.harness.first_steps import LOSSES, FirstSteps
-from profzoo.harness.ranges import Ranges
+from profzoo.harness import devices, distributed, inspection
+from profzoo.harness.observers import host_samples, warmup_observers
+from profzoo.harness.observers.first_steps import LOSSES, FirstSteps
+from profzoo.harness.ranges import REPLICATED, Ranges
+from profzoo.harness.source_places import SingleStep
+from profzoo.harness.step import batches, peak_memory
+from profzoo.machine import program_variables
 from profzoo.range_names import STEP
-from profzoo.script_harness import networks, step_facts
+from profzoo.script_harness import stages
 from profzoo.script_harness.outside_settings import OutsideSettings
-from profzoo.script_harness.parts import PartRanges
-from profzoo.script_harness.sample_count import SampleCount
 from profzoo.script_harness.stages import Stages
-from profzoo.script_harness.step_finder import StepFinder
-from profzoo.script_harness.step_memory import StepMemory
-from profzoo.script_harness.step_waits import StepWaits
+from profzoo.script_harness.step_finder import MODULE, StepFinder, split_rule
 from profzoo.script_harness.task import Task, write_note
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.cell.job_types import ScriptFacts
+    from profzoo.cell.job_types import BlockingLine, ScriptFacts
+
+
+# Opens the ranges of a step's parts, one at a time, as a program's calls begin and end.
+
+# Within these, what another part would be stays what it is: a forward pass that backward runs again, the loss of a
+# network that computes it, a batch that its loader moves to the GPU. An optimizer may be handed a closure, which runs
+# forward and backward within its step.
+CLOSED = ("data", "transfer", "forward", "loss", "backward")
+
+
+class PartRanges:
+    """The parts of a step, as ranges that follow one another.
+
+    A part that begins within an optimizer's step interrupts it: its range is closed meanwhile.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._parts: list[str] = []
+
+    @property
+    def current(self) -> str | None:
+        """The part whose range is open."""
+        return self._parts[-1] if self._parts else None
+
+    def enter(self, part: str) -> bool:
+        """Open a part's range; returns whether it was opened, and is to be left."""
+        if self.current in CLOSED or self.current == part:
+            return False
+        if self._parts:
+            self._ranges.end()
+        self._parts.append(part)
+        self._ranges.begin(part)
+        return True
+
+    def leave(self) -> None:
+        """Close the range that was opened last, and open again the one that it interrupted."""
+        self._ranges.end()
+        self._parts.pop()
+        if self._parts:
+            self._ranges.begin(self._parts[-1])
+
+
+# Counts the samples of each step of a script, by the batches of its data loaders or the inputs of its networks.
+
+
+def batch_size(value: Any, depth: int = 3) -> int:
+    """Return the size of the first dimension of the first tensor in a batch; 0 if it holds no tensor.
+
+    >>> batch_size({"names": ["a", "b"]})
+    0
+    """
+    if isinstance(value, Tensor):
+        return int(value.shape[0]) if value.dim() else 0
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return next(filter(None, (batch_size(one, depth - 1) for one in inner)), 0) if depth else 0
+
+
+class SampleCount:
+    """Samples of one step at a time; batches that a training script evaluates in between do not count."""
+
+    def __init__(self) -> None:
+        self._loaded = self._used = 0
+        self._by_network: dict[Hashable, int] = {}
+
+    def note_batch(self, batch: Any) -> None:
+        """Note a batch of a data loader."""
+        self._loaded += batch_size(batch)
+
+    def note_call(self, network: Hashable, inputs: Any, output: Any, evaluates: bool) -> None:
+        """Note a network's call; evaluates: whether it is not a part of a training step."""
+        loaded, self._loaded = self._loaded, 0
+        if not evaluates:
+            self._used += loaded
+            own = batch_size(inputs) or batch_size(output)
+            self._by_network[network] = self._by_network.get(network, 0) + own
+
+    def end_step(self) -> int:
+        """Return the samples of the step that ends: of its batches, else those of the network that was given fewest."""
+        found = self._used or min(self._by_network.values(), default=0) or self._loaded
+        self._used, self._by_network = 0, {}
+        # A batch that was fetched ahead is of the step that uses it.
+        self._loaded = 0 if found == self._loaded else self._loaded
+        return found
+
+
+# Keeps the outermost networks that a script calls: their ranges, device and parameters.
+
+
+class Networks:
+    """The networks of a process, in the order of their first call.
+
+    A network is a module with parameters that is called outside of all other modules. Losses and transforms, which
+    are modules as well, have none.
+    """
+
+    def __init__(self, ranges: Ranges, settings: OutsideSettings, rule: str) -> None:
+        self.found: list[nn.Module] = []
+        self._ranges, self._settings = ranges, settings
+        kind, name = split_rule(rule)
+        self._step_module = name if kind == MODULE else ""
+        self._device: torch.device | None = None
+        self._marked: set[nn.Module] = set()
+        self._waiting: list[nn.Module] = []
+        self._prefixes: Counter[str] = Counter()
+        # Called when a call of the module that the setting `step` names has ended.
+        self.step_module_called: Callable[[str], None] = lambda name: None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the first network is on a GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first network's parameters; the CPU before a network was called."""
+        if self._device is None:
+            self._device = next((one.device for network in self.found for one in network.parameters()), None)
+        return self._device or torch.device("cpu")
+
+    def note(self, network: nn.Module) -> None:
+        """Note a network before its first call, and apply the cell's settings to it."""
+        self.found.append(network)
+        self._waiting.append(network)
+        if self._step_module:
+            self._watch_step_module(network)
+        self._settings.apply_to_network(network)
+
+    def mark_new(self) -> None:
+        """Have ranges opened around the modules of networks that were first called in the step that has ended.
+
+        Not before, as hooks must not change while a module is called.
+        """
+        waiting, self._waiting = self._waiting, []
+        for network in waiting:
+            inside = any(network in set(other.modules()) for other in waiting if other is not network)
+            if inside or self._marked & set(network.modules()):
+                # A part of another network, whose ranges it has.
+                continue
+            prefix = "" if not self._marked else class_name(network)
+            self._prefixes[prefix] += 1
+            number = self._prefixes[prefix]
+            self._marked |= set(network.modules())
+            self._ranges.mark(network, prefix if number == 1 else f"{prefix}{number}")
+
+    def _watch_step_module(self, network: nn.Module) -> None:
+        for path, module in network.named_modules():
+            named = self._step_module == type(module).__name__ or f".{path}".endswith(f".{self._step_module}")
+            if named and module is not network:
+                module.register_forward_hook(
+                    lambda *_: None if torch.compiler.is_compiling() else self.step_module_called(self._step_module)
+                )
+
+    def count_parameters(self) -> int:
+        """Number of parameters of all networks; those that several share count once."""
+        own = {id(one): one.numel() for network in self.found for one in network.parameters()}
+        return sum(own.values())
+
+    def names(self) -> list[str]:
+        """Classes of the networks."""
+        return list(dict.fromkeys(map(class_name, self.found)))
+
+
+def class_name(network: nn.Module) -> str:
+    """Class of a network, without what torch.compile or parallel training wraps it in."""
+    inner = getattr(network, "_orig_mod", network)
+    return type(inner.module if isinstance(inner, REPLICATED) else inner).__name__
+
+
+# Measures memory in one step of a script behind the window: the most that each range holds, by purpose.
+
+
+class StepMemory:
+    """Watches the step that begins now; batches are not known, so that their blocks count as other ones."""
+
+    def __init__(self, networks: Networks, optimizers: Iterable[torch.optim.Optimizer], ranges: Ranges) -> None:
+        self._began, self._ranges, self._device = time.perf_counter_ns(), ranges, networks.device
+        self._watch = peak_memory.MemoryWatch(networks.found, list(optimizers), None, self._device)
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        ranges.watch(torch_ranges=True, torch_modules=False)
+        ranges.closed = self._watch.note_closed
+        self._watch.profiler.start()
+
+    def end(self, path: Path) -> dict[str, Any]:
+        """End the step and write its rows; returns what it took, and the allocator's own peak (None on a CPU)."""
+        self._watch.profiler.stop()
+        self._ranges.closed = None
+        peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        none: list[dict[str, Any]] = []
+        rows = inspection.attempt("memory was not taken stock of", self._watch.rows, none)
+        peak_memory.write_rows(rows, path)
+        return {"wall_ns": time.perf_counter_ns() - self._began, "allocator_peak_bytes": peak}
+
+
+# Observes warm-up steps of a script: where they wait for the GPU, where the host spends them, and repeated calls.
+
+
+class StepWaits:
+    """The step of a script that is observed, from its beginning to its end."""
+
+    def __init__(self, warmup: int, ranges: Ranges) -> None:
+        """warmup: steps before the window."""
+        self._gpu = False
+        self._waits: SingleStep[list[BlockingLine]] = SingleStep(
+            host_samples.step_to_observe(warmup), lambda: host_samples.BlockingLines(ranges) if self._gpu else None
+        )
+        self._sampled = host_samples.SampledStep(warmup, ranges)
+        self._again = warmup_observers.RepeatedStep(warmup, ranges)
+
+    def begin_step(self, index: int, device: torch.device) -> None:
+        """Begin to observe if this step of the warm-up, which follows now, is the one to observe."""
+        # Only the script decides about the device, and perhaps not before its first step.
+        self._gpu = device.type == "cuda"
+        self._waits.begin(index)
+        self._sampled.begin(index)
+        self._again.begin(index)
+
+    def end_step(self) -> None:
+        """Stop observing, if the step that ends now was observed."""
+        self._sampled.end()
+        self._again.end()
+        self._waits.end()
+
+    def facts(self) -> dict[str, Any]:
+        """Lines at which a step waited and at which the host spent it, and repeated calls; only what was looked at."""
+        found: dict[str, Any] = {"blocking_lines": self._waits.found, "host_lines": self._sampled.found}
+        found["repeated_calls"] = self._again.found
+        return {name: known for name, known in found.items() if known is not None}
+
 
 # What happens in a step, counted to tell how regular steps are.
 BATCHES, FORWARDS, BACKWARDS, UPDATES = "batches", "forward calls", "backward passes", "optimizer steps"
@@ -48,7 +280,7 @@ class Session:
         self.finder = StepFinder(task.cell["step"])
         self.ranges = Ranges()
         self.parts = PartRanges(self.ranges)
-        self.networks = networks.Networks(self.ranges, self.settings, task.cell["step"])
+        self.networks = Networks(self.ranges, self.settings, task.cell["step"])
         self.active = True
         self.ended = False
         self.observed: set[str] = set()
@@ -69,7 +301,7 @@ class Session:
         self._names: dict[Hashable, str] = {}
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
-        self._samples, self._padding = SampleCount(), batch_padding.BatchPadding()
+        self._samples, self._padding = SampleCount(), batches.BatchPadding()
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int] = []
         self._loss: Tensor | None = None
@@ -82,8 +314,6 @@ class Session:
     def is_watching(self) -> bool:
         """Whether what happens now is of the measured loop."""
         return self.active and self._thread in (None, threading.get_ident())
-
-    # What observers tell.
 
     def begin_part(self, part: str) -> bool:
         """Open the range of a part of the step; returns whether it has to be ended."""
@@ -124,14 +354,14 @@ class Session:
         for optimizer, skipped in waiting:
             self.optimizer_stepped(optimizer, skipped)
 
-    def network_called(self, network: nn.Module, inputs: Any, output: Any) -> None:
-        """Note that the call of an outermost network has ended."""
+    def network_called(self, network: nn.Module, inputs: Any, named: Any, output: Any) -> None:
+        """Note that the call of an outermost network has ended; named: its keyword arguments."""
         self._thread = self._thread or threading.get_ident()
         self._counts[FORWARDS] += 1
         evaluates = self.finder.made > 0 and self.task.cell["phase"] == "train" and not torch.is_grad_enabled()
         self._samples.note_call(id(network), inputs, output, evaluates)
         if self._stages is None:
-            self._padding.note(inputs)
+            self._padding.note((inputs, named))
         if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
             self.first_steps.note(inputs, output)
         self._names[id(network)] = f"a call of {type(network).__name__}"
@@ -190,7 +420,7 @@ class Session:
         self._waits.end_step()
         if self.ended:
             # Somebody has caught what ended the script.
-            step_facts.end_at_once()
+            stages.end_at_once()
         if self._memory:
             self._end_memory_step()
             return
@@ -236,17 +466,16 @@ class Session:
 
     def _close_window(self) -> None:
         """Look at memory in a step more, if that is asked for; then end."""
-        assert self._stages
-        if self._stages.represents and "memory" in self.task.files:
-            self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
-            self._open_step()
-            return
-        self._end()
+        if not (self._stages and self._stages.represents and "memory" in self.task.files):
+            return self._end()
+        self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
+        self._open_step()
 
     def _end_memory_step(self) -> None:
         assert self._memory
         memory, self._memory = self._memory, None
-        self._end({"memory": memory.end(self.task.files["memory"])})
+        roof = stages.measure_roof(self.networks.device, self.observed, self.networks.found)
+        self._end({"memory": memory.end(self.task.files["memory"]), **roof})
 
     def _end(self, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Write what the process knows of itself, and end it unless it is to go on; more: facts besides."""
@@ -254,10 +483,9 @@ class Session:
         self.ended = True
         write_note(self.task, self._stages, {**self._facts(), **more}, self._stages.represents)
         if self.task.cell["finish"]:
-            self.active = False
-            self.ended = False
-            return
-        step_facts.end_process()
+            self.active = self.ended = False
+        else:
+            stages.end_process()
 
     def _facts(self) -> dict[str, Any]:
         assert self._stages
@@ -272,7 +500,7 @@ class Session:
             "loss_is_finite": loss is None or math.isfinite(loss),
             "networks": self.networks.names(),
             "applied": self.settings.asked,
-            "observed": step_facts.describe_arithmetic(self.observed, self.networks.found),
+            "observed": stages.describe_arithmetic(self.observed, self.networks.found),
         }
         return {
             **devices.describe_machine(self.task.cell["device"], device),
@@ -282,11 +510,11 @@ class Session:
             "input": {"from": "script", "pool": None},
             "loss": loss if loss is not None and math.isfinite(loss) else None,
             "first_steps": self.first_steps.read([float(one) for one in self._losses], None),
-            "imported": step_facts.imported_files(),
+            "read_variables": program_variables.describe_reads(),
             "script": script,
             **self._waits.facts(),
-            **gradient_sync.describe_gradient_sync(self.networks.found),
-            **step_facts.describe_work(self._padding.read(), self._stages.facts()),
+            **distributed.describe_gradient_sync(self.networks.found),
+            **stages.describe_work(self._padding.read(), self._stages.facts()),
         }
 
     def describe_progress(self) -> dict[str, Any]:

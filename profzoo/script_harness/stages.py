@@ -1,15 +1,25 @@
-"""Runs the recorders of a script's window: steps that are timed first, if any, then the window itself."""
+"""Runs the recorders of a script's window, and describes its process."""
 
 import os
-from typing import Any
+import sys
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from profzoo.harness import recorders, timers
+from profzoo.harness import devices
+from profzoo.harness.observers import recorders
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.step.measure import read_compilations
 from profzoo.range_names import WINDOW
+from profzoo.script_harness.outside_settings import is_compiled
 from profzoo.script_harness.task import Task, claim_cell
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import PaddedRows, ScriptArithmetic
 
 
 class Stages:
@@ -31,7 +41,7 @@ class Stages:
         timer: recorders.Recorder | None = None
         if not self.represents:
             # It opens no capture: that is for the process whose reports are read.
-            self.recorder = recorders.Recorder(torch.device("cpu"), timers.timer_of(device))
+            self.recorder = recorders.Recorder(torch.device("cpu"), recorders.timer_of(device))
         elif "trace" in files:
             self.recorder = recorders.TorchProfiler(
                 device, cell["profiler"], cell["window"], files["operators"], files["trace"], files.get("more")
@@ -117,3 +127,65 @@ class Stages:
 def _named_rank() -> int:
     """Rank by the environment that a launcher gives; 0 where it gives none."""
     return int(os.environ.get("RANK", "0"))
+
+
+# Describes a script's process: device, versions, arithmetic and batch; and ends it.
+
+# A process whose other threads keep it alive after its window is ended by then.
+PATIENCE_S = 30.0
+
+
+def describe_arithmetic(entered: Collection[str], networks: Iterable[nn.Module]) -> "ScriptArithmetic":
+    """Return what arithmetic the script uses: autocast, TensorFloat-32, type of most weights, and compilation.
+
+    entered: types of the autocast contexts that it has entered.
+    """
+    networks = list(networks)
+    weights: dict[str, int] = {}
+    for network in networks:
+        for one in network.parameters():
+            name = str(one.dtype).removeprefix("torch.")
+            weights[name] = weights.get(name, 0) + one.numel()
+    most = max(weights, key=lambda name: weights[name]) if weights else "float32"
+    short = {"bfloat16": "bf16", "float16": "fp16"}
+    lowered = [short[name] for name in (*sorted(entered), most) if name in short]
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    return {
+        "precision": lowered[0] if lowered else "tf32" if tf32 else "fp32",
+        "compile": any(map(is_compiled, networks)),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def measure_roof(device: torch.device, entered: Collection[str], networks: Iterable[nn.Module]) -> dict[str, Any]:
+    """Return what a CPU can do, as the fact `roof`; empty on a GPU; entered, networks: as of `describe_arithmetic`."""
+    if device.type != "cpu":
+        return {}
+    return {"roof": devices.measure_cpu_roof(describe_arithmetic(entered, networks)["precision"])}
+
+
+def describe_work(padding: "Sequence[PaddedRows]", window: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of padding in early batches and of compilations; window: facts of the window."""
+    made = read_compilations(window.get("window_began_ns", 0), window.get("window_wall_ns", 0))
+    return {**({"padding": padding} if padding else {}), **({"compilations": made} if made else {})}
+
+
+def end_process() -> None:
+    """End the process after its window, as a script ends by itself.
+
+    Raises:
+        SystemExit: always, in the main thread.
+    """
+    watchdog = threading.Timer(PATIENCE_S, end_at_once)
+    watchdog.daemon = True
+    watchdog.start()
+    if threading.current_thread() is not threading.main_thread():
+        end_at_once()
+    raise SystemExit(0)
+
+
+def end_at_once() -> None:
+    """End the process without running what is left of it."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

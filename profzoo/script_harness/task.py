@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from profzoo.harness import observed_files
+
 # Notes in the folder of a task: of the process that represents the cell, of each process that measured, and of each
 # that ended before its window did.
 FACTS, RANK, PROGRESS = "facts.json", "rank-{}.json", "progress-{}.json"
@@ -80,6 +82,7 @@ def claim_cell(folder: Path) -> bool:
 
 def write_note(task: Task, stages: Any, facts: Mapping[str, Any], represents: bool) -> None:
     """Write what a process measured: its own line among the ranks, and the cell's facts if it represents the cell."""
+    observed_files.note_files_in_use()
     own = {
         "rank": stages.rank,
         "pid": os.getpid(),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.statistics.steady_state import drop_warmup
+from profzoo.formatting import percent
+from profzoo.statistics.percentiles import drop_warmup
 
 # A cell's times are unsteady beyond any of these relative limits: interquartile range of a process's steps over their
 # median; distance between the medians of processes; change from the first half of the window to the second; excess of
@@ -161,26 +162,27 @@ def between_process_share(processes: Sequence[np.ndarray]) -> float:
 
 def _because(why: str | None, taken: float) -> str | None:
     """Add other programs' use of the CPU to the reason why times are unsteady; None if there is no reason."""
-    others = f"other programs used the CPU up to {taken:.0%} of the time" if taken > TAKEN else None
+    others = f"other programs used the CPU up to {percent(taken, TAKEN)} of the time" if taken > TAKEN else None
     return "; ".join(filter(None, (why, others))) or None
 
 
 def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.ndarray) -> str | None:
     apart = medians.max() / medians.min() - 1
     if apart > PROCESSES_APART:
-        return f"the slowest process takes {apart:.0%} longer than the fastest"
+        return f"the slowest process takes {percent(apart, PROCESSES_APART)} longer than the fastest"
     spread = max(
         float(np.subtract(*np.quantile(steps, [0.75, 0.25]))) / median
         for steps, median in zip(processes, medians, strict=True)
     )
     if spread > STEPS_SPREAD:
-        return f"the middle half of the steps spreads by {spread:.0%}"
+        return f"the middle half of the steps spreads by {percent(spread, STEPS_SPREAD)}"
     halves = [np.array_split(steps, 2) for steps in processes if len(steps) > 3]
     drifts = [float(np.median(late) / np.median(early)) - 1 for early, late in halves]
     most = max(drifts, key=abs, default=0.0)
     if abs(most) > DRIFT:
-        return f"the time per step changes by {most:+.0%} from the first half of the window to the second"
+        changes = f"{'-' if most < 0 else '+'}{percent(abs(most), DRIFT)}"
+        return f"the time per step changes by {changes} from the first half of the window to the second"
     above = float((means / medians).max()) - 1
     if above > MEAN_ABOVE:
-        return f"some steps take much longer, so that the mean is {above:.0%} above the median"
+        return f"some steps take much longer, so that the mean is {percent(above, MEAN_ABOVE)} above the median"
     return None

@@ -1,5 +1,6 @@
 """Makes tables across cells from exported CSV and sidecars; all numbers are per step, so that windows may differ."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,16 +9,125 @@ import pandas as pd
 
 from profzoo import tools
 from profzoo.cell import rerun_commands
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
 from profzoo.io.common_columns import STEP_COUNTS
+from profzoo.io.csv_tables import Row
 from profzoo.statistics import process_repeats
-from profzoo.tables import kernel_table, ncu_coverage
+from profzoo.tables import kernel_table
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.steps_per_export import count_profiled_steps
+from profzoo.tools.nsys.steps.steps import CAUSES, FEEDING
+from profzoo.tools.time.tables import REPEATED
+from profzoo.tools.time.tables import TABLE as STEPS
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
+
+
+# Computes shares of an unprofiled step: GPU work, waiting for other processes, and each cause of idle time.
+
+# Kinds of GPU work, and causes of waiting, in the order of figures and pages.
+WORK = ("kernels", "copy", "transfer", "communication")
+IDLE = (*(f"idle_{cause}" for cause in CAUSES), "idle_unknown")
+PARTS = (*WORK, "waiting", *IDLE)
+UNOCCUPIED = ("waiting", *(f"idle_{cause}" for cause in CAUSES))
+LAUNCHING = tuple(f"idle_{cause}" for cause in FEEDING)
+# Shares are not known more exactly than this: if less of the step would be left, nobody knows how long it would take.
+LEAST_LEFT = 1e-3
+
+
+def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return PARTS of each row of the table of steps; they add up to one.
+
+    The GPU's busy share is its busy time under nsys over the unprofiled step. The kinds of work, and the causes of idle
+    time, have the proportions that they have under nsys. `kernels` is time with a running kernel that does not
+    communicate. In the other parts no such kernel runs: `transfer` has a copy between host and device, `copy` only
+    other copies and memsets, `communication` only communication kernels, and `waiting` only communication kernels that
+    wait for other processes. `idle_unknown` is idle time if the GPU was never idle under nsys.
+    """
+    exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)
+    copying = steps["copy_ns"] - steps["transfer_ns"]
+    working = steps["busy_ns"] - steps["waiting_ns"]
+    parts = {
+        "kernels": working - exposed - steps["copy_ns"],
+        "copy": copying,
+        "transfer": steps["transfer_ns"],
+        "communication": exposed,
+    }
+    scale = steps["busy_share"] / working.where(working > 0, 1)
+    table = pd.DataFrame({name: ns * scale for name, ns in parts.items()})
+    rest = 1 - table.sum(axis=1)
+    unoccupied = steps["idle_ns"] + steps["waiting_ns"]
+    known = rest / unoccupied.where(unoccupied > 0)
+    for name in UNOCCUPIED:
+        # Tables of earlier versions do not have all causes.
+        table[name] = (steps.get(f"{name}_ns", 0.0) * known).fillna(0.0)
+    table["idle_unknown"] = rest.where(known.isna(), 0.0)
+    return table[list(PARTS)]
+
+
+def name_part(part: str) -> str:
+    """Return the name of one of PARTS as figures and pages show it."""
+    return part.replace("idle_", "idle: ")
+
+
+def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
+    """Return the share of the step in which the GPU waits for launches; fewer launches or a CUDA graph reduce it."""
+    return shares[list(LAUNCHING)].sum(axis=1)
+
+
+def least_share(step: Row, shares: Mapping[str, float], names: Sequence[str]) -> float:
+    """Return a lower bound of the step's share in which the GPU is idle for these causes, at least 0.
+
+    A profiler only lengthens idle time. In the unprofiled step, the other causes therefore take at most as long as
+    under the profiler. The rest of the idle time belongs to these causes.
+
+    Args:
+        step: a row of the table of steps.
+        shares: its PARTS.
+        names: the causes; they are among PARTS, but not in WORK.
+
+    The GPU is idle for half of a step of 3 ms. Under the profiler, the step takes 6 ms; its idle time is 4 ms for host
+    and 0.3 ms for input. So the unprofiled step is idle for the host for at least 1.5 - 0.3 ms:
+
+    >>> step = {"step_ns": 3.0, "waiting_ns": 0, "idle_host_ns": 4.0, "idle_input_ns": 0.3}
+    >>> step |= {"idle_synchronisation_ns": 0, "idle_latency_ns": 0, "idle_launch_ns": 0}
+    >>> round(least_share(step, {name: 0.0 for name in PARTS} | {"kernels": 0.5}, ["idle_host"]), 3)
+    0.4
+    """
+    idle = 1 - sum(shares[name] for name in WORK)
+    others = sum(step.get(f"{name}_ns", 0.0) for name in UNOCCUPIED if name not in names)
+    return max(idle - others / step["step_ns"], 0.0)
+
+
+def amdahl_gain(share: float, cured: float, workers: int = 0) -> float:
+    """Return the speedup if a part of a share of the time is saved (Amdahl 1967); infinite if no time would be left.
+
+    share: share of the time, 0 to 1. cured: saved part of this share, 0 to 1. workers: processes that do this part
+    beside the rest, each a part of it; 0 if nobody needs to do it.
+
+    >>> amdahl_gain(0.5, 1), amdahl_gain(1, 1), amdahl_gain(0.5, 1, workers=2), amdahl_gain(1, 1, workers=2)
+    (2.0, inf, 2.0, 2.0)
+    """
+    saved = share * cured
+    left = max(1 - saved, saved / workers if workers else 0.0)
+    return 1 / left if left >= LEAST_LEFT else math.inf
+
+
+def largest_gain(least: float, most: float, cured: float, workers: int = 0) -> float:
+    """Return the largest speedup by `amdahl` of a share between two ends.
+
+    Workers save most where each takes as long as the rest.
+
+    >>> largest_gain(0.5, 0.75, 1), largest_gain(0.5, 1, 1, 3), largest_gain(0.8, 1, 1, 1), largest_gain(0.1, 0.5, 1, 3)
+    (4.0, 4.0, 1.25, 2.0)
+    """
+    best = workers / (workers + 1) / cured if workers and cured else most
+    return amdahl_gain(min(max(best, least), most), cured, workers)
+
 
 # Between what there is to say of a cell that was made elsewhere.
 LINE_SEPARATOR = " | "
@@ -80,7 +190,8 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
     `step_upper_quartile_ns`. All are on the GPU's clock (on a CPU, the host's). `items_per_s` follows from the mean.
     `cpu_taken_share` is the share of the time in which other programs used the CPU, in the most disturbed process.
     `unsteady` says why times are not to be relied on. `arguments` are the arguments of `python -m models.run` that run
-    the cell again. `imported`, where any cell was made elsewhere, says what it is.
+    the cell again. Where any cell was made elsewhere, `imported` says what it is, `timed_under` which tool timed it,
+    and `whole` whether its only step is all of it.
 
     timed: for each cell, the cell, rows of its time.csv, and its sidecar.
     """
@@ -118,8 +229,19 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
         )
     table = pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64", "items_per_s": "float64"})
     table = table.astype({name: "Int64" for name in KNOWN_BY_RUNNING if table[name].isna().any()})
-    told = [imported_text(facts) for _, _, facts in timed]
-    return table.assign(imported=told) if any(told) else table
+    return table.assign(**_columns_of_imports([facts for _, _, facts in timed]))
+
+
+def _columns_of_imports(cells: "Sequence[Sidecar]") -> dict[str, list[str] | list[bool]]:
+    """Return the columns that say of each cell how it was made elsewhere; none where no cell was."""
+    elsewhere = [facts.get("imported") or {} for facts in cells]
+    if not any(elsewhere):
+        return {}
+    return {
+        "imported": [imported_text(facts) for facts in cells],
+        "timed_under": [about.get("timed_under", "") for about in elsewhere],
+        "whole": [bool(about.get("whole")) for about in elsewhere],
+    }
 
 
 def _arguments(model: str, facts: "Sidecar") -> str:
@@ -245,7 +367,7 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
 
     compared: cell, name of the section set, rows of its coverage.csv.
     """
-    rows = [{**cell, "set": name, **ncu_coverage.summary(table)} for cell, name, table in compared]
+    rows = [{**cell, "set": name, **kernel_table.summarise_coverage(table)} for cell, name, table in compared]
     return pd.DataFrame(rows, columns=[*CELL, "set", *COVERAGE])
 
 
@@ -283,3 +405,36 @@ def agreement(
             wall = pd.Series([found.get(key) for key in index], index=table.index, dtype="float64")
             table[f"{tool}_slowdown"] = wall / table["step_ns"]
     return table
+
+
+# Reads the unprofiled baseline: steps of one process or several, with their sidecars.
+
+Timed = list[tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]]
+# Of sidecars.
+OF_RUN: fact.Needs = {
+    **dict.fromkeys(["device", "started"], fact.TEXT),
+    # Of what was made elsewhere, these are not known.
+    **dict.fromkeys(["parameters", "batch", "peak_rss_bytes", "items"], fact.or_null(fact.COUNT)),
+    "cell": {"workload": fact.TEXT, "precision": fact.TEXT},
+    "steps": fact.SEVERAL,
+    "step_ns": fact.POSITIVE,
+    "peak_memory_bytes": fact.or_null(fact.COUNT),
+    "loss": fact.or_null(fact.NUMBER),
+}
+
+
+def read_baseline_steps(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
+    """Return the baseline tables, each with its cell and sidecar.
+
+    Raises:
+        DataError: a table lacks steps.
+    """
+    found: Timed = []
+    for path, sidecar in zip(tables, sidecars, strict=True):
+        facts = read_facts(sidecar, OF_RUN)
+        check_sidecars(sidecar, facts)
+        steps = reading.read(path, REPEATED if "processes" in facts else STEPS)
+        if len(steps) != facts["steps"]:
+            raise DataError(f"{path} has {len(steps)} steps, but its sidecar says {facts['steps']}: {reading.AGAIN}")
+        found.append((cell_of(path), steps, facts))
+    return found

@@ -9,22 +9,20 @@ import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
-from profzoo.io.common_columns import IN_STEPS, OF_STEPS
+from profzoo.io.columns import AMOUNT, COUNT, GPU, TEXT, Column
+from profzoo.io.common_columns import IN_STEPS, OF_STEPS, shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.launches.differing_steps import select_typical_process
-from profzoo.launches.joined_step import KERNEL
+from profzoo.launches.joined_step import KERNEL, select_typical_process
 from profzoo.launches.step_alignment import StepLayout, lay_steps, steps_differ
 from profzoo.range_names import STEP
-from profzoo.tables import dictionary
-from profzoo.tables.layer_sums import Others
+from profzoo.tables.layers import Others
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.raw_page import CONFIGURATION, SHARED_MEMORY, function_name
 from profzoo.tools.nsys import TOOL as NSYS
-from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch import TOOL as TORCH
 from profzoo.tools.torch import owners
 
@@ -32,27 +30,57 @@ OPERATOR = "operator"
 SHAPE = [name for name in CONFIGURATION if name != "mangled"]
 TIMES = ["mean_ns", "min_ns", "max_ns"]
 LAUNCHES = ["place", "range", "function", "mangled", *SHAPE, IN_STEPS, OF_STEPS, "configurations", *TIMES]
+_OF_PLACE = "GPU time (on a CPU: host time) of the launch among the steps that have it."
+_OF_STEPS = "Part of the launches of all traced steps"
 LAUNCHES_TABLE = Table(
-    columns=dict.fromkeys(["range", "function", "mangled"], column_types.TEXT)
-    | dict.fromkeys(["place", IN_STEPS, OF_STEPS, "configurations"], column_types.COUNT)
-    | dict.fromkeys(SHAPE, column_types.or_missing(column_types.COUNT))
-    | dict.fromkeys(TIMES, column_types.AMOUNT),
+    columns={
+        **shared("range", "function", "mangled"),
+        "place": Column(
+            COUNT, "Place of the launch in the sequence that holds the launches of all steps once, from 0.", "count"),
+        **shared("in_steps", "of_steps", kind=COUNT),
+        "configurations": Column(COUNT, "Different launch configurations that the kernel has in these steps.", "count"),
+        **shared("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", kind=COUNT.or_missing),
+        **shared("smem_static_bytes", "smem_dynamic_bytes"),
+        "mean_ns": Column(AMOUNT, f"Mean {_OF_PLACE}", "ns", clock=GPU),
+        "min_ns": Column(AMOUNT, f"Shortest {_OF_PLACE}", "ns", clock=GPU),
+        "max_ns": Column(AMOUNT, f"Longest {_OF_PLACE}", "ns", clock=GPU),
+    },
     key=["place"],
     ranges={"mean_ns": ("min_ns", "max_ns")},
-    about=dictionary.STEP_LAUNCHES,
-)
+)  # fmt: skip
 SHARES = ["shared_launches", "shared_time", "same_launches"]
 CENSUS = ["census_launches", "census_time", "census_kernel_time"]
 REPETITION = ["tool", "kind", "steps", "kinds", "launches", "least_launches", "most_launches", *SHARES, "ns",
               "least_ns", "most_ns", "ranges", *CENSUS, "says"]  # fmt: skip
 TABLE = Table(
-    columns=dict.fromkeys(["tool", "kind", "ranges", "says"], column_types.TEXT)
-    | dict.fromkeys(["steps", "kinds", "least_launches", "most_launches"], column_types.COUNT)
-    | dict.fromkeys([*SHARES, "launches", "ns", "least_ns", "most_ns"], column_types.AMOUNT)
-    | dict.fromkeys(CENSUS, column_types.or_missing(column_types.AMOUNT)),
+    columns={
+        "tool": Column(TEXT, "Tool whose steps are compared: `nsys` where it traced kernels, else `torch`."),
+        "kind": Column(TEXT, "What is compared: each `kernel`, or on a CPU each call of an `operator`."),
+        "ranges": Column(TEXT, "Parts of the step whose launches differ, the part with the most first."),
+        "says": Column(TEXT, "How the steps differ and what therefore cannot be told, as a sentence."),
+        "steps": Column(COUNT, "Steps that are compared.", "count"),
+        "kinds": Column(COUNT, "Different steps among them.", "count"),
+        "least_launches": Column(COUNT, "Launches of the step with the fewest.", "count"),
+        "most_launches": Column(COUNT, "Launches of the step with the most.", "count"),
+        "shared_launches": Column(
+            AMOUNT, f"{_OF_STEPS} that every step has: the same kernel, in the same order.", "fraction"),
+        "shared_time": Column(AMOUNT, "Part of the time of all traced steps in these.", "fraction", clock=GPU),
+        "same_launches": Column(
+            AMOUNT, f"{_OF_STEPS} that every step has with the same launch configuration.", "fraction"),
+        "launches": Column(AMOUNT, "Launches per step, as a mean over the steps.", "count"),
+        "ns": Column(AMOUNT, "GPU time of a step's launches, as a mean over the steps.", "ns", clock=GPU),
+        "least_ns": Column(AMOUNT, "GPU time of the launches of the shortest step.", "ns", clock=GPU),
+        "most_ns": Column(AMOUNT, "GPU time of the launches of the longest step.", "ns", clock=GPU),
+        "census_launches": Column(
+            AMOUNT.or_missing, "Launches that ncu saw in its own run; empty without counters.", "count", "ncu"),
+        "census_time": Column(
+            AMOUNT.or_missing, "Part of the GPU time of all traced steps in launch configurations that ncu saw.",
+            "fraction", "nsys", GPU),
+        "census_kernel_time": Column(
+            AMOUNT.or_missing, "The same in kernels that ncu saw in other shapes only.", "fraction", "nsys", GPU),
+    },
     ranges={"launches": ("least_launches", "most_launches"), "ns": ("least_ns", "most_ns")},
-    about=dictionary.REPETITION,
-)
+)  # fmt: skip
 
 
 def main(torch_launches: str, others: Others, summary: str, csv: str) -> None:
@@ -83,7 +111,7 @@ def _traced(others: Others) -> pd.DataFrame | None:
         return None
     whole_run = read_facts(others.sidecar, OF_SIDECAR).get("capture") == "run"
     try:
-        found = launches_by_step.read_step_launches(others.nsys, whole_run)
+        found = launches.read_step_launches(others.nsys, whole_run)
     except DataError as error:
         print(f"steps of nsys are not compared: {error}")
         return None

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
+from profzoo.io.columns import AMOUNT, GPU, NINE_OF_TEN, NUMBER, TEXT, Column, interval_ends
+from profzoo.io.common_columns import shared
 from profzoo.kernels import counters
 from profzoo.kernels.counters import FREEDOM, HIGH, LOW
-from profzoo.tables import dictionary
 from profzoo.tools.ncu.estimates import interval_half_width
 
 # The measured peak for each counted arithmetic. The benchmark has no peak for half precision on SIMT units, because its
@@ -39,10 +39,35 @@ COUNTED = [*MEMORY, *SIMT, *TENSOR]
 SUMMED = ["dram_bytes", "l2_bytes", "simt_flop", "tensor_flop"]
 RATES = ["intensity", "flop_per_s", "dram_bytes_per_s"]
 ESTIMATED = [*SUMMED, *RATES, "efficiency"]
-COLUMNS = [
-    "ns", *SUMMED, *RATES, *(f"{bound}_ns" for bound in BOUNDS), "bound", "efficiency",
-    *(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)),
-]  # fmt: skip
+_COUNTED: Mapping[str, Column] = {
+    "ns": Column(NUMBER.or_missing, "GPU time: of a launch at level `launch`, else per step.", "ns", "nsys", GPU),
+    "dram_bytes": Column(
+        NUMBER.or_missing, "Bytes read from and written to DRAM.", "byte", "ncu", interval=NINE_OF_TEN),
+    "l2_bytes": Column(NUMBER.or_missing, "Bytes through the L2 cache.", "byte", "ncu", interval=NINE_OF_TEN),
+    "simt_flop": Column(
+        NUMBER.or_missing, "Operations of SIMT units, of all precisions.", "flop", "ncu", interval=NINE_OF_TEN),
+    "tensor_flop": Column(
+        NUMBER.or_missing, "Operations of tensor cores, of all types.", "flop", "ncu", interval=NINE_OF_TEN),
+    "intensity": Column(
+        NUMBER.or_missing, "Arithmetic intensity: operations per byte of DRAM traffic.",
+        "flop/byte", "ncu", interval=NINE_OF_TEN),
+    "flop_per_s": Column(
+        NUMBER.or_missing, "Operations per second of GPU time.", "flop/s", clock=GPU, interval=NINE_OF_TEN),
+    "dram_bytes_per_s": Column(
+        NUMBER.or_missing, "DRAM traffic per second of GPU time.", "byte/s", clock=GPU, interval=NINE_OF_TEN),
+    "dram_ns": Column(
+        NUMBER.or_missing, "Least time that the DRAM traffic takes at the measured peak.", "ns", clock=GPU),
+    "l2_ns": Column(NUMBER.or_missing, "Least time that the L2 traffic takes at the measured peak.", "ns", clock=GPU),
+    "simt_ns": Column(
+        NUMBER.or_missing, "Least time that the SIMT operations take at the measured peak.", "ns", clock=GPU),
+    "tensor_ns": Column(
+        NUMBER.or_missing, "Least time that the tensor-core operations take at the measured peak.", "ns", clock=GPU),
+    **shared("bound"),
+    "efficiency": Column(
+        NUMBER.or_missing, "Least time under the bound, over the GPU time. By work counted by ncu and measured peaks.",
+        "fraction", clock=GPU, interval=NINE_OF_TEN),
+}  # fmt: skip
+COLUMNS: Mapping[str, Column] = {**_COUNTED, **interval_ends(_COUNTED, *ESTIMATED)}
 LEAST = [f"{bound}_ns" for bound in BOUNDS]
 
 
@@ -54,14 +79,13 @@ def _positive(peaks: pd.DataFrame) -> str | None:
 # As calibration/peaks.py writes them.
 PEAKS = reading.Table(
     columns={
-        "peak": column_types.TEXT,
-        "rate": column_types.AMOUNT,
-        "unit": column_types.TEXT,
-        "how": column_types.TEXT,
+        "peak": Column(TEXT, "What was measured: `dram`, `l2`, or matrix products of a precision."),
+        "rate": Column(AMOUNT, "Measured peak rate; see `unit`.", "see unit"),
+        "unit": Column(TEXT, "Unit of `rate`: `byte/s` or `flop/s`."),
+        "how": Column(TEXT, "How the peak was measured."),
     },
     key=["peak"],
     holds=_positive,
-    about=dictionary.PEAKS,
 )
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.tools.nsys.trace import NO_WHOLE_STEP
+from profzoo.tools.nsys.events.trace import NO_WHOLE_STEP
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar

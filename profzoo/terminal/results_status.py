@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from profzoo.tools import tool_versions
 from profzoo.workflow import snakemake_internals, up_to_date
 
 # The text that the rule `status` prints, beside what Snakemake itself keeps. A status holds for its moment, so that it
-# is no table of the results, which others would read later.
+# is not a table of the results, which others would read later.
 PRINTED = Path(".snakemake/profzoo/status.txt")
 # Lines that a dry run prints.
 ONLY_PRINTS = ("`status` only prints: run it without -n",)
@@ -141,7 +142,7 @@ def explain_nothing(results: Path, models: Sequence[str]) -> str:
 def judge_file(dag: Any, root: Path, sidecar: Path) -> str:
     """Judge a measurement as a run would; dag: Snakemake's graph of any run. root: folder of the workflow."""
     jobs = snakemake_internals.jobs_making(dag, str(sidecar))
-    recorded = map(up_to_date.planned, filter(up_to_date.leaves_record, jobs))
+    recorded = chain.from_iterable(map(up_to_date.planned, filter(up_to_date.leaves_record, jobs)))
     known = [output_status.judge_outputs(planned, root) for planned in recorded]
     if not known:
         return WAITING if jobs else FOREIGN

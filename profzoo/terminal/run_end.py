@@ -1,26 +1,321 @@
 """Summarizes a finished run: first failure, new results, the report's place, and the largest expected gains."""
 
+import csv
+import json
+import sqlite3
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from profzoo.collect import failure_summary
+from profzoo import formatting, tools
+from profzoo.cell import settings
+from profzoo.cell.config_types import Config
+from profzoo.collect import failures, version_changes
+from profzoo.errors import ConfigError
+from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS
+from profzoo.range_names import IMPORTED
+from profzoo.records import derived_outputs, record
+from profzoo.records.record import DamagedRecordError
 from profzoo.terminal import phrases
-from profzoo.terminal.cell_verdicts import list_cell_verdicts
-from profzoo.terminal.differing_steps import list_differing_cells
-from profzoo.terminal.job_titles import Task
-from profzoo.terminal.largest_gains import list_largest_gains
-from profzoo.terminal.progress import Progress
+from profzoo.terminal.run_plan import Progress, Task, cell_folder
+from profzoo.verdicts.verdict import AMDAHL, SIMULATED
+
+# Reads rows of result tables for the last lines of a run, without pandas, whose import would delay them.
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table; empty if the file is missing or cannot be read."""
+    try:
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, csv.Error):
+        return []
+
+
+def read_cell_verdicts(path: Path) -> list[dict[str, str]]:
+    """Return profzoo's own verdicts on whole cells; path: the table of verdicts, which may be missing."""
+    return [row for row in read_rows(path) if row.get("level") == "cell" and row.get("by", "profzoo") == "profzoo"]
+
+
+# Lists the first verdict of each cell, for runs after which no gain is expected: what limits the cell, if known.
+
+SHOWN = 3
+UNDECIDED = "undecided"
+
+
+def list_cell_verdicts(verdicts: Path) -> list[str]:
+    """Return one sentence for each of the first SHOWN cells in a table of verdicts, whose file may be missing."""
+    found: dict[tuple[str, str], str] = {}
+    for row in read_cell_verdicts(verdicts):
+        found.setdefault((row["model"], row["phase"]), _describe(row))
+    return [f"{model} {phase}: {says}" for (model, phase), says in list(found.items())[:SHOWN]]
+
+
+def _describe(row: dict[str, str]) -> str:
+    """Describe a verdict with its next step; that of an undecided one begins with what could not be decided."""
+    if row["verdict"] == UNDECIDED:
+        return row["next_step"] or UNDECIDED
+    return f"{row['verdict']}; {row['next_step']}" if row["next_step"] else row["verdict"]
+
+
+# Lists the cells whose steps launch differently, with what that leaves unknown.
+
+# So many cells are named, and the others counted.
+DIFFERING_STEPS_SHOWN = 3
+
+
+def list_differing_cells(path: Path) -> list[str]:
+    """Return a sentence per cell whose steps differ; path: the table of repetition, which may be missing."""
+    rows = read_rows(path)
+    says = [f"{row['model']} {row['phase']}: {row['says']}" for row in rows[:DIFFERING_STEPS_SHOWN]]
+    more = len(rows) - DIFFERING_STEPS_SHOWN
+    return [
+        *says,
+        *([f"and {more} more cells, in {path}" if more > 1 else f"and another cell, in {path}"] if more > 0 else []),
+    ]
+
+
+# Lists the cells with the most time to gain: of each its best plan, or the verdict that saves more.
+
+LARGEST_GAINS_SHOWN = 3
+# The most verdicts that are named as bottlenecks of a cell.
+MOST = 3
+CELLS = "cells.csv"
+Cell = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class LargestGain:
+    """What a cell may gain, in words, and the command to type (empty without one); saved_ns: time per step."""
+
+    says: str
+    command: str
+    saved_ns: float
+    unsteady: str
+
+
+def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
+    """Return what the SHOWN cells with the most time per step to gain can gain; cells with unsteady times come last.
+
+    As on the page, what a program would have to change comes before a plan where it saves more by simulation. An upper
+    limit never does.
+
+    verdicts, plans: paths of these tables, beside the table of cells; without plans, verdicts stand for them.
+    """
+    cells = {(row["model"], row["phase"]): row for row in read_rows(verdicts.with_name(CELLS))}
+    steps = {cell: step for cell, row in cells.items() if (step := _number(row.get("step_ns")))}
+    of_cells = read_cell_verdicts(verdicts)
+    found: dict[Cell, LargestGain] = {}
+    for row in read_rows(plans) if plans else []:
+        cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
+        # The first that may be advised is the best one.
+        if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
+            mine = (one["verdict"] for one in of_cells if (one["model"], one["phase"]) == cell)
+            bottlenecks = [verdict for verdict in mine if verdict not in NO_BOTTLENECKS]
+            found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
+    with_plan = set(found)
+    for row in of_cells:
+        cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
+        counts = cell not in with_plan or (row.get("method") == SIMULATED and not row.get("settings"))
+        if cell in steps and counts and gain and gain > 1:
+            one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "")
+            if cell not in found or one.saved_ns > found[cell].saved_ns:
+                found[cell] = one
+    return sorted(found.values(), key=lambda one: (bool(one.unsteady), -one.saved_ns))[:LARGEST_GAINS_SHOWN]
+
+
+def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[str], unsteady: str) -> LargestGain:
+    saved = step * (1 - 1 / gain)
+    low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
+    told, *ends = formatting.gains(gain, *([low, high] if low and high else []))
+    between = f" ({' to '.join(ends)})" if ends else ""
+    how = "at most" if row["method"] == AMDAHL else "expected to run"
+    says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {told} times as fast{between}"
+    says += f", which saves {formatting.part_of(saved, step)} per step"
+    says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
+    says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
+    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
+
+
+def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) -> LargestGain:
+    saved = step * (1 - 1 / gain)
+    # Of what ran elsewhere, no setting is profzoo's.
+    settings = row.get("settings") if row["phase"] != IMPORTED else ""
+    advice = settings or row.get("next_step", "").partition(";")[0]
+    saves = "saves" if row.get("method") == SIMULATED else "saves up to"
+    says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves} {formatting.part_of(saved, step)} per step"
+    says += f" {clock}" if (clock := formatting.describe_clock(row.get("timed_under") or "")) else ""
+    return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady)
+
+
+def _with_doubt(says: str, unsteady: str) -> str:
+    return f"{says} (unsteady times: {unsteady})" if unsteady else says
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        return float(value) if value else None
+    except ValueError:
+        return None
+
+
+# Summarizes a finished measurement in a few words: time per step, GPU utilisation, rate.
+
+WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+# Larger traces are not read, because that takes too long for a summary.
+LARGEST_BYTES = 200 << 20
+
+
+def summarise_measurement(task: Task, took_s: float) -> list[str]:
+    """Return the words that summarise a measurement, without unknown values; took_s: duration of the job in seconds."""
+    sidecar = _read(Path(task.sidecar))
+    tool = task.what.split()[0]
+    found = []
+    step = sidecar.get("step_ns")
+    # A tool that counts runs launches alone, so its step takes many times as long.
+    counting = tools.that(tools.COUNT)
+    if tool in tools.names() and tool not in counting and isinstance(step, int | float) and step > 0:
+        # A profiler lengthens steps, so that the same cell has another time without one.
+        profiled = "" if tool in tools.that(tools.TIME) else " profiled"
+        found.append(f"{formatting.duration(step)}/step{profiled}")
+        if (
+            tool in tools.that(tools.TRACE)
+            and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.{tool}.sqlite")) is not None
+        ):
+            found.append(f"{busy:.0%} busy".replace("%", " %"))
+        elif tool in tools.that(tools.TIME) and sidecar.get("steps") and sidecar.get("items"):
+            rate = sidecar["items"] / sidecar["steps"] / step * 1e9
+            found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
+    elif tool in counting and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
+        found.append(f"{launches:,} launches")
+    return found or [f"in {phrases.format_duration(took_s)}"]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _busy(trace: Path) -> float | None:
+    """Return the share of time in which the GPU works, between its first and last work in an nsys trace, 0 to 1."""
+    try:
+        if trace.stat().st_size > LARGEST_BYTES:
+            return None
+        database = sqlite3.connect(f"{trace.absolute().as_uri()}?mode=ro", uri=True)
+    except (OSError, sqlite3.Error):
+        return None
+    try:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        parts = [f"SELECT start, end FROM {name}" for name in WORK if name in tables]
+        spans = database.execute(f"{' UNION ALL '.join(parts)} ORDER BY start") if parts else iter(())
+        return _covered(spans)
+    except (sqlite3.Error, TypeError):
+        # The file is not a database, or lacks times.
+        return None
+    finally:
+        database.close()
+
+
+def _covered(spans: Any) -> float | None:
+    first = reached = None
+    busy = 0
+    for start, end in spans:
+        if reached is None:
+            first = reached = start
+        busy += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return busy / (reached - first) if reached is not None and reached > first else None
+
+
+# Lists results of the selected cells that are missing or of other settings when nothing more is collected.
+
+# Most cells to name of those that lack the same results, and most differences of settings to name.
+LISTED, MOST_DIFFERENCES = 3, 3
+TAKEN = "as collect=false takes results as they are"
+
+
+def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return one line per tool and reason.
+
+    missing: `model`, `phase`, `tool` and `why` of each missing result, from collect.completeness.
+
+    >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
+    ['no results of ncu in 1 cell (lstm train): not measured yet']
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in missing:
+        of_tool = f"no results of {one['tool']}" if one["tool"] else "no results"
+        found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
+    return [
+        f"{nothing} in {phrases.format_count(len(cells), 'cell')} ({phrases.join_first_names(cells, LISTED)}): {why}"
+        for (nothing, why), cells in found.items()
+    ]
+
+
+def list_taken(
+    cells: Iterable[tuple[str, str]], files: Mapping[str, Sequence[str]], results: Path, config: Config
+) -> list[str]:
+    """Return a line per difference between the settings that are asked for and those of the results that are taken.
+
+    cells: measured cells. files: of each tool, patterns of its files for a cell.
+    """
+    found: dict[str, set[str]] = {}
+    cells = list(cells)
+    for model, phase in cells:
+        for names in files.values():
+            for path in (results / model / name.format(phase=phase) for name in names):
+                if path.suffix != ".json" and path.is_file() and _lacks_record(path):
+                    words = f"taken without knowing the settings, {TAKEN}: {path.name} has no record"
+                    found.setdefault(words, set()).add(f"{model} {phase}")
+    for one in version_changes.find_measured(results, {model for model, _ in cells}):
+        if (one.model, one.phase) in cells and (told := list(_differences(one, config))):
+            more = len(told) - MOST_DIFFERENCES
+            words = "; ".join([*told[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])])
+            found.setdefault(f"taken with other settings than asked for, {TAKEN}: {words}", set()).add(one.cell)
+    order = [f"{model} {phase}" for model, phase in cells]
+    return [
+        f"{phrases.format_count(len(own), 'cell')} ({phrases.join_first_names(sorted(own, key=order.index), LISTED)}) "
+        f"{'is' if len(own) == 1 else 'are'} {words}"
+        for words, own in found.items()
+    ]
+
+
+def _lacks_record(path: Path) -> bool:
+    try:
+        return record.read_output_record(path) is None
+    except (DamagedRecordError, OSError):
+        # What reads the file reports this.
+        return False
+
+
+def _differences(one: version_changes.MeasuredFile, config: Config) -> Iterator[str]:
+    """Yield how the settings of a measured file differ from those asked for; sides and trials have others anyway."""
+    with suppress(OSError, ValueError, ConfigError):
+        facts = json.loads(one.sidecar.read_text(encoding="utf-8"))
+        if isinstance(facts.get("cell"), Mapping) and not {"sides", "trials"} & facts.keys():
+            asked = settings.resolve_cell(one.model, one.phase, one.tool, config)
+            yield from derived_outputs.compare_settings(facts["cell"], derived_outputs.normalize_json(asked))
+
 
 INDENT = 8
 # Table of how the launches of steps differ.
 REPETITION = "repetition.csv"
+# Rules that make the tables of the answer, and the page.
+TABLES_RULE, VERDICTS_RULE, PLANS_RULE, PAGE_RULE = "tabulate", "tabulate_verdicts", "tabulate_plans", "write_report"
+ANSWERING = (TABLES_RULE, VERDICTS_RULE, PLANS_RULE, PAGE_RULE)
 
 
-def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
+def format_run_end(progress: Progress, seconds: float, answer: Sequence[str], width: int, ended: bool) -> list[str]:
     """Return the summary lines; empty if the run made nothing worth reporting.
 
-    seconds: duration of the run; width: characters that a line may have; ended: whether the user ended the run.
+    seconds: duration of the run; answer: lines of `format_answer`; width: characters that a line may have; ended:
+    whether the user ended the run.
     """
     done = [progress.tasks[number] for number in progress.took]
     lines = [_row("failed", _first(progress))] if len(progress.failed) > 1 else []
@@ -28,23 +323,40 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
         lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
     folders = [path for task in done if task.rule == "convert_tables" for path in task.outputs]
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
-    verdicts, plans = (_table_of(done, rule) for rule in ("tabulate_verdicts", "tabulate_plans"))
-    gains = list_largest_gains(verdicts, plans) if verdicts else []
-    if verdicts and not gains:
-        lines += [_row("" if place else "verdict", says) for place, says in enumerate(list_cell_verdicts(verdicts))]
     told = "by you: finished results are kept, and the same command continues the run"
     ends = [_row("ended", told)] if ended else []
-    tables = [Path(path) for task in done if task.rule == "tabulate" for path in task.outputs]
-    differing = [says for path in tables if path.name == REPETITION for says in list_differing_cells(path)]
-    differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]
+    # Paths and commands are not wrapped, so that they can be copied.
+    found = [*(_row("tables", f"{path}/") for path in folders), *name_pages(pages)]
+    return [*_fold(lines, width), *answer, *_fold(ends, width), *found]
+
+
+def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
+    """Return lines on the largest gains, or on what limits the cells, and on steps that differ; empty without tables.
+
+    made: outputs by rule, of jobs of a run that have finished or that are up to date.
+    """
+    verdicts, plans = (Path(made[rule][0]) if made.get(rule) else None for rule in (VERDICTS_RULE, PLANS_RULE))
+    gains = list_largest_gains(verdicts, plans) if verdicts else []
+    limits = list_cell_verdicts(verdicts) if verdicts and not gains else []
+    differing = [says for path in made.get(TABLES_RULE, ()) if Path(path).name == REPETITION
+                 for says in list_differing_cells(Path(path))]  # fmt: skip
     expected = [
         part
         for place, gain in enumerate(gains)
         for part in (*_fold([_row("" if place else "gains", gain.says)], width), *_whole_lines(gain.command))
     ]
-    # Paths and commands are not wrapped, so that they can be copied.
-    found = [*(_row("tables", f"{path}/") for path in folders), *(_row("report", path) for path in pages)]
-    return [*_fold(lines, width), *expected, *_fold([*differ, *ends], width), *found]
+    of_cells = [_row("" if place else "verdict", says) for place, says in enumerate(limits)]
+    differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]
+    return [*_fold(of_cells, width), *expected, *_fold(differ, width)]
+
+
+def name_pages(pages: Iterable[str]) -> list[str]:
+    """Return a line for each page.
+
+    >>> name_pages(["results/report.html"])
+    ['report  results/report.html']
+    """
+    return [_row("report", path) for path in pages]
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:
@@ -55,18 +367,13 @@ def _whole_lines(command: str) -> list[str]:
     return [_row("", command)] if command else []
 
 
-def _table_of(done: Iterable[Task], rule: str) -> Path | None:
-    """Return the table that a finished job made; None if no such job finished."""
-    return next((Path(path) for task in done if task.rule == rule for path in task.outputs), None)
-
-
 def _row(name: str, what: str) -> str:
     return f"{name:<{INDENT}}{what}"
 
 
 def _first(progress: Progress) -> str:
     task = progress.tasks[progress.failed[0]]
-    return f"first: {task.name}: {progress.said.get(progress.failed[0]) or failure_summary.read_cause(task.logs)}"
+    return f"first: {task.name}: {progress.said.get(progress.failed[0]) or failures.read_cause(task.logs)}"
 
 
 def _new(done: Sequence[Task]) -> str:

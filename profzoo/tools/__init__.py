@@ -26,9 +26,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from profzoo import extensions, schema
+from profzoo import extensions
+from profzoo.cell import schema
 from profzoo.tools import defaults
-from profzoo.tools.provided import PROVIDED as PROVIDED
+from profzoo.tools.defaults import PROVIDED as PROVIDED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,10 +4,13 @@ Each class here stands for one module of a tool, and has its functions and names
 of the same names in profzoo/tools/__init__.py describe them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from profzoo.cell.schema import BASELINE
+from profzoo.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -131,3 +134,109 @@ class Doctor:
     def describe_use(self, lacking: frozenset[str]) -> str | None:
         """Return the tool's name: it can profile wherever torch can be imported."""
         return None if "torch" in lacking else self._tool
+
+
+# Names the files of a cell that rules, tables and pages read whichever tool provides them.
+
+# What each holds, and in brackets the table or module that declares its form.
+PROVIDED: Mapping[str, str] = {
+    BASELINE: "steps without a profiler, with their times (profzoo.tools.time.tables.TABLE)",
+    f"{BASELINE}_sidecar": "the sidecar of these steps",
+    "launch_times": "GPU time per launch configuration and range, with sidecar (profzoo.tools.nsys.tables.TABLE)",
+    "steps": "where the time of a step goes (profzoo.tools.nsys.steps.steps.TABLE)",
+    "kernels": "time and counters per launch configuration and range (profzoo.tables.kernel_table.TABLE)",
+    "trace_database": "the trace as nsys exports it to SQLite (profzoo.tools.nsys.events.trace)",
+    "trace_database_sidecar": "the sidecar of that trace",
+    "perfetto_trace": "the whole trace in the Trace Event Format, for Perfetto (profzoo.tools.nsys.pictures.perfetto)",
+    "timeline": "one typical step of the trace as JSON (profzoo.tools.nsys.pictures.median_step)",
+    "program": "the traced steps, for what-if simulations (profzoo.what_if.program)",
+    "replay": "what changes would gain, by simulation (profzoo.what_if.tables.GAINS)",
+    "host": "host time by cause (profzoo.what_if.tables.TAX)",
+    "ranks": "what each process of a cell on several GPUs did per step (profzoo.tools.nsys.steps.ranks.TABLE)",
+    "collectives": "collective operations of a cell on several GPUs (profzoo.tools.torch.collective_tables.CALL_TABLE)",
+    "skew": "which of its processes comes late, and in which part (profzoo.tools.torch.collective_tables.TABLE)",
+    "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
+    "layer_kernels": "the kernels of each module (profzoo.tables.layers.LAYER_KERNELS_TABLE)",
+    "fusion": "operators that fewer kernels could compute (profzoo.fusion.table.CHAINS)",
+    "fusion_kernels": "the kernels of these operators (profzoo.fusion.table.KERNELS)",
+    "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
+    "activities": "time per operator, range and kernel as torch.profiler has it (profzoo.tools.torch.tables.TABLE)",
+    "owners": "how much of the GPU time has an owner (profzoo.tables.layers.OWNER_COVERAGE_TABLE)",
+    "counters": "counters per launch, from which a roofline follows (profzoo.tools.ncu.export_schema.TABLE)",
+    "occupancy": "occupancy per launch configuration and its limiter (profzoo.tables.cell_counters.TABLE)",
+    "memory_chart": "bytes between parts of the memory system (profzoo.tables.cell_counters.CHART_TABLE)",
+    "pipes": "how busy the pipes of the SMs are (profzoo.tables.cell_counters.PIPES_TABLE)",
+    "warp_states": "what warps wait for (profzoo.tables.cell_counters.WARP_STATES_TABLE)",
+    "coverage": "counted launch configurations, of all traced ones (profzoo.tables.kernel_table.COVERAGE_TABLE)",
+    "advice": "the details page of ncu, with its advice (profzoo.tools.ncu.raw_page)",
+    "advised_launches": "the launches that the advice is about (profzoo.tools.ncu.export_schema.TABLE)",
+    "samples": "power and clocks of the GPU over time (profzoo.tools.sample.tables.TABLE)",
+}
+
+
+# Finds the files of a cell's processes on several GPUs, each named by host and rank.
+
+
+def files_by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
+    """Return (host, rank, path) of each process of a cell, by rank; files are named `{host}.{rank}{ending}`.
+
+    what: what the files are, for messages, such as `trace`.
+
+    Raises:
+        DataError: a process has no file, or several.
+    """
+    found = {}
+    for path in paths:
+        host, _, number = path.name.removesuffix(ending).rpartition(".")
+        if not number.isascii() or not number.isdecimal() or int(number) in found:
+            raise DataError(
+                f"{path} is not named as the {what} of a process (HOST.RANK), or it occurs twice: delete it"
+            )
+        found[int(number)] = (host, int(number), path)
+    missing = sorted(set(range(processes)) - set(found))
+    if missing:
+        raise DataError(f"{processes} processes, but no {what} of rank {', '.join(map(str, missing))}")
+    return [found[number] for number in sorted(found)]
+
+
+# Refuses options of a tool that the workflow itself gives, or that it cannot work with.
+
+
+def check(
+    key: str, words: Sequence[str], own: Mapping[str, str], refused: Mapping[str, str], whole: Collection[str] = ()
+) -> None:
+    """Check that the words contain no refused option, in full, shortened, or with its value in the same word.
+
+    Args:
+        key: key of the configuration that holds the words.
+        words: options that the user added.
+        own: options that the workflow gives, each with the key to change instead.
+        refused: options that the workflow cannot work with, each with the reason.
+        whole: other options whose beginnings are among the refused ones.
+
+    >>> check("ncu.extra", ["-k5"], {"-k": "ncu.kernel_name"}, {})
+    Traceback (most recent call last):
+    profzoo.errors.ConfigError: ncu.extra holds -k, which the workflow sets itself: change ncu.kernel_name
+
+    Raises:
+        ConfigError: a refused option is among the words.
+    """
+    for word in words:
+        if word.partition("=")[0] in whole:
+            continue
+        if (option := _meant(word, own)) in own:
+            raise ConfigError(f"{key} holds {option}, which the workflow sets itself: change {own[option]}")
+        if (option := _meant(word, refused)) in refused:
+            raise ConfigError(f"{key} holds {option}, which {refused[option]}: remove it")
+
+
+def _meant(word: str, options: Mapping[str, str]) -> str:
+    """Return which of these options a word stands for; if none, the word without its value."""
+    name = word.partition("=")[0]
+    if name in options or not name.startswith("-"):
+        return name
+    if not name.startswith("--"):
+        return name[:2]
+    # Tools accept the beginning of an option if it is not the beginning of another one.
+    longer = [option for option in options if option.startswith(name)]
+    return longer[0] if len(longer) == 1 and len(name) > len("--") else name

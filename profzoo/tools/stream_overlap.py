@@ -15,10 +15,15 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.nsys import intervals
+from profzoo.tools.nsys.events import intervals
 
 KINDS = KERNEL, COPY, MEMSET = ("kernel", "copy", "memset")
 CASES = ("alone", "copy_beside_kernel", "kernel_beside_kernel", "copy_beside_copy")
+# The clocks of host and GPU differ by microseconds, GPU work may continue after the host's last event, and some traces
+# are of whole microseconds.
+SKEW_NS, BEHIND_NS, SHORT_NS = 1_000_000, 1_000_000_000, 1000
+# So many later ones of its stream none runs over.
+TOGETHER = 2
 # Name of the row of all streams together.
 ALL = "all"
 TIMES = ["busy_ns", *(f"{kind}_ns" for kind in KINDS), *(f"{case}_ns" for case in CASES), "part_ns"]
@@ -86,6 +91,47 @@ def time_beside_kernels(copies: pd.DataFrame, spans: pd.DataFrame) -> np.ndarray
         starts, ends = (copies[name].to_numpy(dtype=np.int64)[mine] for name in ("start", "end"))
         found[mine] = _covered_until(others, ends) - _covered_until(others, starts)
     return found
+
+
+def find_impossible(
+    start: np.ndarray, ns: np.ndarray, called: np.ndarray, queue: np.ndarray, span: int | None
+) -> dict[int, str]:
+    """Return which operations have times that they cannot have had, by position, and why.
+
+    Operations of a stream run one after another. One that begins early (programmatic dependent launch) still ends
+    behind the one before it, so that none runs over several later ones from their begin to their end.
+
+    Args:
+        start, ns: of each on the GPU, in ns.
+        called: when it was launched, -1 where it is not known.
+        queue: number of its stream, -1 where others may run beside it, as branches of a CUDA graph do.
+        span: how long the host was traced, in ns, if it was.
+
+    Of five operations one runs over the two behind it, and one has no times:
+
+    >>> start, ns = np.array([10, 20, 30, 40, 0]) * 10_000, np.array([5, 30, 5, 5, 0]) * 10_000
+    >>> find_impossible(start, ns, np.full(5, -1), np.zeros(5, dtype=int), None)
+    {1: 'runs over 2 that follow it in its stream, 0.000300 s', 4: 'begins and ends at 0'}
+    """
+    found = dict.fromkeys(np.flatnonzero((start == 0) & (ns == 0)).tolist(), "begins and ends at 0")
+    for at in np.flatnonzero(ns < 0).tolist():
+        found[at] = f"ends {-ns[at] / 1e6:,.3f} ms before it begins"
+    if span is not None:
+        for at in np.flatnonzero(ns > span + BEHIND_NS).tolist():
+            found[at] = f"lasts {ns[at] / 1e9:,.3f} s, in a trace of {span / 1e9:,.3f} s"
+    for at in np.flatnonzero((called >= 0) & (start < called - SKEW_NS)).tolist():
+        found.setdefault(at, f"begins {(called[at] - start[at]) / 1e6:,.3f} ms before it is launched")
+    sound = np.setdiff1d(np.flatnonzero(queue >= 0), list(found))
+    order = sound[np.lexsort((start[sound], queue[sound]))]
+    end = start + ns
+    for mine in np.split(order, np.flatnonzero(np.diff(queue[order])) + 1):
+        follow = np.searchsorted(start[mine], end[mine] - SHORT_NS)
+        for place in np.flatnonzero(follow - np.arange(len(mine)) > TOGETHER).tolist():
+            later = end[mine[place + 1 : follow[place]]] < end[mine[place]] - SHORT_NS
+            if later.sum() >= TOGETHER:
+                lasts = f"{ns[mine[place]] / 1e9:,.{3 if ns[mine[place]] >= 1e8 else 6}f} s"
+                found[int(mine[place])] = f"runs over {later.sum()} that follow it in its stream, {lasts}"
+    return dict(sorted(found.items()))
 
 
 class _Moments:

@@ -12,6 +12,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from profzoo.tools.nsys.events.intervals import find_open
+
 SEPARATOR = " > "
 NONE = -1
 # When a range ends that was never closed, in ns.
@@ -22,9 +24,11 @@ COLUMNS = ("name", "start", "end", "process", "thread", "shared")
 NODES = ("range", "parent", "calls", "cpu_ns")
 # The row of the steps themselves.
 WHOLE = "(step)"
-# Names that tables give to what is no range, and how a range of that name appears.
+# Names that tables give to what is not a range, and how a range of that name appears.
 RESERVED = {name: name[1:-1] for name in (WHOLE, "(other)", "(unaligned)")} | {"": "unnamed"}
 NUMBER = re.compile(r"\d+")
+# Ends and beginnings that meet may overlap by as much, as some traces are of whole microseconds.
+ROUNDING_NS = 1000
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,7 @@ class UserRanges:
             own = self.steps[self.steps["process"] == process].sort_values("start")
             starts, ends = own["start"].to_numpy(), own["end"].to_numpy()
             begin, end = (table[side].to_numpy()[at] for side in ("start", "end"))
-            last = np.searchsorted(starts, begin, side="right") - 1
-            opened[at] = (last >= 0) & (begin < ends[last])
+            opened[at] = find_open(begin, starts, ends) >= 0
             spent[at] = _elapsed(end, starts, ends) - _elapsed(begin, starts, ends)
         rows = pd.DataFrame({"range": table["range"], "parent": parents, "calls": opened, "cpu_ns": spent})
         sums = rows.groupby(["range", "parent"], sort=False)[["calls", "cpu_ns"]].sum().reset_index()
@@ -114,6 +117,22 @@ def nest_ranges(ranges: pd.DataFrame, steps: pd.DataFrame) -> UserRanges:
     return UserRanges(known.assign(parent=parents, range=pd.Series(paths, dtype="object")), steps)
 
 
+def is_over(began: int, ended: int, end: int) -> bool:
+    """Return whether what ends at `end` is over when something else begins, so that it does not enclose that, in ns.
+
+    Clocks are rounded, so that of two in a row the first may end behind the beginning of the second.
+
+    >>> is_over(100, 200, 100), is_over(99, 200, 100), is_over(90, 110, 100)
+    (True, True, False)
+    """
+    return end <= began or (end < ended and is_rounding(end - began, ended - began))
+
+
+def is_rounding(ns: int, length: int) -> bool:
+    """Return whether so many ns, of a range of this length, are no more than clocks are rounded by."""
+    return ns <= ROUNDING_NS and 10 * ns <= length
+
+
 def find_main_threads(steps: pd.DataFrame) -> dict[int, int]:
     """Return the thread that runs the steps, by process."""
     return dict(steps.groupby("process")["thread"].agg(lambda threads: threads.mode().iloc[0]).items())
@@ -156,9 +175,11 @@ def _find_parents(ranges: pd.DataFrame, main: Mapping[int, int]) -> np.ndarray:
     own, of_main = np.full(len(ranges), NONE), np.full(len(ranges), NONE)
     open_now: dict[int, list[int]] = {}
     for place, (began, process) in enumerate(zip(starts, processes, strict=True)):
-        stack = open_now[process] = [one for one in open_now.get(process, []) if ends[one] > began]
+        stack = open_now[process] = [
+            one for one in open_now.get(process, []) if not is_over(began, ends[place], ends[one])
+        ]
         for one in reversed(stack):
-            if ends[one] < ends[place]:
+            if ends[one] < ends[place] and not is_rounding(ends[place] - ends[one], ends[place] - began):
                 continue
             if of_main[place] == NONE and threads[one] == main.get(process):
                 of_main[place] = one

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.compare import numeric_columns
+from profzoo.compare import numerics
 from profzoo.errors import DataError
-from profzoo.formatting import duration
+from profzoo.formatting import duration, gains
 from profzoo.io import csv_tables as reading
+from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
-from profzoo.trials.best_setting import best_row
+from profzoo.trials.trial_table import best_row
 
 # What became of an expected gain, by the outcome in the table.
 OUTCOMES = {
@@ -27,10 +28,12 @@ def format_trials(table: pd.DataFrame) -> list[str]:
     said = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
         if row := best_row(rows):
-            interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
+            gain, low, high = gains(row["gain"], row["gain_low"], row["gain_high"])
+            settled = speedup.is_settled(row["gain_low"], row["gain_high"])
+            unsettled = "" if settled else f", {speedup.NOT_SETTLED}"
             steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} per step, measured"
             said.append(
-                f"{model} {phase} runs {row['gain']:.2f} times as fast {interval} with `{row['words']}`: {steps}"
+                f"{model} {phase} runs {gain} times as fast ({low} to {high}{unsettled}) with `{row['words']}`: {steps}"
             )
         else:
             said.append(f"{model} {phase}: no setting is clearly faster")
@@ -51,11 +54,14 @@ def _format_trial(row: dict) -> str:
         # What ran may have had nothing beside it.
         alone = "no gain, because the unchanged cell failed in every round with it" if row["processes"] else ""
         return lead + ": ".join(filter(None, [row["verdict"], row["why"] or alone]))
-    interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
-    expected = f", expected {row['expected']:.2f}: {OUTCOMES[row['outcome']]}" if row["outcome"] else ""
+    ends = [row["gain_low"], row["gain_high"]] if pd.notna(row["gain_low"]) else []
+    gain, *between = gains(row["gain"], *ends)
+    interval = f" [{', '.join(between)}]" if between else ""
+    expected = f", expected {gains(row['expected'])[0]}: {OUTCOMES[row['outcome']]}" if row["outcome"] else ""
     later = f", {row['why']}" if row["why"] else ""
-    numbers = numeric_columns.describe_numerics(row)
-    said = f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
+    numbers = numerics.describe_numerics(row)
+    outcome = speedup.describe_outcome(row["verdict"], row["gain_low"], row["gain_high"])
+    said = f"{lead}{gain} times as fast{interval}  {outcome}{expected}{later}"
     return "; ".join(filter(None, [said, numbers, row.get(trial_table.CLOCKS, "")]))
 
 

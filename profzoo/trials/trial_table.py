@@ -2,48 +2,235 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import numpy as np
 import pandas as pd
 
+from profzoo import tools
 from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.compare import numeric_columns, numeric_dictionary, numeric_sides, numerics
-from profzoo.experiments import trial_runner, trial_search
+from profzoo.compare import numeric_checks, numerics
+from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.experiments import trial_runner
 from profzoo.experiments.trial_runner import TOGETHER, change_words
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
-from profzoo.io.scripts import read_json, write_csv
+from profzoo.io.columns import COUNT, FLAG, NINETEEN_OF_TWENTY, NUMBER, TEXT, Column, select, with_interval
+from profzoo.io.columns import GPU as COLUMNS_GPU
+from profzoo.io.common_columns import shared
+from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.json_types import GivenSettings
+from profzoo.plans.plan import IN_FORCE
+from profzoo.plans.plan_table import PLANS_TABLE
 from profzoo.statistics import process_repeats, sequential, speedup
 from profzoo.tables.cell_tables import cell_of
-from profzoo.tools.sample import clock_readings
+from profzoo.tools.sample import gpu_state
 from profzoo.tools.time.tables import REPEATED
-from profzoo.trials import dictionary
+from profzoo.verdicts.causes import cpu_verdicts
+from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.rule_types import Advice, KnownSettings
 
 if TYPE_CHECKING:
+    from profzoo.cell.config_types import Config
     from profzoo.cell.job_types import ProcessFacts, Sidecar
-    from profzoo.trials.candidate_settings import ExpectedGain
 
-NUMBER = column_types.or_missing(column_types.NUMBER)
-COLUMNS = {
-    **dict.fromkeys(["model", "phase", "settings", "words", "advised_by"], column_types.TEXT),
-    **dict.fromkeys(["expected", "expected_low", "expected_high"], NUMBER),
-    **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
-    "processes": column_types.COUNT,
-    **dict.fromkeys(["verdict", "outcome"], column_types.TEXT),
-    **dict.fromkeys(["advised", "chosen"], column_types.FLAG),
-    **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
-    **numeric_dictionary.COLUMNS,
-    "why": column_types.TEXT,
-}
+
+# Choose the best of the settings that were tried on a cell.
+
+
+def best_row(rows: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the chosen trial of a cell, else the fastest one that is clearly faster and never failed, else None.
+
+    Settings with which the cell computes something else are not called faster, and so are never returned.
+
+    rows: the cell's rows of the table of trials.
+    """
+    sure = rows[(rows["verdict"] == speedup.FASTER) & (rows["why"].fillna("") == "")]
+    found = sure.sort_values(["chosen", "gain"], ascending=False).to_dict("records")
+    return {str(name): value for name, value in found[0].items()} if found else None
+
+
+# List the settings to try on a cell: a panel of variants, and the settings that verdicts advise.
+
+SettingWords = list[str]
+
+
+class ExpectedGain(TypedDict):
+    """An expected gain with the ends of its interval (None without one), and the verdicts that could advise it.
+
+    advised: whether a verdict on the cell advises the settings. rank: place among the plans of the cell. words: the
+    settings. not_possible: why the cell cannot have them, by the table of plans.
+    """
+
+    gain: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    advised: bool
+    rank: NotRequired[int]
+    words: NotRequired[SettingWords]
+    not_possible: NotRequired[str]
+
+
+# This name in the panel is not a variant; it doubles the batch.
+DOUBLE_BATCH = "double_batch"
+# The name of a candidate's settings as a temporary variant.
+TRIAL_VARIANT = "tried"
+# A device of cells, which by default is a GPU only where there is one.
+GPU = "cuda"
+
+
+def candidate_words(cell_model: str, phase: str, config: "Config") -> tuple[dict[str, SettingWords], dict[str, str]]:
+    """Return each candidate's setting words by name, and why other candidates cannot be tried, by name.
+
+    Candidates that would not change the cell are in neither.
+
+    Raises:
+        ConfigError: the panel names an unknown variant.
+    """
+    resolved = settings.resolve_cell(cell_model, phase, tools.BASELINE, config)
+    base = settings.setting_words(resolved)
+    found: dict[str, SettingWords] = {}
+    refused: dict[str, str] = {}
+    for name, given in _name_candidates(config, resolved).items():
+        model, own = settings.split_variant(cell_model)
+        # By a name of its own, as that of joined variants would be taken apart.
+        changed = {**settings.combine_changes(settings.split_names(own), config["variants"]), **given}
+        variants = {**config["variants"], TRIAL_VARIANT: changed}
+        try:
+            cell = settings.resolve_cell(
+                f"{model}@{TRIAL_VARIANT}", phase, tools.BASELINE, {**config, "variants": variants}
+            )
+        except ConfigError as error:
+            refused[name] = str(error)
+            continue
+        if words := [word for word in settings.setting_words(cell) if word not in base]:
+            found[name] = words
+    return found, refused
+
+
+def _name_candidates(config: "Config", cell: CellSettings) -> dict[str, GivenSettings]:
+    """Return the settings of every candidate by name; advice that no variant follows is named by its words."""
+    known = _panel_settings(config, cell["batch"])
+    rules = verdict_rules.load_rules()["rules"]
+    of_cpus = [rule for rule in rules if rule["of"] == cpu_verdicts.CPU]
+    # The device of the cell need not be known here, so settings that are advised only on CPUs come last.
+    rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
+    advice = [_advice_words(one, cell) for rule in rules for one in rule["advice"]]
+    own = {
+        words: settings.parse_words(words.split()) for words in advice if words and _find_name(words, known) == words
+    }
+    return {**known, **own}
+
+
+def _panel_settings(config: "Config", batch: int | None) -> dict[str, GivenSettings]:
+    """Return the settings of each name of the panel; batch: items per batch, or None if unknown (then no DOUBLE)."""
+    known = {**config["variants"], DOUBLE_BATCH: {"batch": 2 * batch} if batch else {}}
+    for name in config["trials"]["panel"]:
+        if unknown := settings.find_unknown(name, known):
+            raise ConfigError(f"trials.panel: '{unknown}' is not a variant: {suggest_nearest(unknown, known)}")
+    return {name: settings.combine_changes(settings.split_names(name), known) for name in config["trials"]["panel"]}
+
+
+def _advice_words(advice: Advice, cell: CellSettings) -> str:
+    """Return the setting words of an advice for a cell; empty if it has none."""
+    if doubled := advice.get("doubled"):
+        own: KnownSettings = cell
+        return f"{doubled}={2 * own[doubled]}"
+    return str(advice.get("settings") or "")
+
+
+def name_candidate(words: str, config: "Config", batch: int | None = None) -> str:
+    """Return the name of the panel's candidate with these settings, else the words themselves.
+
+    batch: data samples per batch of the cell, if known.
+    """
+    return _find_name(words, _panel_settings(config, batch))
+
+
+def _find_name(words: str, panel: Mapping[str, GivenSettings]) -> str:
+    wanted = _as_texts(settings.parse_words(words.split()))
+    return next((name for name, given in panel.items() if given and _as_texts(given) == wanted), words)
+
+
+def _as_texts(given: GivenSettings) -> dict[str, str]:
+    """Return settings as texts, because words and YAML have different types."""
+    return {key: str(value).lower() for key, value in settings.flatten(given).items()}
+
+
+def expected_gains(
+    plans: pd.DataFrame, config: "Config", batches: Mapping[str, int]
+) -> dict[str, dict[str, ExpectedGain]]:
+    """Return what is expected of each plan, advised or not, by cell (`lstm train`) and name.
+
+    Settings that are not possible have no gain, but the reason; those that the cell runs with already are left out.
+
+    plans: the table of plans. batches: data samples per batch, by cell.
+    """
+    found: dict[str, dict[str, ExpectedGain]] = {}
+    impossible = plans["not_possible"].fillna("").ne("") & plans["not_possible"].ne(IN_FORCE)
+    for row in plans[(plans["gain"] > 0) | impossible].sort_values("rank").itertuples():
+        low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
+        own: ExpectedGain = {
+            "gain": float(row.gain) if row.gain > 0 else None,
+            "low": low,
+            "high": high,
+            "verdict": str(row.verdicts),
+            "advised": bool(row.advised),
+            "rank": int(row.rank),
+            "words": row.settings.split(),
+        }
+        if row.not_possible:
+            own["not_possible"] = row.not_possible
+        cell = f"{row.model} {row.phase}"
+        found.setdefault(cell, {}).setdefault(name_candidate(row.settings, config, batches.get(cell)), own)
+    return found
+
+
 # A column that is there only where any setting's clock differed from that of the unchanged cell.
 CLOCKS = "clocks"
 TRIALS_TABLE = reading.Table(
-    columns=COLUMNS, optional={CLOCKS: column_types.TEXT}, key=["model", "phase", "settings"], about=dictionary.TRIALS
-)
+    columns={
+        **shared("model", "phase"),
+        "settings": Column(TEXT, "Name of the settings that were tried."),
+        "words": Column(TEXT, "The settings as arguments of `python -m models.run`."),
+        "advised_by": Column(TEXT, "Verdict whose advice the settings are."),
+        **with_interval("expected", Column(NUMBER.or_missing, "Expected speedup.", "ratio")),
+        "base_ns": Column(
+            NUMBER.or_missing, "Median step of the cell as it is, in the rounds in which the settings ran as well.",
+            "ns", "time", COLUMNS_GPU),
+        "ns": Column(NUMBER.or_missing, "Median step with the settings.", "ns", "time", COLUMNS_GPU),
+        **with_interval("gain", Column(
+            NUMBER.or_missing, "Measured speedup: time per sample of the cell as it is, over that with the settings.",
+            "ratio", "time", COLUMNS_GPU, NINETEEN_OF_TWENTY)),
+        "processes": Column(COUNT, "Processes that ran with the settings.", "count"),
+        "verdict": Column(
+            TEXT, "`faster` (with the settings), `slower`, `equivalent` or `undecided`; `different` if it is faster "
+            "and computes something else; `failed`, `refused` or `not tried`."),
+        "outcome": Column(
+            TEXT, "`hit` or `miss` of what was expected, `slowed down` where advice did; empty where nothing was "
+            "expected."),
+        "advised": Column(FLAG, "Whether a verdict advised the settings."),
+        "chosen": Column(FLAG, "Whether the settings are the best ones that were found."),
+        "loss_difference": Column(
+            NUMBER.or_missing, "Difference of the last loss, relative to that of the cell as it is.", "ratio", "time"),
+        "output_difference": Column(
+            NUMBER.or_missing, "Largest difference of the last outputs, relative to the largest of the cell as it is.",
+            "ratio", "time"),
+        **select(
+            numerics.COLUMNS, "numerics", "numerics_by", "numerics_difference", "numerics_tolerance",
+            "numerics_why", "seed_spread", "work"),
+        "why": Column(TEXT, "Why the settings failed, were refused or were not tried."),
+    },
+    optional={
+        "clocks": Column(
+            TEXT, "Mean SM clocks of the cell as it is and with the settings, and their limits, if the clocks differ."),
+    },
+    key=["model", "phase", "settings"],
+)  # fmt: skip
+COLUMNS = [*TRIALS_TABLE.columns]
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
 # An expected gain is a hit within this relative distance of the measured gain, or within the interval of that.
@@ -82,7 +269,7 @@ class _Trial:
     output_difference: float = np.nan
     verdict: str = speedup.UNDECIDED
     ratio: speedup.Ratio | None = None
-    numbers: Mapping[str, Any] = field(default_factory=lambda: numeric_dictionary.UNKNOWN)
+    numbers: Mapping[str, Any] = field(default_factory=lambda: numerics.UNKNOWN)
     clocks: str = ""
 
 
@@ -106,7 +293,7 @@ class _Row:
             "expected_high": self.expected["high"],
             "advised": self.expected["advised"],
             "advised_by": self.expected["verdict"],
-            "verdict": numeric_columns.temper_outcome(
+            "verdict": numerics.temper_outcome(
                 next(outcomes) if self.trial.ratio else self.trial.verdict, self.trial.numbers["numerics"]
             ),
         }
@@ -166,7 +353,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         else:
             ratio = speedup.estimate_ratio(before, after, places, margin=margin)
             said = {"ratio": ratio}
-        compared = numeric_columns.compare_sides(base_side, _numeric_side(processes, side, facts))
+        compared = numerics.compare_sides(base_side, _numeric_side(processes, side, facts))
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
             _Trial(
@@ -211,15 +398,15 @@ def _compare_clocks(processes: "Sequence[ProcessFacts]", side: str) -> str:
     """Return how the clock differed between processes of the unchanged cell and of settings; empty if it did not."""
     sides = [[own for own in processes if own["side"] == name] for name in ("", side)]
     one, other = (cast("Sidecar", {"processes": mine}) for mine in sides)
-    return "".join(clock_readings.describe_clock_difference(one, other))
+    return "".join(gpu_state.describe_clock_difference(one, other))
 
 
-def _numeric_side(processes: "Sequence[ProcessFacts]", side: str, facts: "Sidecar") -> numeric_sides.NumericSide:
+def _numeric_side(processes: "Sequence[ProcessFacts]", side: str, facts: "Sidecar") -> numeric_checks.NumericSide:
     """Return what the processes with these settings computed; their sidecar has the unchanged cell."""
     mine = [process for process in processes if process["side"] == side]
     changed = settings.parse_words(_words(side, facts).split())
     cell = cast(CellSettings, {**facts.get("cell", {}), **changed})
-    return numeric_sides.read_side(cast("Sidecar", {**facts, **mine[0]}), cell, mine)
+    return numeric_checks.read_side(cast("Sidecar", {**facts, **mine[0]}), cell, mine)
 
 
 def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Trial]:
@@ -275,11 +462,11 @@ def _outcome(row: reading.Row) -> str:
     if not row["expected"] > 0 or not row["gain"] > 0 or row["numerics"] == numerics.DIFFERENT:
         return ""
     # Certain or not, because slower settings are not repeated often enough to be certain.
-    if row["advised"] and row["gain"] < 1 - trial_search.WORTH:
+    if row["advised"] and row["gain"] < 1 - trial_runner.WORTH:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
     # For the same reason, the interval of so few processes contains almost any gain.
-    within = row["processes"] > trial_search.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
+    within = row["processes"] > trial_runner.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
     return HIT if near or within else MISS
 
 
@@ -288,3 +475,12 @@ def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) ->
     known = read_json(expected, {"cells": {}})["cells"] if expected else {}
     cells = [(cell_of(path), reading.read(path, REPEATED), read_facts(f"{path}.json", NEEDS)) for path in paths]
     write_csv(tabulate_trials(cells, known, margin), csv)
+
+
+# Write what is expected of the plans of each cell, so that trials begin with the best plans.
+
+
+def write_expected_gains(plans: str, config: "Config", batches: Mapping[str, int], output: str) -> None:
+    """Read the plans and write expected gains by cell and candidate."""
+    found = expected_gains(reading.read(plans, PLANS_TABLE), config, batches)
+    write_json({"cells": found}, output)

@@ -156,7 +156,7 @@ def check_scores(content: JsonObject) -> Scores:
         _check_number(name, content[name])
     for half in HALVES:
         if not isinstance(content[half], Mapping):
-            raise ConfigError(f"scores.yaml: {half} is no mapping of verdicts")
+            raise ConfigError(f"scores.yaml: {half} is not a mapping of verdicts")
         for verdict, known in content[half].items():
             _check_keys(f"{half}.{verdict}", known, MEASURES)
             for name, value in known.items():
@@ -167,7 +167,7 @@ def check_scores(content: JsonObject) -> Scores:
 
 def _check_keys(where: str, given: Any, known: tuple[str, ...]) -> None:
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is no mapping: it takes {', '.join(known)}")
+        raise ConfigError(f"{where} is not a mapping: it takes {', '.join(known)}")
     if unknown := [key for key in given if key not in known]:
         raise ConfigError(f"{where}: unknown key '{unknown[0]}'; {suggest_nearest(unknown[0], known)}")
     if missing := [key for key in known if key not in given]:
@@ -176,4 +176,4 @@ def _check_keys(where: str, given: Any, known: tuple[str, ...]) -> None:
 
 def _check_number(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ConfigError(f"scores.yaml: {where} = {value!r} is no number from 0 on")
+        raise ConfigError(f"scores.yaml: {where} = {value!r} is not a number from 0 on")

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from profzoo.range_names import PARTS
-from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.steps import INPUT
-from profzoo.what_if import blocking_calls
+from profzoo.tools.nsys.events.launches import PACKS
+from profzoo.tools.nsys.steps.steps import INPUT
+from profzoo.what_if import dependencies
 from profzoo.what_if.program import BEGIN, CALL, Program, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
@@ -70,7 +71,7 @@ def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
     whole = (every > 0) & (every == going)
     lean = replace_tables(
         program,
-        host={"wait": np.where(whole, blocking_calls.NOTHING, program.host["wait"])},
+        host={"wait": np.where(whole, dependencies.NOTHING, program.host["wait"])},
         gpu={
             "ns": kept,
             "gone": gpu["gone"].to_numpy() | gone,
@@ -134,7 +135,7 @@ def prefetch_input(program: Program) -> Program:
     without = {
         "gap": np.where(calls, 0.0, gap),
         "own": np.where(calls, 0.0, host["own"]),
-        "wait": np.where(calls, blocking_calls.NOTHING, host["wait"]),
+        "wait": np.where(calls, dependencies.NOTHING, host["wait"]),
         "input": 0,
     }
     return replace_tables(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
@@ -142,7 +143,7 @@ def prefetch_input(program: Program) -> Program:
 
 def remove_waits(program: Program) -> Program:
     """Remove all waits for the GPU except those for room in its queue."""
-    return replace_tables(program, host={"wait": np.full(len(program.host), blocking_calls.NOTHING)})
+    return replace_tables(program, host={"wait": np.full(len(program.host), dependencies.NOTHING)})
 
 
 def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
@@ -157,7 +158,7 @@ def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = F
         within: the added launches belong to the operator that is there, so each takes the median time of a call alone.
     """
     host, gpu = program.host, program.gpu
-    launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == blocking_calls.NOTHING)).to_numpy()
+    launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == dependencies.NOTHING)).to_numpy()
     gap, own = (host[name].to_numpy(dtype=float) for name in ("gap", "own"))
     alone = launching & ~host["overlaps"].to_numpy()
     usual = 0.0
@@ -178,7 +179,7 @@ def remove_allocations(program: Program) -> Program:
         host={
             "own": np.where(going, 0.0, host["own"]),
             "tail": np.where(going, 0.0, host["tail"]),
-            "wait": np.where(going, blocking_calls.NOTHING, host["wait"]),
+            "wait": np.where(going, dependencies.NOTHING, host["wait"]),
         },
     )
 
@@ -220,7 +221,7 @@ def find_belonging(program: Program, going: np.ndarray) -> np.ndarray:
     """Return flags of removed calls and of the calls since the launch before that neither launch nor wait."""
     host = program.host
     found = np.append(going, False)[_following(program)]
-    return found & (going | ((host["wait"] == blocking_calls.NOTHING) & (host["kind"] == CALL)).to_numpy())
+    return found & (going | ((host["wait"] == dependencies.NOTHING) & (host["kind"] == CALL)).to_numpy())
 
 
 def _of_operators(program: Program) -> np.ndarray:
@@ -269,7 +270,119 @@ def _reordered(program: Program) -> Program:
     found = gpu.iloc[order].reset_index(drop=True)
     dep = np.where(found["dep"] >= 0, place[found["dep"]], -1)
     host = program.host
-    for_one = host["wait"].isin([blocking_calls.OPERATION, blocking_calls.BEFORE]).to_numpy()
+    for_one = host["wait"].isin([dependencies.OPERATION, dependencies.BEFORE]).to_numpy()
     target = host["target"].to_numpy()
     target = np.where(for_one, place[np.where(for_one, target, 0)], target)
     return replace(program, host=host.assign(target=target), gpu=found.assign(dep=dep))
+
+
+# Runs communication beside all other operations, as if nothing waited for it.
+
+# Number of the simulated stream that runs overlapped communication.
+APART = -2
+
+
+def overlap_communication(program: Program) -> Program:
+    """Run kernels that communicate beside all others.
+
+    No other operation waits for them any longer. They still wait for each other and for what they waited for before.
+    The first step is not counted, and its communication is made as short as later steps have it: a process that waits
+    there until the others have started would otherwise still communicate when counted steps have long computed.
+    """
+    gpu = program.gpu
+    talking = gpu["talking"].to_numpy(dtype=bool)
+    dep = gpu["dep"].to_numpy()
+    # A communication waits for the last operation before it on its stream that is not a communication itself.
+    previous = np.full(len(gpu), -1)
+    for rows in gpu.groupby("stream").indices.values():
+        at = np.where(~talking[rows], np.arange(len(rows)), -1)
+        last = np.concatenate(([-1], np.maximum.accumulate(at)[:-1]))
+        previous[rows] = np.where(last >= 0, rows[np.maximum(last, 0)], -1)
+    own = np.where(dep >= 0, dep, previous)
+    free = np.where((dep >= 0) & talking[dep] & ~talking, -1, dep)
+    return replace_tables(
+        program,
+        gpu={
+            "stream": np.where(talking, APART, gpu["stream"]),
+            "dep": np.where(talking, own, free),
+            "ns": _shorten_first(program, talking),
+        },
+    )
+
+
+def _shorten_first(program: Program, talking: np.ndarray) -> np.ndarray:
+    """Return ns of all operations; communication of the first step is no longer than the median of later steps.
+
+    Operations correspond by their order within their steps, counted among those that communicate.
+    """
+    ns = program.gpu["ns"].to_numpy(dtype=float).copy()
+    rows = np.flatnonzero(talking)
+    steps = program.host["step"].to_numpy()[program.gpu["host"].to_numpy()[rows]]
+    found = pd.DataFrame({"row": rows, "step": steps, "ns": ns[rows]})
+    found["place"] = found.groupby("step").cumcount()
+    usual = found[found["step"] > 0].groupby("place")["ns"].median()
+    first = found[found["step"] <= 0]
+    ns[first["row"]] = np.fmin(first["ns"], first["place"].map(usual))
+    return ns
+
+
+# Changes a program so that the host no longer waits at some of its calls.
+
+
+def remove_blocking_calls(program: Program, chosen: np.ndarray) -> Program:
+    """Remove the waits of some calls, and the CPU time that it takes to make these calls.
+
+    Of a copy to the host, the CPU time before its call goes too, up to the median of such times before launches,
+    because reading a value of the GPU is an operator. The copy itself stays on the GPU. Of a copy to the GPU, all CPU
+    time since the launch or wait before goes, and so does the copy: the host prepared what it copies, and a step whose
+    values are kept on the GPU does neither.
+
+    Args:
+        chosen: one flag per host row, for example from graph_obstacles.find_step_waits.
+    """
+    host, gpu = program.host, program.gpu
+    copies = _copies_before(program, chosen)
+    follows, chosen = np.append(False, copies[:-1]), chosen | copies
+    launches, gap = host["launches"].to_numpy(dtype=bool), host["gap"].to_numpy(dtype=float)
+    operators = launches & ~chosen & (host["kind"] == CALL).to_numpy()
+    usual = float(np.median(gap[operators])) if operators.any() else 0.0
+    before = gap - np.minimum(host["input"], gap)
+    sent = chosen & _sends(program)
+    prepares = find_belonging(program, sent)
+    spared = np.where(prepares | follows, before, np.where(chosen & launches, np.minimum(before, usual), 0.0))
+    gone = sent[gpu["host"].to_numpy()]
+    return replace_tables(
+        program,
+        host={
+            "wait": np.where(chosen, dependencies.NOTHING, host["wait"]),
+            "gap": gap - spared,
+            "own": np.where(chosen | prepares, 0.0, host["own"]),
+            "tail": np.where(chosen, 0.0, host["tail"]),
+        },
+        gpu={"gone": gpu["gone"].to_numpy() | gone, "ns": np.where(gone, 0.0, gpu["ns"])},
+    )
+
+
+def _copies_before(program: Program, chosen: np.ndarray) -> np.ndarray:
+    """Return flags of copies between host and GPU whose wait is the chosen call right after them: a synchronisation.
+
+    torch reads a value, and sends one from pageable memory, by a copy that returns at once and a wait for its stream.
+    """
+    crossing = np.bincount(program.gpu["host"], weights=program.gpu["crossing"], minlength=len(program.host)) > 0
+    waits = chosen & ~program.host["launches"].to_numpy(dtype=bool)
+    return crossing & np.append(waits[1:], False)
+
+
+def _sends(program: Program) -> np.ndarray:
+    """Return one flag per host row: all that the call gives the GPU are copies to it.
+
+    Files of earlier versions do not say so of any copy.
+    """
+    gpu = program.gpu
+    if "inward" not in gpu:
+        return np.zeros(len(program.host), dtype=bool)
+    every, sending = (
+        np.bincount(gpu["host"], weights=flags, minlength=len(program.host))
+        for flags in (np.ones(len(gpu)), gpu["inward"].to_numpy(dtype=float))
+    )
+    return (every > 0) & (every == sending)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profzoo.tools.nsys.launches import PACKS
-from profzoo.what_if import blocking_calls
+from profzoo.tools.nsys.events.launches import PACKS
+from profzoo.what_if import dependencies
 from profzoo.what_if.changes import IN_INPUT
 from profzoo.what_if.program import BEGIN, CALL, END, Program
 from profzoo.what_if.trace_events import KERNEL
@@ -48,7 +48,7 @@ def find_step_waits(program: Program) -> np.ndarray:
     """
     host = program.host
     crossing = np.bincount(program.gpu["host"], weights=program.gpu["crossing"], minlength=len(host)) > 0
-    waits = (host["wait"] != blocking_calls.NOTHING).to_numpy()
+    waits = (host["wait"] != dependencies.NOTHING).to_numpy()
     other_copies = host["launches"].to_numpy(dtype=bool) & ~crossing
     return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~other_copies
 

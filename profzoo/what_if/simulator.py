@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from profzoo.what_if import blocking_calls
+from profzoo.what_if import dependencies
 from profzoo.what_if.program import BEGIN, END, Program
 
 
@@ -98,7 +98,7 @@ def simulate(program: Program) -> Ran:
     start = free = 0.0
     for (low, high), (gap, overlaps, own, wait, target, tail) in zip(pairwise(bounds), rows, strict=True):
         start = start + gap if overlaps else free + gap
-        issued = max(start, device.end(target)) if wait == blocking_calls.BEFORE else start
+        issued = max(start, device.end(target)) if wait == dependencies.BEFORE else start
         if low < high:
             first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
             if first >= 0:
@@ -110,7 +110,7 @@ def simulate(program: Program) -> Ran:
             for index in range(low, high):
                 device.issue(index, issued)
         end = issued + own
-        if wait not in (blocking_calls.NOTHING, blocking_calls.BEFORE):
+        if wait not in (dependencies.NOTHING, dependencies.BEFORE):
             end = max(end, _until(device, wait, target) + tail)
         starts.append(start)
         ends.append(end)
@@ -121,10 +121,10 @@ def simulate(program: Program) -> Ran:
 
 def _until(device: _Gpu, wait: int, target: int) -> float:
     """Return the simulated time in ns at which a call's wait ends."""
-    if wait == blocking_calls.OPERATION:
+    if wait == dependencies.OPERATION:
         return device.end(target)
     device.settle()
-    return device.latest if wait == blocking_calls.ALL else device.busy.get(target, 0.0)
+    return device.latest if wait == dependencies.ALL else device.busy.get(target, 0.0)
 
 
 def measured_times(program: Program) -> Ran:
@@ -138,7 +138,7 @@ def step_times(program: Program, ran: Ran) -> np.ndarray:
     """Return the ns of each counted step, shape (steps,); the first step is left out if there are several.
 
     A step begins when CPU and GPU have finished everything before it, and ends when they have finished the step. The
-    definition is the one of profzoo.tools.nsys.steps.where_time_goes.
+    definition is the one of profzoo.tools.nsys.steps.steps.where_time_goes.
     """
     begins = np.flatnonzero(program.host["kind"] == BEGIN)
     launched = program.gpu["host"].to_numpy()

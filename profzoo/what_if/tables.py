@@ -9,36 +9,23 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
+from profzoo.io.columns import AMOUNT, COUNT, CPU, GPU, NINE_OF_TEN, NUMBER, TEXT, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.tools.nsys.ranks import TABLE as RANKS
-from profzoo.tools.nsys.trace import explain_no_steps
+from profzoo.tools.nsys.events.trace import explain_no_steps
+from profzoo.tools.nsys.steps.ranks import TABLE as RANKS
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
-from profzoo.what_if import (
-    dictionary,
-    graph_obstacles,
-    host_time,
-    predicted_gains,
-    process_waits,
-    program,
-    simulator,
-    storage,
-    trace_events,
-)
+from profzoo.what_if import graph_obstacles, host_time, predicted_gains, program, simulator, trace_events
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
-MAYBE = column_types.or_missing(column_types.AMOUNT)
-CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
 REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
 PARTS = [f"{name}_ns" for name in host_time.PARTS]
 OF_GPU = ["busy_ns", "balance", "launches", "launch_call_ns", "latency_ns"]
-HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, "ahead_ns", *OF_GPU, "helps"]
 # Relative error of sums that rounding may cause.
 ROUNDING = 1e-6
 
@@ -53,23 +40,60 @@ def _closes(table: pd.DataFrame) -> str | None:
 
 
 GAINS = Table(
-    # A single step has no interval.
-    columns={"process": column_types.COUNT, "change": column_types.TEXT}
-    | dict.fromkeys(["step_ns", "predicted_ns", "gain"], column_types.AMOUNT)
-    | dict.fromkeys(["low", "high"], MAYBE),
+    columns={
+        "process": Column(COUNT, "Process ID in the trace.", tool="nsys"),
+        "change": Column(TEXT, "Change that was simulated on the traced steps, such as `graph` or `host_2x`."),
+        "step_ns": Column(
+            AMOUNT, "Simulated step without the change, at the length of the unprofiled step.", "ns", clock=GPU),
+        "predicted_ns": Column(AMOUNT, "Simulated step with the change.", "ns", clock=GPU),
+        "gain": Column(AMOUNT, "Predicted speedup: `step_ns` over `predicted_ns`.", "ratio", interval=NINE_OF_TEN),
+        "low": Column(AMOUNT.or_missing, "Lower end of the 90 % interval of `gain`; empty of a single step.", "ratio"),
+        "high": Column(AMOUNT.or_missing, "Upper end of the 90 % interval of `gain`; empty of a single step.", "ratio"),
+    },
     key=["process", "change"],
     ranges={"gain": ("low", "high")},
-    about=dictionary.GAINS,
-)
+)  # fmt: skip
+CHANGES = [*GAINS.columns]
 TAX = Table(
-    columns=dict.fromkeys(HOST, column_types.AMOUNT)
-    | dict.fromkeys(["process", "steps"], column_types.COUNT)
-    | dict.fromkeys(["balance", "launch_call_ns", "latency_ns"], MAYBE)
-    | {"ahead_ns": column_types.NUMBER, "helps": column_types.TEXT},
+    columns={
+        **select(GAINS.columns, "process"),
+        "steps": Column(COUNT, "Traced steps that the row is of.", "count", "nsys"),
+        "traced_ns": Column(AMOUNT, "Step under nsys.", "ns", "nsys", CPU),
+        "replayed_ns": Column(
+            AMOUNT, "The same step as the simulation has it: how near it is to `traced_ns` tells how good it is.",
+            "ns", "nsys", CPU),
+        "step_ns": Column(
+            AMOUNT, "Simulated step without the tracer, at the length of the unprofiled step.", "ns", clock=GPU),
+        "slowdown": Column(AMOUNT, "How many times slower nsys makes the host.", "ratio", "nsys", CPU),
+        "cpu_ns": Column(AMOUNT, "Host time per step under nsys: the sum of the parts that follow.", "ns", "nsys", CPU),
+        "framework_ns": Column(
+            AMOUNT, "Host time per step in Python and the framework, between calls of CUDA.", "ns", "nsys", CPU),
+        "input_ns": Column(
+            AMOUNT, "Host time per step in making and copying the input (ranges `data` and `transfer`).",
+            "ns", "nsys", CPU),
+        "library_ns": Column(
+            AMOUNT, "Host time per step in cuDNN and cuBLAS, and in calls of CUDA that launch nothing.",
+            "ns", "nsys", CPU),
+        "launch_ns": Column(AMOUNT, "Host time per step in calls that launch, without waiting.", "ns", "nsys", CPU),
+        "waiting_ns": Column(AMOUNT, "Host time per step of waiting for the GPU.", "ns", "nsys", CPU),
+        "ahead_ns": Column(
+            NUMBER, "How long before the GPU the host is done with a step; negative where it had been further ahead "
+            "before.", "ns", "nsys", CPU),
+        "busy_ns": Column(AMOUNT, "Time per step in which any GPU of the process did anything.", "ns", "nsys", GPU),
+        "balance": Column(
+            AMOUNT.or_missing, "Host time without waiting over `busy_ns`: above 1 the step waits for the host.",
+            "ratio", "nsys"),
+        "launches": Column(AMOUNT, "Calls that launch per step; a CUDA graph is one.", "count", "nsys"),
+        "launch_call_ns": Column(AMOUNT.or_missing, "Median duration of a call that launches.", "ns", "nsys", CPU),
+        "latency_ns": Column(
+            AMOUNT.or_missing, "Median time from a launching call to the start, of launches that met an idle GPU.",
+            "ns", "nsys", GPU),
+        "helps": Column(TEXT, "Simulated change that spares the host and gains most; `none` where none is worth it."),
+    },
     key=["process"],
     holds=_closes,
-    about=dictionary.HOST,
-)
+)  # fmt: skip
+HOST = [*TAX.columns]
 
 
 def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
@@ -80,7 +104,7 @@ def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program
         whole_run: the trace holds more than the window.
 
     Raises:
-        DataError: the file is no export of nsys.
+        DataError: the file is not an export of nsys.
     """
     for found in trace_events.read(path, whole_run):
         made = program.build_program(found)
@@ -111,11 +135,11 @@ def make_tables(
         waiting: part of the communication in which the process waits for others, 0 to 1; None if it runs alone.
 
     Raises:
-        DataError: the file is no export of nsys.
+        DataError: the file is not an export of nsys.
     """
     rows, hosts, leans = [], [], []
     for one in (replace(own, waiting=waiting) for own in read_programs(path, whole_run)):
-        process = storage.process_number(one.process)
+        process = program.process_number(one.process)
         parts = host_time.host_time_parts(one)
         known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
         lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
@@ -214,9 +238,12 @@ def main(
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
     timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
-    waiting = process_waits.find_waiting_share(reading.read(ranks, RANKS)) if ranks else None
+    waiting = predicted_gains.find_waiting_share(reading.read(ranks, RANKS)) if ranks else None
     found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps), waiting)
+    if (timed.get("imported") or {}).get("whole"):
+        print(f"{outputs['changes']} has no row: no step repeats in the report, so that there is no gain per step")
+        found, host = found.iloc[:0], host.assign(helps="")
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
     spread = process_spread(timed)
-    storage.write([replace(lean, apart=spread) for lean in leans], outputs["program"])
+    program.write_programs([replace(lean, apart=spread) for lean in leans], outputs["program"])

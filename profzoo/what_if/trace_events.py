@@ -1,7 +1,6 @@
 """Reads an nsys export (SQLite) into the events of each process: calls, GPU operations, CUDA events and waits."""
 
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,15 +8,23 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
-from profzoo.tools.communication_kernels import communicates
-from profzoo.tools.nsys import export_columns as nsys_columns
-from profzoo.tools.nsys import intervals
-from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.timeline import CROSSING, INWARD
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, read_integers, read_ranges, read_window_steps
+from profzoo.tools import stream_overlap
+from profzoo.tools.nsys.events import intervals
+from profzoo.tools.nsys.events.export_columns import PAGEABLE, UNKNOWN
+from profzoo.tools.nsys.events.trace import (
+    CALL_TABLE,
+    PACKS,
+    PROCESS,
+    Trace,
+    open_trace,
+    read_ranges,
+    read_window_steps,
+)
 
 KERNEL, COPY, SET, GRAPH = range(4)
+KINDS = {stream_overlap.KERNEL: KERNEL, stream_overlap.COPY: COPY, stream_overlap.MEMSET: SET}
+# CUPTI's kinds of copies to the device.
+INWARD = (1, 3)
 # CUPTI's numbers for kinds of synchronisation; NONE is the number that means no stream, event or record.
 EVENT_SYNC, STREAM_WAIT, STREAM_SYNC, CONTEXT_SYNC = 1, 2, 3, 4
 NONE = 4294967295
@@ -68,23 +75,18 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
         whole_run: the trace holds more than the window; only whole steps count.
 
     Raises:
-        DataError: the file is no export of nsys.
+        DataError: the file is not an export of nsys.
     """
-    with open_export(path) as (database, tables):
-        steps = read_window_steps(database, tables, whole_run)
-        if CALL_TABLE not in tables or steps.empty:
+    with open_trace(path) as trace:
+        steps = read_window_steps(trace, whole_run)
+        if CALL_TABLE not in trace.tables or steps.empty:
             return []
-        parts = read_ranges(database, tables, PARTS)
-        names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
-        calls = _calls(database, names)
-        operations = _operations(database, tables, names)
-        waits = _rows(database, tables, SYNCHRONISATIONS, ["correlationId", "syncType", "streamId", *_EVENT])
-        records = _rows(database, tables, RECORDS, ["correlationId", "streamId", *_EVENT])
-        library = _library(database, tables)
-        locks = _lock_waits(database, tables, names)
-        kernels = {number: known[0] for number, known in nsys_launches.kernel_names(database, tables).items()}
-    waits = waits.rename(columns={"syncType": "kind"} | _NAMES)
-    records = records.rename(columns=_NAMES)
+        parts = read_ranges(trace, PARTS)
+        calls, operations = _calls(trace), _operations(trace)
+        waits = trace.read_numbers(SYNCHRONISATIONS, {**_EVENT, "kind": "syncType"})
+        records = trace.read_numbers(RECORDS, _EVENT)
+        library, locks = _library(trace), _lock_waits(trace)
+        kernels = {number: known[0] for number, known in trace.kernel_names.items()}
     return [
         Events(
             process=int(process),
@@ -106,64 +108,40 @@ def _of(table: pd.DataFrame, process: object) -> pd.DataFrame:
     return table[table["process"] == process].reset_index(drop=True)
 
 
-_EVENT = ["eventId", "eventSyncId", "globalPid"]
-_NAMES = {"correlationId": "correlation", "streamId": "stream", "eventId": "event", "eventSyncId": "record",
-          "globalPid": "process"}  # fmt: skip
+_EVENT = {"correlation": "correlationId", "stream": "streamId", "event": "eventId", "record": "eventSyncId",
+          "process": "globalPid"}  # fmt: skip
+_SPAN = {"start": "start", "end": "end", "thread": "globalTid"}
 
 
-def _calls(database: sqlite3.Connection, names: dict[int, str]) -> pd.DataFrame:
-    columns = ["start", "end", "correlation", "thread", "name"]
-    read = nsys_columns.sql_for_numbers(database, CALL_TABLE, ["start", "end", "correlationId", "globalTid", "nameId"])
-    query = f"SELECT {', '.join(read.values())} FROM {CALL_TABLE} ORDER BY start, end DESC, correlationId"
-    frame = pd.DataFrame(read_integers(database.execute(query)).reshape(-1, 5), columns=columns)
-    frame["process"] = frame["thread"] & PROCESS
-    return frame.assign(name=pd.Categorical(frame["name"].map(names).fillna("")))
+def _calls(trace: Trace) -> pd.DataFrame:
+    order = {"start": True, "end": False, "correlation": True}
+    found = trace.calls.sort_values([*order], ascending=[*order.values()], ignore_index=True)
+    names = pd.Categorical(found["name"].map(trace.texts).fillna(""))
+    return found[["start", "end", "correlation", "thread", "process"]].assign(name=names)
 
 
-def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> pd.DataFrame:
-    launched = nsys_launches.read_launches(database, tables, placed=True)
-    mangled = launched[PACKS].assign(kernel=nsys_launches.unpack_configurations(launched)["mangled"])["kernel"]
-    shown = nsys_launches.kernel_names(database, tables)
-    talking = [number for number, known in shown.items() if communicates(known[1])]
-    kernels = launched.assign(
-        end=launched["start"] + launched["ns"],
-        kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
-        talking=mangled.isin(talking) & (launched["graph"] < 0),
-        crossing=False,
-        inward=False,
-        pageable=False,
-    )
-    frames = [kernels]
-    for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
-        more = ["copyKind", "srcKind"] if kind == COPY else []
-        columns = ["start", "end", "correlationId", "streamId", "globalPid", *more]
-        rows = _rows(database, tables, table, columns)
-        crossing, inward = (rows["copyKind"].isin(kinds) if kind == COPY else False for kinds in (CROSSING, INWARD))
-        pageable = (rows["srcKind"] == nsys_columns.PAGEABLE) & crossing if kind == COPY else False
-        same = {"kind": kind, "talking": False, "crossing": crossing, "inward": inward, "pageable": pageable}
-        frames.append(rows.rename(columns=_NAMES).assign(**same, **dict.fromkeys(PACKS, 0)))
-    flags = ("talking", "crossing", "inward", "pageable")
-    columns = ["start", "end", "correlation", "process", "stream", "kind", *flags, *PACKS]
-    return pd.concat([frame[columns] for frame in frames], ignore_index=True)
+def _operations(trace: Trace) -> pd.DataFrame:
+    trace.check_streams()
+    found = trace.operations
+    flags = {
+        "inward": found["copy_kind"].isin(INWARD),
+        "pageable": (found["source"] == PAGEABLE) & found["crossing"],
+    }
+    packs = trace.launches[PACKS].reindex(found.index, fill_value=0)
+    whole = found["graph"] >= 0
+    # Of a whole graph it is not known on which streams its kernels ran.
+    kinds, streams = found["kind"].map(KINDS).mask(whole, GRAPH), found["stream"].mask(whole, UNKNOWN)
+    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *flags, *PACKS]
+    return found.assign(kind=kinds, stream=streams, **flags, **packs)[columns]
 
 
-def _lock_waits(database: sqlite3.Connection, tables: set[str], names: Mapping[int, str]) -> pd.DataFrame:
+def _lock_waits(trace: Trace) -> pd.DataFrame:
     """Read the waits for the interpreter's lock of all threads; none where the trace lacks the system's calls."""
-    found = _rows(database, tables, SYSTEM_CALLS, ["start", "end", "globalTid", "nameId"])
-    found = found[found["nameId"].isin([number for number, name in names.items() if name.startswith(LOCK_WAIT)])]
-    return found.rename(columns={"globalTid": "thread"}).assign(process=found["globalTid"] & PROCESS)
+    found = trace.read_numbers(SYSTEM_CALLS, {**_SPAN, "name": "nameId"})
+    waits = [number for number, text in trace.texts.items() if text.startswith(LOCK_WAIT)]
+    return found[found["name"].isin(waits)].assign(process=found["thread"] & PROCESS)
 
 
-def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    frames = [_rows(database, tables, table, ["start", "end", "globalTid"]) for table in LIBRARIES]
-    frame = pd.concat(frames, ignore_index=True)
-    return frame.assign(process=frame["globalTid"] & PROCESS)
-
-
-def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Read integer columns of a table by name, one row per entry; an empty frame if the export lacks the table."""
-    rows: Sequence[tuple] | sqlite3.Cursor = ()
-    if table in tables:
-        taken = nsys_columns.sql_for_numbers(database, table, columns)
-        rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
-    return pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=list(columns))
+def _library(trace: Trace) -> pd.DataFrame:
+    found = pd.concat([trace.read_numbers(table, _SPAN) for table in LIBRARIES], ignore_index=True)
+    return found.assign(process=found["thread"] & PROCESS)

@@ -1,23 +1,28 @@
 """Names the reports that rules import, and the cells and tools that these reports provide."""
 
+import gzip
 import json
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.collect import partial_report
 from profzoo.config import imported_reports
 from profzoo.range_names import IMPORTED
 from profzoo.records import digests
+from profzoo.workflow import patterns
+from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
 
 # Stands in for the digest of an imported file that was removed.
 GONE = "gone"
 # Bytes at a file's beginning that contain the heading of its first table.
-BEGIN = 1 << 16
+BEGIN, GZIP = 1 << 16, b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,12 @@ class Imports:
         ending = ".nsys.csv" if files and _is_summary(files[0]) else ".nsys.sqlite"
         traced = "nsys" in imported_tools(self.config["imported"][wildcards.model])
         return [file_of_cell(wildcards, ending)] if traced else []
+
+    def owned_launches(self, wildcards: Wildcards) -> list[str]:
+        """Launches of an imported model with their operators, if it has a trace of torch.profiler."""
+        # A measured cell keeps its table of kernels where the profiler that knows operators failed.
+        of_torch = wildcards.phase == IMPORTED and "torch" in self._files(wildcards.model)
+        return [file_of_cell(wildcards, ".torch.launches.csv")] if of_torch else []
 
     def models(self) -> str:
         """A regular expression that matches the names of imported models."""
@@ -155,7 +166,34 @@ def _is_summary(file: str) -> bool:
     """Whether a file begins like a kernel summary of `nsys stats`, and not like a GPU trace."""
     try:
         with Path(file).open("rb") as opened:
+            packed = opened.read(len(GZIP)) == GZIP
+        with gzip.open(file) if packed else Path(file).open("rb") as opened:
             begin = opened.read(BEGIN).replace(b"\0", b"")
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         return False
     return b"Instances" in begin and b"Total Time" in begin and b"GrdX" not in begin
+
+
+# Finds the existing measurements of a selection if nothing more is collected, for example in copied results.
+
+
+def find_available(asked: Selection, logs: Path, without: str | None) -> tuple[Selection, list[dict[str, str]]]:
+    """The selection without missing measurements, and a row (model, phase, tool, why) for each missing one.
+
+    If the run collects, nothing counts as missing. If no measurement exists at all, the selection stays unchanged, and
+    Snakemake names the missing files.
+
+    without: file of the failures of an ended run.
+    """
+    if asked.config["collect"]:
+        return asked, []
+    required = patterns.required_files(asked.config, asked.tools)
+    found, lacking = partial_report.available_tools(
+        asked.cells, required, Path(asked.results), logs, asked.config, without
+    )
+    lacking = [row for row in lacking if (row["tool"] or tools.BASELINE) in asked.available[row["model"], row["phase"]]]
+    run = asked
+    if any(tools.BASELINE in one for one in found.values()):
+        chosen = [tool for tool in asked.tools if any(tool in one for one in found.values())]
+        run = replace(asked, available=found, tools=chosen)
+    return replace(run, compared=Comparison(run).measured_cells() or run.compared), lacking

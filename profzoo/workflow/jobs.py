@@ -1,19 +1,27 @@
 """Writes the texts of collecting jobs: JSON with everything whose change runs the job again."""
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypedDict
 
 from profzoo.cell import data_files, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.config_types import Config
+from profzoo.cell.job_types import PlanOptions
+from profzoo.cell.process_count import process_count
+from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
 from profzoo.compare import sides
 from profzoo.machine import job_limits
 from profzoo.range_names import IMPORTED
-from profzoo.tools import BASELINE
+from profzoo.tools import BASELINE, settings_of
+from profzoo.tools.ncu import TOOL
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.user_errors import run_checked
 
@@ -32,12 +40,11 @@ class Jobs:
         """The configuration."""
         return self.selection.config
 
-    @cached_property
-    def surroundings(self) -> dict[str, Any]:
-        """Part of every job text: names of further environment variables that the program sees, and the values of
-        variables that change measurements, if there are any."""
-        names = self.config["environment"]
-        found = environment.planned_variables(names)
+    def surroundings(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Part of every job text: names of further environment variables that the program starts with, and the values
+        or digests of variables that change measurements of the cell, if there are any."""
+        names = self.config["variables"]
+        found = environment.planned_variables(names, environment.is_own(cell))
         return {"environment": names} | ({"variables": found} if found else {})
 
     @property
@@ -64,7 +71,7 @@ class Jobs:
 
     def job_text(self, tool: str, cell: CellSettings, **more: Any) -> str:
         """Everything that a collecting job depends on, as one JSON text with sorted keys."""
-        job = {"tool": tool, "cell": cell, **self.surroundings}
+        job = {"tool": tool, "cell": cell, **self.surroundings(cell)}
         job |= run_checked(data_files.summarise_data_set, cell) | run_checked(data_files.summarise_model_files, cell)
         return json.dumps(job | more, sort_keys=True)
 
@@ -111,9 +118,9 @@ class Jobs:
     def describe_trials(self, wildcards: Wildcards) -> str:
         """Job text of the trials on a cell; it names no input files, so that Snakemake notices a change of it."""
         # Imported here: the code of tables takes long to load.
-        from profzoo.trials import candidate_settings
+        from profzoo.trials import trial_table
 
-        known, refused = run_checked(candidate_settings.candidate_words, wildcards.model, wildcards.phase, self.config)
+        known, refused = run_checked(trial_table.candidate_words, wildcards.model, wildcards.phase, self.config)
         expected = self.expected_gains()
         # Sorted keys would lose the order of the candidates.
         job = {
@@ -129,12 +136,13 @@ class Jobs:
 
     def describe_peaks(self) -> str:
         """Job text of the measurement of the GPU's peaks."""
-        return json.dumps({"tool": "peaks", "cell": {"device": self.config["device"]}, **self.surroundings})
+        cell = {"device": self.config["device"]}
+        return json.dumps({"tool": "peaks", "cell": cell, **self.surroundings(cell)})
 
     def describe_links(self, wildcards: Wildcards) -> str:
         """Job text of the measurement of the links between GPUs: so many on each of so many nodes."""
         cell = {"device": self.config["device"], "gpus": int(wildcards.gpus), "nodes": int(wildcards.nodes)}
-        return json.dumps({"tool": "links", "cell": cell, **self.surroundings})
+        return json.dumps({"tool": "links", "cell": cell, **self.surroundings(cell)})
 
     def batches(self, wildcards: Wildcards) -> dict[str, int]:
         """Samples per batch of each cell; advice names twice this number."""
@@ -160,3 +168,190 @@ class Jobs:
         """Weights that inference loads on each side of a comparison, in the order of the sides."""
         found = [self.weights_of(side.of(wildcards.model), wildcards.phase) for side in self.selection.sides]
         return [path for path in found if isinstance(path, str)]
+
+
+# Writes the texts of ncu's jobs: section sets, their plans, and probes of their cost.
+
+
+@dataclass(frozen=True)
+class SectionSetJobs:
+    """Texts of ncu's jobs; methods that take Snakemake's wildcards serve as `params` of rules."""
+
+    jobs: Jobs
+
+    @property
+    def ncu(self) -> NcuSettings:
+        """The configuration of ncu."""
+        return self.jobs.config[TOOL]
+
+    def window(self, wildcards: Wildcards) -> int:
+        """Number of steps in ncu's window; 1 if it is unknown, as for imported reports."""
+        if wildcards.phase == IMPORTED:
+            return 1
+        return self.jobs.cell_settings(wildcards, TOOL)["window"]
+
+    def describe_section_set(self, wildcards: Wildcards) -> str:
+        """Job text of a section set's collection."""
+        options = run_checked(ncu.options, self.section_set_config(wildcards), wildcards.set)
+        cell = self.jobs.cell_settings(wildcards, TOOL)
+        planned = self.plan_options(wildcards)
+        return self.jobs.job_text(TOOL, cell, set=wildcards.set, options=options, planned=planned)
+
+    def describe_probe(self, wildcards: Wildcards) -> str:
+        """Job text of a section set's probe."""
+        cell = {"device": self.jobs.config["device"]}
+        job = {"tool": "probe", "cell": cell, **self.jobs.surroundings(cell), "set": wildcards.set}
+        return json.dumps(job | {"options": ncu_costs.probe_options(self.ncu, wildcards.set)}, sort_keys=True)
+
+    def plan_options(self, wildcards: Wildcards) -> PlanOptions | dict[str, Any]:
+        """Settings that a plan depends on; empty for a section set without a plan."""
+        own, name = self.ncu, wildcards.set
+        if not ncu.needs_plan(own, name):
+            return {}
+        given = self.section_set_config(wildcards)
+        # ncu's options too, so that new code that chooses other launches from the same settings collects again.
+        words = run_checked(ncu.selection_options, given, name)
+        found: PlanOptions = {
+            "kernel_name": given["kernel_name"],
+            "launches": given["launches"],
+            "replay": given["replay"],
+            "budget": given["budget"],
+            "sets": {name: own["sets"][name]},
+            "selection": words,
+        }
+        if ncu.samples_launches(own, name):
+            # Processes that communicate with each other run only once.
+            one_run = process_count(self.jobs.cell_settings(wildcards, TOOL)) > 1
+            return {**found, "error": given["error"], "one_run": one_run}
+        return found
+
+    def section_set_config(self, wildcards: Wildcards) -> NcuSettings:
+        """The configuration's `ncu` for one section set of a cell."""
+        return run_checked(ncu.adapt_to_cell, self.ncu, wildcards.set, self.jobs.cell_settings(wildcards, TOOL))
+
+
+# Computes the resources of jobs: minutes, MB of memory, cores, GPUs and nodes, and environment modules of a site.
+
+# Memory and cores of a collecting job: for each GPU of a node, and for a job without a GPU.
+CORES, MEM_MB = 4, 16000
+CORES_OF_CPU, MEM_MB_OF_CPU = 2, 8000
+# Minutes of a collecting job, and of an ncu job without a plan, such as the census.
+MINUTES, MINUTES_OF_NCU = 30, 120
+
+
+class Placement(TypedDict):
+    """Settings of a cell that decide where it runs."""
+
+    gpus: int
+    nodes: int
+    device: Literal["auto", "cuda", "cpu"]
+
+
+CellOf = Callable[[Wildcards], Placement]
+Minutes = int | Callable[..., int]
+
+
+@dataclass(frozen=True)
+class JobResources:
+    """Resources that jobs request.
+
+    gpus_limited: whether `--resources gpu=` or a profile limits the number of GPUs. loads_modules: whether jobs load
+    environment modules.
+    """
+
+    jobs: Jobs
+    gpus_limited: bool
+    loads_modules: bool
+
+    def light(self, minutes: int = 5, mem_mb: int = 4000) -> dict[str, Any]:
+        """Estimated resources of a job that exports, tabulates or draws; a second attempt gets twice as much.
+
+        The resource side_by_side lets a profile limit the parallel jobs of a group.
+        """
+        return {
+            "runtime": lambda wildcards, attempt: minutes * attempt,
+            "mem_mb": lambda wildcards, attempt: mem_mb * attempt,
+            "side_by_side": 1,
+        }
+
+    def on_gpus(self, phase: str | None = None, minutes: Minutes = MINUTES) -> dict[str, Any]:
+        """Resources of a collecting job: GPUs and nodes of its cell, with memory and minutes to match."""
+        return self._resources_of(lambda wildcards: self.jobs.cell_settings(wildcards, BASELINE, phase), minutes)
+
+    def on_one_gpu(self, minutes: Minutes = MINUTES) -> dict[str, Any]:
+        """Resources of a job that uses one GPU, even if its cell uses more."""
+        one: Placement = {"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]}
+        return self._resources_of(lambda wildcards: one, minutes)
+
+    def on_links(self, minutes: Minutes = MINUTES) -> dict[str, Any]:
+        """Resources of a job on all GPUs whose links it measures; its wildcards say how many."""
+        return self._resources_of(self._linked, minutes)
+
+    def cores_of_links(self, wildcards: Wildcards) -> int:
+        """Cores per node of a job that measures links."""
+        return self._cores_of(self._linked(wildcards))
+
+    def _linked(self, wildcards: Wildcards) -> Placement:
+        device = self.jobs.config["device"]
+        return {"gpus": int(wildcards.gpus), "nodes": int(wildcards.nodes), "device": device}
+
+    def cores(self, phase: str | None = None) -> Callable[[Wildcards], int]:
+        """Make a threads function that returns the cores of a collecting job per node."""
+        return lambda wildcards: self._cores_of(self.jobs.cell_settings(wildcards, BASELINE, phase))
+
+    def cores_of_one(self, wildcards: Wildcards) -> int:
+        """Cores of a job that uses one GPU, even if its cell uses more."""
+        return self._cores_of({"gpus": 1, "nodes": 1, "device": self.jobs.config["device"]})
+
+    def planned_minutes(self, wildcards: Wildcards, input: Any, attempt: int) -> int:
+        """Resource function: ten minutes plus twice the estimate of ncu's plan; a safe default without a plan.
+
+        If the plan does not exist yet, neither does this value: Snakemake asks again later. A damaged plan is reported
+        by the job itself.
+        """
+        minutes = MINUTES_OF_NCU
+        if input.plan:
+            with suppress(ValueError, KeyError, TypeError, OverflowError):
+                minutes = 10 + math.ceil(2 * json.loads(Path(input.plan).read_text())["estimate_s"] / 60)
+        return minutes * attempt
+
+    def modules(self, *tools: str) -> list[str]:
+        """Environment modules of these tools; empty unless jobs load them, as Snakemake counts names as software."""
+        own = [settings_of(self.jobs.config, tool) for tool in tools]
+        return [name for part in own for name in part["envmodules"]] if self.loads_modules else []
+
+    def _runs_on_cpu(self, cell: Placement) -> bool:
+        """Whether jobs of a cell go to nodes that need no GPU.
+
+        On one machine, where `gpu` is limited, only one cell runs at a time, on a GPU or on the CPU.
+        """
+        return cell["device"] == "cpu" and not self.gpus_limited
+
+    def _gpus_of(self, cell: Placement) -> int | None:
+        """GPUs of a cell over all its nodes; None (no request) for a cell without a GPU."""
+        return None if self._runs_on_cpu(cell) else cell["gpus"] * cell["nodes"]
+
+    def _memory_of(self, cell: Placement) -> int:
+        """Memory of a cell per node, in MB."""
+        return (MEM_MB_OF_CPU if self._runs_on_cpu(cell) else MEM_MB) * cell["gpus"]
+
+    def _cores_of(self, cell: Placement) -> int:
+        """Cores of a cell per node."""
+        return (CORES_OF_CPU if self._runs_on_cpu(cell) else CORES) * cell["gpus"]
+
+    def _resources_of(self, cell: CellOf, minutes: Minutes) -> dict[str, Any]:
+        """Resources of a job, from its cell; minutes: a number, or a resource function."""
+        return {
+            "gpu": lambda wildcards: self._gpus_of(cell(wildcards)),
+            "runtime": minutes,
+            "mem_mb": lambda wildcards: self._memory_of(cell(wildcards)),
+            "nodes": lambda wildcards: cell(wildcards)["nodes"],
+            # For Slurm's plugin on several nodes: the job's own srun starts one task per node. Snakemake ignores a
+            # resource of None.
+            "mpi": lambda wildcards: "srun" if cell(wildcards)["nodes"] > 1 else None,
+            "tasks": lambda wildcards: nodes if (nodes := cell(wildcards)["nodes"]) > 1 else None,
+            "tasks_per_gpu": lambda wildcards: 0 if cell(wildcards)["nodes"] > 1 else None,
+            # For Kubernetes' plugin: a pod gets its GPU by limits only, and `scale` 0 turns requests into limits.
+            "gpu_manufacturer": "nvidia",
+            "scale": 0,
+        }

@@ -9,7 +9,7 @@ from typing import Any
 
 from profzoo import figures, tools
 from profzoo.errors import ConfigError
-from profzoo.tools.ncu.chart_sets import CHARTS, OCCUPANCY
+from profzoo.tools.ncu.quantities import CHARTS, OCCUPANCY
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Selection, Wildcards
 from profzoo.workflow.tables import Tables
@@ -87,8 +87,9 @@ class Pages:
         return {name: f"<results>/tables/{name}.csv" for name in names}
 
     def plan_table(self) -> dict[str, str]:
-        """Table of plans for the page, if it can be made."""
-        return {"plans": "<results>/tables/plans.csv"} if self.selection.can_make_tables("plans") else {}
+        """Table of plans for the page, if it can be made, and that of verdicts, of which it is made."""
+        known = self.selection.can_make_tables("plans", "verdicts")
+        return {"plans": "<results>/tables/plans.csv"} if known else {}
 
     def latency_table(self) -> dict[str, str]:
         """Table of percentiles of step times for the page, if it can be made."""

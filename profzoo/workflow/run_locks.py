@@ -16,9 +16,10 @@ import snakemake.cli
 from snakemake.exceptions import LockException, WorkflowError
 from snakemake.persistence.file import FilePersistence
 
-from profzoo.machine import file_locks, lock_owner
-from profzoo.machine.lock_owner import Owner
-from profzoo.workflow import snakemake_attributes
+from profzoo.errors import first_error_line
+from profzoo.machine import file_locks
+from profzoo.machine.file_locks import Owner
+from profzoo.workflow import snakemake_internals
 
 # DAG setting of a workflow: whether to make the incomplete files of a killed job again.
 INCOMPLETE = "force_incomplete"
@@ -39,7 +40,7 @@ def take_over(incomplete: bool) -> None:
 
     incomplete: whether to make the incomplete files of a killed job again, whatever the options say.
     """
-    if lacking := snakemake_attributes.find_missing(OWNED):
+    if lacking := snakemake_internals.find_missing(OWNED):
         print(
             f"profzoo: warning: Snakemake {snakemake.__version__} has no {', '.join(lacking)}: after a run that was "
             "killed, type `snakemake --unlock`, and --rerun-incomplete with the next run",
@@ -57,6 +58,8 @@ class Persistence(FilePersistence):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._held: tuple[Owner, int] | None = None
+        # Files whose records by Snakemake cannot be read.
+        self._damaged: set[str] = set()
         # Owner of the run that holds a requested file, once one is found.
         self._holder: Owner | None = None
         super().__init__(*arguments, **named)
@@ -88,21 +91,31 @@ class Persistence(FilePersistence):
     def _read_locks(self) -> Iterator[tuple[str, str]]:
         """Yield locks whose run is alive or may be alive."""
         for path, owner, files in self._found():
-            if owner is None or not lock_owner.is_gone(owner, self._owners):
+            if owner is None or not file_locks.is_gone(owner, self._owners):
                 self._holder = owner
                 yield from ((path.name.split(".")[1], file) for file in files)
+
+    def _read_record(self, key: str) -> Any:
+        """Read Snakemake's own record of a file; a damaged one counts as none, because this workflow has its own."""
+        try:
+            return super()._read_record(key)
+        except (OSError, ValueError) as error:
+            if key not in self._damaged:
+                self._damaged.add(key)
+                print(f"profzoo: Snakemake's record of {key} is damaged and not used: {_first(error)}", file=sys.stderr)
+            return None
 
     def _remove_left(self) -> None:
         """Remove the locks of runs that have ended."""
         removed = set[Owner]()
         for path, owner, _ in self._found():
-            if owner and lock_owner.is_gone(owner, self._owners):
+            if owner and file_locks.is_gone(owner, self._owners):
                 path.unlink()
                 removed.add(owner)
         for owner in removed:
             print(f"profzoo: removed the lock of a run that was killed: {owner}", file=sys.stderr)
         # Remove the owners' files last, as they identify the owners of the locks.
-        lock_owner.remove_dead_owners(self._owners)
+        file_locks.remove_dead_owners(self._owners)
 
     def _found(self) -> Iterator[tuple[Path, Owner | None, list[str]]]:
         """Yield each lock with its owner (None if it names none) and its locked files."""
@@ -110,16 +123,16 @@ class Persistence(FilePersistence):
             with contextlib.suppress(FileNotFoundError):
                 first, *files = lines = path.read_text(errors="replace").split("\n")
                 told = first.startswith(MARK)
-                owner = lock_owner.parse_owner(first.removeprefix(MARK)) if told else None
+                owner = file_locks.parse_owner(first.removeprefix(MARK)) if told else None
                 yield path, owner, [*map(str.strip, files if told else lines)]
 
     def _write_locks(self, lock_type: str, keys: Iterable[str]) -> None:
         if not (files := list(keys)):
             return
-        self._held = self._held or lock_owner.start_owner(self._owners)
+        self._held = self._held or file_locks.start_owner(self._owners)
         # Another run that ends may have removed the folder.
         Path(self.path, "locks").mkdir(exist_ok=True)
-        super()._write_locks(lock_type, [f"{MARK}{lock_owner.format_owner(self._held[0])}", *files])
+        super()._write_locks(lock_type, [f"{MARK}{file_locks.format_owner(self._held[0])}", *files])
 
     def _delete_locks(self) -> None:
         """Remove only this run's locks; Snakemake would also remove the locks of other runs in this folder."""
@@ -145,8 +158,12 @@ class Persistence(FilePersistence):
             yield
 
 
+def _first(error: Exception) -> str:
+    return first_error_line(OSError(error.strerror) if isinstance(error, OSError) and error.strerror else error)
+
+
 def _refused(owner: Owner) -> str:
     advice = "wait until it has ended, or stop it"
-    if not lock_owner.is_on_this_host(owner):
+    if not file_locks.is_on_this_host(owner):
         advice += "; if it was killed there, start the next run there, or type `snakemake --unlock`"
     return f"another run makes the same files in this folder, {owner}: {advice}"

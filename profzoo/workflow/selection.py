@@ -1,13 +1,17 @@
 """Describes a run: its configuration, the selected cells and tools, and the existing measurements."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import functools
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profzoo import tools
+from profzoo import extensions, tools
+from profzoo.cell import registry, settings
 from profzoo.cell.config_types import Config
 from profzoo.compare.sides import Side
+from profzoo.records import import_graph
 from profzoo.workflow import patterns
 from profzoo.workflow.user_errors import run_checked
 
@@ -43,7 +47,7 @@ class Selection:
     compared: Sequence[Cell] = ()
     spread: Collection[str] = ()
 
-    @property
+    @functools.cached_property
     def provided(self) -> Mapping[str, tuple[str, str]]:
         """Tool and pattern of each file that the chosen tools provide for a cell, by names of tools.PROVIDED."""
         return run_checked(patterns.provided_files_by_tool, self.config, self.tools)
@@ -106,3 +110,45 @@ class Selection:
 def file_of_cell(wildcards: Wildcards, ending: str) -> str:
     """Path of a file of a job's cell, from the file name's ending."""
     return f"<results>/{wildcards.model}/{wildcards.phase}{ending}"
+
+
+# Names the source files whose change runs jobs again: scripts and modules of the project, and models.
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """Source files as inputs of rules.
+
+    main: whether Snakemake was started with this workflow; False if another workflow uses it as a module. local:
+    Snakemake's function that marks a path as exempt from a module's prefix.
+    """
+
+    config: Config
+    main: bool
+    local: Callable[[str], Any]
+    _of_models: dict[str, list[Any]] = field(default_factory=dict)
+
+    def of_code(self, *paths: str | Path) -> list[Any]:
+        """Scripts or modules of the project as inputs, and where extensions are in use, all that they import.
+
+        What they import of the project, records find themselves (`import_graph.files_of_inputs`): Snakemake would spend
+        most of its time on such inputs.
+        """
+        own = map(import_graph.place, paths)
+        return self.name_inputs(
+            import_graph.files_of(*own) if extensions.folders() else map(import_graph.PROJECT.joinpath, own)
+        )
+
+    def of_model(self, wildcards: Wildcards) -> list[Any]:
+        """Files of a model whose change runs its collecting jobs again, and the modules by which the harness starts."""
+        name, _ = settings.split_variant(wildcards.model)
+        if name not in self._of_models:
+            program = run_checked(registry.find_program, name, self.config["settings"].get(name, {}))
+            self._of_models[name] = self.name_inputs(run_checked(registry.entry_files, program))
+        return list(self._of_models[name])
+
+    def name_inputs(self, files: Iterable[Path]) -> list[Any]:
+        """Files of the workflow as inputs: relative, so that a checkout can be moved."""
+        paths = map(os.path.relpath, files)
+        # A module's prefix applies to its outputs only.
+        return list(paths) if self.main else list(map(self.local, paths))

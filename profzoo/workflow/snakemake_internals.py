@@ -4,21 +4,200 @@
 such as its rule and its files, directly.
 """
 
+import importlib
+import inspect
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 # Imported first: Snakemake's modules import each other and load only in this order.
-import snakemake.cli  # noqa: F401
+import snakemake.cli
+
+# Imported first: Snakemake's modules import each other and load only in this order.
 from snakemake.common import async_run
 from snakemake.dag import DAG
 from snakemake.exceptions import RuleException, WorkflowError
+from snakemake.io import is_callable, strip_wildcard_constraints
+from snakemake.iocontainers import Wildcards
+from snakemake.jobs import Job
 from snakemake.persistence import ParamsChange
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.script import PythonScript
 from snakemake.shell import shell
 
+# Lists the attributes of Snakemake that are used although its documentation does not promise them.
+#
+# `find_missing` lists the attributes that the installed version lacks. Snakemake's start prints them in one line, and a
+# test fails if there are any.
+
+# Used attributes and their purposes, by class or module of Snakemake.
+USED: Mapping[str, Mapping[str, str]] = {
+    "snakemake.workflow": {"FilePersistence": "locks name their run"},
+    "snakemake.workflow.Workflow": {
+        "config_settings": "what --config gives",
+        "cores": "jobs at a time",
+        "current_basedir": "the folder of the workflow",
+        "dag": "the jobs of a run",
+        "dag_settings": "targets of the command line",
+        "deployment_settings": "whether jobs load modules of software",
+        "dryrun": "checkpoints of a dry run",
+        "execution_settings": "whether a run takes locks",
+        "global_resources": "how many GPUs jobs share",
+        "is_main_process": "what is said once per run",
+        "list_rules": "the list of rules",
+        "local_exec": "where jobs run",
+        "logger_manager": "messages in the terminal",
+        "main_snakefile": "the report of a run that failed",
+        "modifier": "whether another workflow uses this one",
+        "output_settings": "messages that a user asked for",
+        "overwrite_configfiles": "the files of --configfile",
+        "pathvars": "the folder of results",
+        "persistence": "software that has changed",
+        "ruleorder": "rules that are joined",
+        "rules": "what a user may type",
+        "scheduler": "jobs that failed",
+        "source_path": "the file that finds the workflow's folder",
+    },
+    "snakemake.common": {"async_run": "whether a file is up to date"},
+    "snakemake.dag.DAG": {
+        "_finished": "jobs that are done by their records",
+        "_len": "the number of jobs",
+        "_needrun": "jobs that are going to run",
+        "bfs": "jobs before and after a job",
+        "check_and_touch_output": "why outputs are refused",
+        "dependencies": "jobs before a job",
+        "depending": "jobs after a job",
+        "file2jobs": "whether a file is up to date",
+        "finished": "whether a job has ended well",
+        "forcefiles": "jobs that are forced",
+        "forcerules": "jobs that are forced",
+        "jobs": "all jobs",
+        "needrun": "whether a job is going to run",
+        "needrun_jobs": "the jobs that are going to run",
+        "reason": "why a job runs",
+        "targetfiles": "what a run asks for",
+        "toposorted": "jobs in their order",
+        "update_needrun": "which jobs are going to run",
+        "workflow": "the workflow of a graph",
+    },
+    "snakemake.jobs.Job": {
+        "benchmark": "how long a job took",
+        "cleanup": "old outputs of a job that fails",
+        "input": "its files",
+        "is_group": "groups of jobs",
+        "jobid": "its number",
+        "log": "its files",
+        "output": "its files",
+        "params": "the text that it goes by",
+        "remove_existing_output": "old outputs of a job that fails",
+        "rule": "its rule",
+        "wildcards_dict": "its cell",
+    },
+    "snakemake.jobs.GroupJob": {"is_group": "groups of jobs", "jobs": "the jobs of a group"},
+    "snakemake.jobs.Reason": {
+        "forced": "why a job runs",
+        "incomplete_output": "why a job runs",
+        "params_changed": "why a job runs",
+        "updated_input": "why a job runs",
+    },
+    "snakemake.io": dict.fromkeys(("is_callable", "strip_wildcard_constraints"), "rules that are joined"),
+    "snakemake.iocontainers.Namedlist": {
+        "_allitems": "rules that are joined",
+        "_set_name": "rules that are joined",
+        "get": "files by name",
+        "items": "files by name",
+        "keys": "params by name",
+    },
+    "snakemake.io._IOFile": {
+        "flags": "temporary files and checkpoints",
+        "is_ancient": "inputs whose age counts for nothing",
+        "is_storage": "files in a remote storage",
+        "storage_object": "files in a remote storage",
+    },
+    "snakemake.script.PythonScript": {"get_preamble": "scripts that a Ctrl-C ends"},
+    "snakemake.logging.LoggerManager": {"logger": "messages in the terminal"},
+    "snakemake.rules.Rule": {
+        "docstring": "the list of rules",
+        "has_wildcards": "the list of rules",
+        "name": "its name",
+        "script": "whether a job leaves a record",
+        "shellcmd": "whether a job leaves a record",
+    },
+    "snakemake.persistence.PersistenceBase": {
+        "has_metadata": "software that has changed",
+        "software_stack_changed": "software that has changed",
+    },
+    "snakemake.persistence.file.FilePersistence": dict.fromkeys(
+        ("_delete_locks", "_lockfile", "_read_locks", "_write_locks", "all_inputfiles", "all_outputfiles",
+         "cleanup_locks", "dag", "lock", "locked", "path", "unlock"),
+        "locks name their run",
+    ),
+    "snakemake.settings.types.DAGSettings": {
+        "force_incomplete": "files of killed jobs",
+        "targets": "targets of the command line",
+    },
+    "snakemake.scheduling.job_scheduler.JobScheduler": {
+        "_executor": "what a batch system says",
+        "_open_jobs": "the end of a run",
+        "_schedule_reevalutation": "the end of a run",
+        "exit_gracefully": "SIGTERM",
+        "failed": "jobs that failed",
+        "running": "jobs that end when they are told to",
+        "schedule": "the end of a dry run",
+    },
+    "snakemake.shell.shell": {"terminate": "jobs that end when they are told to"},
+    "snakemake_interface_executor_plugins.executors.base.AbstractExecutor": {
+        "print_job_error": "what a batch system says",
+    },
+}  # fmt: skip
+
+
+def find_missing(owners: Iterable[str] | None = None) -> list[str]:
+    """Names of declared attributes that the installed Snakemake lacks; owners: classes and modules to check."""
+    return [f"{owner}.{name}" for owner in owners or USED for name in USED[owner] if not _has(_found(owner), name)]
+
+
+def describe_missing() -> str:
+    """One line that names missing attributes, their purposes, and what to do; empty if none is missing."""
+    lacking = [(name, USED[name.rpartition(".")[0]][name.rpartition(".")[2]]) for name in find_missing()]
+    if not lacking:
+        return ""
+    told = ", ".join(f"{name} ({purpose})" for name, purpose in lacking)
+    return f"Snakemake {snakemake.__version__} has no {told}: take the version that requirements.lock names"
+
+
+def _found(path: str) -> Any:
+    """A module or a class by its dotted name; None if it does not exist."""
+    try:
+        return importlib.import_module(path)
+    except ImportError:
+        module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+def _has(owner: Any, name: str) -> bool:
+    """Whether a module or a class has an attribute, or one of its functions names it, for example to set it."""
+    if hasattr(owner, name):
+        return True
+    bases = owner.__mro__ if isinstance(owner, type) else ()
+    functions = (one for base in bases for one in vars(base).values() if isinstance(one, FunctionType))
+    return any(name in inspect.get_annotations(base) for base in bases) or any(
+        name in function.__code__.co_names for function in functions
+    )
+
+
 STREAM = "DefaultStreamHandler"
+# First line of each script of a rule.
+QUIET = (
+    "import sys; sys.excepthook = lambda kind, *more: "
+    "None if issubclass(kind, KeyboardInterrupt) else sys.__excepthook__(kind, *more)"
+)
 _judge_by_times = DAG.update_needrun
+_run_jobs = JobScheduler.schedule
 
 
 def jobs_to_run(dag: Any, ended_too: bool = False) -> list[Any]:
@@ -65,6 +244,12 @@ def jobs_just_after(dag: Any, job: Any) -> list[Any]:
     return list(dag.depending.get(job, ()))
 
 
+def requested_files(dag: Any, job: Any) -> set[str]:
+    """Outputs of a job that a run asks for: its targets, and files that other jobs of the graph read."""
+    read = (path for paths in dag.depending.get(job, {}).values() for path in paths)
+    return {str(path) for path in (*read, *dag.targetfiles)}
+
+
 def jobs_before(dag: Any, jobs: Collection[Any]) -> list[Any]:
     """These jobs and all jobs that have to run before any of them."""
     return list(dag.bfs(dag.dependencies, *jobs))
@@ -96,6 +281,36 @@ def is_asked_for_again(dag: Any, job: Any) -> bool:
         return True
     kept = dag.workflow.persistence
     return kept.has_metadata(job) and any(kept.software_stack_changed(job))
+
+
+def make_wildcards(values: Mapping[str, str]) -> Any:
+    """Make Snakemake's wildcards of their values."""
+    return Wildcards(fromdict=dict(values))
+
+
+def strip_constraints(path: Any) -> str:
+    """Return a rule's pattern of a file without the regular expressions of its wildcards."""
+    return str(strip_wildcard_constraints(str(path)))
+
+
+def list_inputs(rule: Any, wildcards: Any) -> Iterator[tuple[str | None, Any]]:
+    """Yield the inputs of a rule for wildcards: the name, None for inputs without one, and a file or several.
+
+    What its functions raise passes through, such as the exception by which a checkpoint says that it has not run.
+    """
+    for name, item in rule.input._allitems():
+        if not is_callable(item):
+            several: Any = [item] if isinstance(item, str) else item
+            files = [one.apply_wildcards(wildcards) for one in several]
+            yield name, files[0] if isinstance(item, str) else files
+            continue
+        # A function that is marked, as by `unpack`, lies in a text; one among files, in a file of this text.
+        marked = getattr(item, "_file", item)
+        found = getattr(marked, "callable", marked)(wildcards)
+        if isinstance(found, dict) and not name:
+            yield from found.items()
+        else:
+            yield name, found
 
 
 def measures(job: Any) -> bool:
@@ -200,6 +415,34 @@ def executor_of(workflow: Any) -> Any:
     return workflow.scheduler._executor
 
 
+def keep_old_outputs(keeps: Callable[[Any], bool]) -> None:
+    """Let Snakemake leave the old outputs of jobs in place, before they run and after they fail.
+
+    keeps: function that tells for which jobs: those that replace all outputs at once when these are whole.
+    """
+    remove, clean = Job.remove_existing_output, Job.cleanup
+
+    async def remove_existing_output(job: Any) -> None:
+        if not keeps(job):
+            await remove(job)
+
+    async def cleanup(job: Any, skip_outputs: Collection[Any]) -> None:
+        await clean(job, [*job.output] if keeps(job) else skip_outputs)
+
+    Job.remove_existing_output, Job.cleanup = remove_existing_output, cleanup
+
+
+def shorten_script_interrupts() -> None:
+    """Let scripts of rules that a Ctrl-C ends print nothing: the run says that it was ended."""
+    preamble = PythonScript.get_preamble
+    PythonScript.get_preamble = lambda script: f"{QUIET}\n{preamble(script)}"
+
+
+def end_dry_runs_early() -> None:
+    """Let a dry run end once its jobs are known: Snakemake would go through them, to print each."""
+    JobScheduler.schedule = lambda scheduler: scheduler.workflow.dryrun or _run_jobs(scheduler)
+
+
 def end_gracefully(scheduler: Any) -> None:
     """Start no more jobs, and end after the running jobs."""
     scheduler.exit_gracefully()
@@ -213,7 +456,7 @@ def end_running(scheduler: Any, rules: Collection[str]) -> None:
 
 
 def schedule_by(later: Callable[[Any, float], None]) -> None:
-    """Set the function that schedules the next look for jobs; later: takes a scheduler and a delay in seconds."""
+    """Replace the function by which Snakemake looks for jobs again; later: takes a scheduler and a delay in seconds."""
     JobScheduler._schedule_reevalutation = later
 
 

@@ -1,22 +1,85 @@
 """Names the inputs of the tables across the zoo, and the files that `all` makes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
+from profzoo.cell.config_types import Config
+from profzoo.errors import ConfigError
 from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import TOOL as NCU
-from profzoo.tools.ncu.chart_sets import CHARTS
 from profzoo.tools.ncu.files import COUNTED
+from profzoo.tools.ncu.quantities import CHARTS
 from profzoo.tools.nsys import TOOL as NSYS
+from profzoo.tools.torch import TOOL, files
 from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
-from profzoo.workflow.selection import Selection, Wildcards
+from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
 from profzoo.workflow.user_errors import run_checked
+
+# Names the inputs of rules about what torch.profiler leaves besides its last cycle.
+
+MORE, TRACE = "<results>/{model}/{phase}.torch-more", "<results>/{model}/{phase}.trace.json.gz"
+
+
+@dataclass(frozen=True)
+class TorchFiles:
+    """Inputs that depend on the configuration of torch.profiler; methods that return functions serve as `input`."""
+
+    config: Config
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The configuration of torch.profiler."""
+        return self.config[TOOL]
+
+    def require_cycles(self) -> Callable[[Wildcards], str]:
+        """Make an input function for the folder of earlier cycles; with one cycle, it ends the run in one line."""
+        return self._requires("repeat", self.own["repeat"] > 1, "2 or more")
+
+    def require_snapshot(self) -> Callable[[Wildcards], str]:
+        """Make an input function for the folder with the snapshot; it ends the run in one line if there is none."""
+        return self._requires("snapshot", self.own["snapshot"], "true")
+
+    def require_memory(self) -> Callable[[Wildcards], str]:
+        """Make an input function for a trace with memory; it ends the run in one line if none will be recorded.
+
+        What an imported trace holds, or one that was recorded before (`collect=false`), is seen when it is read.
+        """
+        recorded = self._requires("memory", self.own["memory"] or not self.config["collect"], "true", TRACE)
+        return lambda wildcards: _fill(wildcards, TRACE) if wildcards.phase == IMPORTED else recorded(wildcards)
+
+    def list_earlier_cycles(self, wildcards: Wildcards) -> list[str]:
+        """Folder of earlier cycles; empty if there is one cycle, and for an imported trace."""
+        return [_fill(wildcards)] if self.own["repeat"] > 1 and wildcards.phase != IMPORTED else []
+
+    def further_outputs(self, directory: Callable[[str], Any]) -> dict[str, Any]:
+        """Outputs of the profiling rules for what the settings leave besides the last cycle.
+
+        directory: Snakemake's function that marks a folder.
+        """
+        return {"more": directory(MORE)} if files.leaves_more(self.own) else {}
+
+    def _requires(self, setting: str, given: bool, needed: str, path: str = MORE) -> Callable[[Wildcards], str]:
+        def found(wildcards: Wildcards) -> str:
+            if not given:
+                run_checked(_refuse, wildcards, setting, needed)
+            return _fill(wildcards, path)
+
+        return found
+
+
+def _fill(wildcards: Wildcards, path: str = MORE) -> str:
+    return path.format(model=wildcards.model, phase=wildcards.phase)
+
+
+def _refuse(wildcards: Wildcards, setting: str, needed: str) -> None:
+    raise ConfigError(f"{wildcards.model} {wildcards.phase}: this file needs torch.{setting}: set it to {needed}")
+
 
 # Tables of cells on several GPUs under torch.profiler.
 COLLECTIVES = ("collectives", "skew")
@@ -226,6 +289,13 @@ class Tables:
         found = self.collective_tables_across() + self.collective_tables() + found
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + self.fusion_tables() + found
 
+    def files_of_cell(self) -> set[str]:
+        """Patterns of the files of a measured cell that `all` needs, such as `{phase}.kernels.csv`."""
+        run = self.selection
+        known = [*run.provided.values(), *patterns.exported_patterns(run.config, run.tools)]
+        ranges = ["{phase}.ranges.csv"] if set(SOURCES) & set(run.provided) else []
+        return {*(pattern for _, pattern in known), *ranges}
+
     def everything(self) -> list[str]:
         """Files that `all` makes: the exports, and the report with everything that it shows."""
         return [*self.exports(), "<results>/report.html"]
@@ -236,3 +306,65 @@ def label_table(report: Callable[..., Any], name: str) -> Any:
     _, row = DESCRIPTIONS[name]
     labels = {"table": name, "a row": row}
     return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)
+
+
+# Names the inputs of tables of user ranges, which a program opens itself, and of how the launches of steps differ.
+
+# Keys of tools.PROVIDED of tools that record ranges, with the files of their measurement. In copied results, one of
+# these files has to exist.
+SOURCES = {"trace_database": (".nsys.sqlite", ".nsys-rep"), "layers": (".torch.ranges.csv", ".trace.json.gz")}
+RANGES_TRACE, OWNERS = SOURCES
+
+
+def user_range_tables(selection: Selection) -> list[str]:
+    """Tables of user ranges of all cells that were traced by a tool that records ranges."""
+    return _tables(selection, "ranges")
+
+
+def repetition_tables(selection: Selection) -> list[str]:
+    """Tables of how the launches of steps differ, of the same cells."""
+    return _tables(selection, "repetition")
+
+
+def _tables(selection: Selection, name: str) -> list[str]:
+    return selection.makeable(
+        f"<results>/{model}/{phase}.{name}.csv"
+        for model, phase in selection.cells
+        if tools.BASELINE in selection.available[model, phase]
+        and (
+            _traced(selection, model, phase)
+            or (selection.path(f"<results>/{model}/{phase}.{name}.csv").exists() and not selection.config["collect"])
+        )
+    )
+
+
+def user_range_inputs(tables: Tables, wildcards: Wildcards) -> dict[str, Any]:
+    """Files of the tools about a cell's ranges and launches, by the script's input names."""
+    run, cell = tables.selection, (wildcards.model, wildcards.phase)
+    # A copied table without its inputs stays as it is, as it cannot be made again.
+    traced = _traced(run, *cell) or [name for name in SOURCES if _is_chosen(run, name, *cell)]
+    found: dict[str, Any] = {**tables.layer_inputs(wildcards)}
+    if RANGES_TRACE not in traced:
+        found = {name: path for name, path in found.items() if not name.startswith(RANGES_TRACE)}
+    if OWNERS in traced:
+        endings = {"launches": ".torch.launches.csv", "ranges": ".torch.ranges.csv", "sidecar": ".trace.json.gz.json"}
+        found |= {name: file_of_cell(wildcards, ending) for name, ending in endings.items()}
+    return found
+
+
+def _traced(selection: Selection, model: str, phase: str) -> list[str]:
+    """Keys of SOURCES whose tool's measurement of a cell exists or will be made."""
+    return [
+        name
+        for name, endings in SOURCES.items()
+        if _is_chosen(selection, name, model, phase)
+        and (
+            selection.config["collect"]
+            or any(selection.path(f"<results>/{model}/{phase}{ending}").exists() for ending in endings)
+        )
+    ]
+
+
+def _is_chosen(selection: Selection, name: str, model: str, phase: str) -> bool:
+    """Whether a tool of the cell provides this."""
+    return selection.provides(name) and selection.provided[name][0] in selection.tools_of(model, phase)

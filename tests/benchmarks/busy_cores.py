@@ -60,7 +60,6 @@ def busy(neighbours: int) -> Iterator[None]:
 
 
 def main(rounds: str = "300", *cells: str) -> None:
-    """Print the table."""
     cores = len(os.sched_getaffinity(0))
     print("| of | neighbours | threads | mean ms | median ms | largest ms |\n|---|---|---|---|---|---|")
     for neighbours, threads in itertools.product((0, cores // 2, cores), (cores, max(cores // 2, 1))):

@@ -116,7 +116,6 @@ def show(draws: int, compare: Compare, counts: Sequence[int], zoos: int) -> None
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare_power", description=__doc__)
     parser.add_argument("rounds", nargs="*", metavar="CSV")
     parser.add_argument("--draws", type=int, default=1000)

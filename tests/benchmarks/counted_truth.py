@@ -26,11 +26,9 @@ from profzoo.config import configuration as config
 from profzoo.io.scripts import read_json
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs, export_schema, launch_sampling, launch_selection, run_planning
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, interval_half_width
+from profzoo.tools.ncu import costs, export_schema, launch_selection, run_planning
+from profzoo.tools.ncu.estimates import GPU_TIME, Estimates, Window, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
-from profzoo.tools.ncu.strata import Window
 
 METRICS = {
     "DRAM read": "dram__bytes_read.sum",
@@ -130,7 +128,7 @@ def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iter
         if times == "torch":
             census = traced(folder / f"{cell.replace('/', '.')}.trace.json.xz", census)
         most = run_planning.most_launches(len(census[KEYS].drop_duplicates()), ncu.parse_percent(error))
-        prices = launch_sampling.RunPrices(START_S, price.seconds, most)
+        prices = launch_selection.RunPrices(START_S, price.seconds, most)
         sample = launch_selection.select_sample(options, CHOSEN, census, census, prices, one_run=False)
         runs = [sample.options, *sample.further]
         launches = np.concatenate(
@@ -191,7 +189,6 @@ def naive(counted: Counted) -> dict[str, float]:
 
 
 def line(counted: Counted, rows: pd.DataFrame) -> str:
-    """The cell's row of the page."""
     plan, distinct = counted.plan, len(counted.census[KEYS].drop_duplicates())
     whole = rows[rows["of"] == "cell"].set_index("metric")
     worst = max((abs(error) for error in naive(counted).values()), default=float("nan"))
@@ -206,7 +203,6 @@ def line(counted: Counted, rows: pd.DataFrame) -> str:
 
 
 def summary(rows: pd.DataFrame, plans: Sequence[Counted]) -> Iterator[str]:
-    """What all cells come to."""
     whole = rows[rows["of"] == "cell"]
     for what, some in (
         ("DRAM bytes", whole["metric"].isin(DRAM)),
@@ -223,7 +219,6 @@ def summary(rows: pd.DataFrame, plans: Sequence[Counted]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.counted_truth")
     parser.add_argument("cells", nargs="+", metavar="MODEL/PHASE")
     parser.add_argument("--read", action="store_true")

@@ -20,10 +20,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import interface, step_loop
-from profzoo.harness.recorders import Recorder
+from profzoo.harness import interface
+from profzoo.harness.observers.recorders import Recorder
+from profzoo.harness.step import step_loop
 from profzoo.op_costs.operators import call_costs
-from profzoo.op_costs.trace_calls import list_calls
+from tests.trace_calls import list_calls
 
 CPU = torch.device("cpu")
 
@@ -42,7 +43,6 @@ def needed(model: str, phase: str) -> pd.Series:
 
 
 def main(results: str = "results") -> None:
-    """Print the table."""
     warnings.simplefilter("ignore")
     table = pd.read_csv(Path(results) / "tables" / "roofline.csv", low_memory=False)
     print("| cell | counted Gflop | products need | others | ratio |\n|---|---|---|---|---|")

@@ -80,7 +80,6 @@ def places(results: Path, given: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.known_slowdown", description=__doc__)
     parser.add_argument("--cells", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first cell")

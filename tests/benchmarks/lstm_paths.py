@@ -7,7 +7,7 @@ fused: the zoo's model. scattered: the same with weights that are no longer one 
 load. stepwise: a Python loop of LSTMCell, one step of the sequence at a time.
 Prints, for each width, length and path, the median time of a training step, its launches (on a CPU: operators), and the
 ratio of times; of the fused path also the kernels of cuDNN's calls, forward and backward, each with how often it is
-launched; then rows for the table of docs/measured/lstm.md.
+launched; then rows for the table of docs/measured/zoo.md.
 """
 
 import argparse
@@ -119,7 +119,6 @@ def row(width: int, lengths: list[int], found: dict[int, Measured]) -> str:
 
 
 def main() -> None:
-    """Measure each path at each width and length, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256, 512, 768, 1024], help="hidden units")
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024], help="steps of the sequence")

@@ -248,7 +248,6 @@ def queue(cluster: loopback.Slurm) -> list[tuple[float, float, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.many_jobs", description=__doc__)
     kinds = parser.add_subparsers(required=True)
     planning = kinds.add_parser("plan")

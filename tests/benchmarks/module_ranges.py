@@ -29,7 +29,6 @@ def ran(folder: Path, cell: list[str], marked: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print a table."""
     rounds, *cell = [*sys.argv[1:], *["5", "mobilenetv2", "train"][len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

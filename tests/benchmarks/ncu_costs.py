@@ -66,7 +66,6 @@ def lines(command: list[str]) -> Iterator[tuple[float, str]]:
 
 
 def measure(name: str, words: list[str], model: str, phase: str, launches: int, folder: str) -> tuple[object, ...]:
-    """One row of COLUMNS."""
     report = f"{folder}/costs.ncu-rep"
     command = ["ncu", "--force-overwrite", "--profile-from-start", "off", "--clock-control", "none", "--import-sass",
                "no", "--launch-count", str(launches), *words, "--export", report, "python", "-m", "models.run",
@@ -86,7 +85,6 @@ def measure(name: str, words: list[str], model: str, phase: str, launches: int, 
 
 
 def main() -> None:
-    """Measure and print the rows."""
     model, phase, launches, *names = [*sys.argv[1:], *["mobilenetv2", "train", "16"][len(sys.argv) - 1 :]]
     options = config.normalise_config({})["ncu"]
     print(",".join(COLUMNS), flush=True)

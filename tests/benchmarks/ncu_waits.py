@@ -53,7 +53,6 @@ def in_the_driver(processes: Iterable[int]) -> Iterator[tuple[str, str, str]]:
 
 
 def main(metrics: str, launches: str, gpus: str = "2") -> None:
-    """Print the samples, the most frequent first."""
     seen: collections.Counter[tuple[str, str, str]] = collections.Counter()
     rounds = 0
     with tempfile.TemporaryDirectory() as folder:

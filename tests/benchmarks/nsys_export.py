@@ -33,7 +33,6 @@ def run(command: list[str]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure and print a table."""
     small, launches, rounds = [*sys.argv[1:], *["", "1000000", "5"][len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder) / "large.sqlite"

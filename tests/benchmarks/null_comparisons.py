@@ -19,7 +19,6 @@ RESULTS = Path("results/nulls")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.null_comparisons", description=__doc__)
     parser.add_argument("models", nargs="*", default=list(zoo.TINY), metavar="MODEL")
     parser.add_argument("--tiny", action="store_true")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from profzoo.compare import numerics
-from profzoo.compare.numeric_sides import NumericSide
+from profzoo.compare.numeric_checks import NumericSide
 
 LOSS, NORM, VALUES, STEPS = 2.3, 1.7, 64, 16
 UNITS = {"fp32": 2.0**-24, "bf16": 2.0**-8}
@@ -70,7 +70,6 @@ def count_results(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.numeric_alarms", description=__doc__)
     parser.add_argument("--pairs", type=int, default=20_000)
     options = parser.parse_args(arguments)

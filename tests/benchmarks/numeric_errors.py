@@ -38,7 +38,6 @@ NETWORKS = (
 
 
 def format_row(group: str, network: str, phase: str, name: str, found: numerics.Numerics) -> str:
-    """A row of the table."""
     numbers = f"{found.difference:.2g} / {found.tolerance:.2g}" if found.difference == found.difference else ""
     cells = (group, f"{network} {phase}", name, found.result, found.quantity, numbers)
     return f"| {' | '.join(cells)} |"
@@ -56,7 +55,6 @@ def count(rows: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.numeric_errors", description=__doc__)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--graph", action="store_true")

@@ -35,7 +35,6 @@ READER = f"""
 
 
 def main(repeats: int) -> None:
-    """Print a row for each of WHAT."""
     with tempfile.TemporaryDirectory() as folder:
         page = whole_zoo.write(Path(folder))
         opened = [browser.opened(page, Path(folder), READER)[0] for _ in range(repeats)]

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from profzoo.trials.policy_scores import PolicyScore, TriedCell, TriedSetting, Words, choose_best_plan, score_policy
+from tests.benchmarks.policy_scores import PolicyScore, TriedCell, TriedSetting, Words, choose_best_plan, score_policy
 
 # Number of trials that weigh as much as the belief that expected gains are right; weight of the cell's own expected gain.
 SHRINKS, WEIGHTS = (0.0, 3.0), (1.0, 0.75, 0.5, 0.25)

@@ -32,7 +32,6 @@ def planned(folders: Sequence[Path]) -> Iterator[tuple]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.planned_launches", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path)
     given = parser.parse_args(arguments)

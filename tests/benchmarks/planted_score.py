@@ -96,7 +96,6 @@ def print_folder(folder: Path, half: str) -> pd.DataFrame:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables, and write them where that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.planted_score")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--half", choices=HALVES, default=DEVELOPMENT)

@@ -40,7 +40,6 @@ def seconds(command: list[str]) -> float:
 
 
 def main() -> None:
-    """Measure and print a table."""
     model, phase, rounds = [*sys.argv[1:], *["mobilenetv2", "train", "3"][len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
         for tool, (plain, profiled) in commands(model, phase, folder).items():

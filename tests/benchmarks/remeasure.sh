@@ -14,7 +14,7 @@
 # slowdown  3 % planted in a layer, and nothing (known_slowdown), of 20 cells; or of CELLS from number FIRST on
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
 # trials    what settings are worth, tried, of MODELS and PHASES or all; VERDICTS: a table of verdicts, else cells are traced
-# planted   whether planted bottlenecks are named, as of docs/measured/planted.md
+# planted   whether planted bottlenecks are named, as of docs/guides/trials.md
 #
 # Of two GPUs each has half of the models; or, with `--`, stages of its own of all of them. A second one does not make ncu
 # faster, as both take turns where a launch takes several passes. Stages run one after the other; what they print is in

@@ -6,7 +6,7 @@ After `snakemake all --config tool=nsys`. Of starts of operations on the GPU it 
 program unchanged takes as long as it took says that nothing was lost; whether it predicts is for
 tests/unit/test_replay_predictions.py, and for trials on a GPU. Nor does it say that waits were found: a wait that is
 taken for the CPU's own time replays as well. So the CPU's time without its waits is held against `host_ns` of the steps,
-which other code counts (profzoo.tools.nsys.steps); that needs no traces, only `{phase}.host.csv`.
+which other code counts (profzoo.tools.nsys.steps.steps); that needs no traces, only `{phase}.host.csv`.
 """
 
 import sys
@@ -38,7 +38,6 @@ def cpu_apart(results: Path) -> None:
 
 
 def main(results: Path) -> None:
-    """Print a row a cell and process, and how many of them are within CLOSE."""
     found = []
     print("| cell | process | launches | measured ms | replayed ms | off | starts off, us | s |")
     print("|---|---|---|---|---|---|---|---|")

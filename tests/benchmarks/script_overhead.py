@@ -59,7 +59,6 @@ def ranges_us() -> float:
 
 
 def main() -> None:
-    """Run the comparison and print it."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "own.py").write_text(SCRIPT)

@@ -91,7 +91,6 @@ def rates(kind: str, difference: float, draws: int, rounds: int) -> Rates:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sequential_power", description=__doc__)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=32)

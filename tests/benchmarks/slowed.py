@@ -16,7 +16,6 @@ class Layer(nn.Linear):
     products = 1
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (rows, width) to the same."""
         with torch.no_grad():
             for _ in range(self.products - 1):
                 super().forward(inputs)
@@ -39,15 +38,12 @@ class Chain(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The chain."""
     return Chain(shape.width, shape.layers, shape.products, shape.at)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A number, and nothing to be held against."""
     return torch.randn((), generator=generator), torch.zeros(())
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean of the squares."""
     return outputs.square().mean()

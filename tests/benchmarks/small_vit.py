@@ -14,7 +14,6 @@ WORKLOADS = {"trimmed": {"train": {"batch": 32}, "inference": {"batch": 32}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return VisionTransformer(
         image_size=shape.size,
         patch_size=shape.patch,

@@ -25,10 +25,10 @@ def lap(what):
 import torch
 lap("import torch")
 from profzoo import run
-from profzoo.harness import timers
-from profzoo.harness import data_loading
+from profzoo.harness.observers import recorders
+from profzoo.harness.step import batches
 from profzoo.harness import interface
-from profzoo.harness import step_loop
+from profzoo.harness.step import step_loop
 from profzoo.harness import ranges
 lap("import the harness")
 cell = run.resolve_words(MODEL, PHASE, "time", ["window=1"])
@@ -53,7 +53,6 @@ for what in ("first step", "second step"):
 
 
 def wall(words: list[str], **environment: str) -> float:
-    """Seconds of one process."""
     given = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | environment
     began = time.monotonic()
     subprocess.run([sys.executable, "-m", "models.run", *words], env=given, check=True, stdout=subprocess.DEVNULL)
@@ -61,7 +60,6 @@ def wall(words: list[str], **environment: str) -> float:
 
 
 def main(model: str = "mobilenetv2", phase: str = "train", repeats: str = "3") -> None:
-    """Measure and print."""
     words = [model, phase, "window=1"]
     wall(words)  # Compiles bytecode and fills the page cache.
     with tempfile.TemporaryDirectory() as nothing:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.tables import layer_sums
+from profzoo.tables import layers
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 
@@ -38,7 +38,6 @@ def enlarge(path: Path, copies: int) -> int:
 
 
 def moved(event: dict[str, Any], copy: int, span: float, beyond: int) -> dict[str, Any]:
-    """The event in a later copy."""
     arguments = event.get("args", {})
     arguments = arguments | {key: arguments[key] + copy * beyond for key in IDS if key in arguments}
     again = {**event, "ts": round(event["ts"] + copy * span, 3), "args": arguments}
@@ -46,7 +45,6 @@ def moved(event: dict[str, Any], copy: int, span: float, beyond: int) -> dict[st
 
 
 def main() -> None:
-    """Measure and print a line for each step of the export."""
     copies = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,7 +67,7 @@ def main() -> None:
         made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators", "kernels", "coverage")}
         write_json({"cell": {"window": copies}}, folder / "s.json")
         files = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
-        layer_sums.main(*files, layer_sums.Others(), made)
+        layers.write_layers(*files, layers.Others(), made)
         say("layers and operators")
 
 

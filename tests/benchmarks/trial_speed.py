@@ -24,14 +24,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.collect import job_environment
+from profzoo.collect import environment
 from profzoo.collect.command_line import AT_ONCE
 from profzoo.compare.sides import interleave
 from profzoo.experiments import interleaved_runs, trial_runner
-from profzoo.experiments.decided_search import DecidedSearch
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.experiments.trial_search import Names, Took
-from profzoo.import_graph import PROJECT
+from profzoo.experiments.trial_runner import DecidedSearch, Names, Took
+from profzoo.records.import_graph import PROJECT
 from profzoo.statistics import process_repeats, sequential, speedup
 from tests.benchmarks import slowed, small_vit
 
@@ -178,7 +177,6 @@ def interleaved_rows(steps: Path) -> list:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.trial_speed", description=__doc__)
     parser.add_argument("part", choices=["start", "settings", "settings-separate", "slowdown", "slowdown-separate"])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
@@ -189,7 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     gpus = 0 if given.device == "cpu" else 1
-    os.environ |= job_environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
+    os.environ |= environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
     fork, device = not given.part.endswith("-separate"), given.device
     vit = cell_words(small_vit.__name__, device, *(TINY_VIT if given.tiny else []))
     with tempfile.TemporaryDirectory() as folder:

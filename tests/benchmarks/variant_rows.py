@@ -40,7 +40,6 @@ def table(rows: dict[str, dict[str, str]], what: str) -> None:
 
 
 def main(results: str, phase: str = "train") -> None:
-    """Print the tables."""
     folder = Path(results)
     compared = pd.read_csv(folder / "tables/compare.csv").query("phase == @phase")
     fast, many, joules = (dict[str, dict[str, str]]() for _ in range(3))

@@ -15,9 +15,9 @@ import pandas as pd
 
 from profzoo.io import csv_tables as reading
 from profzoo.tables.schemas import CELL
-from profzoo.trials import advice_scoring, policy_scores, trial_table
+from profzoo.trials import trial_table
 from profzoo.verdicts import advice_scores
-from tests.benchmarks import past_gains
+from tests.benchmarks import advice_scoring, past_gains, policy_scores
 
 # Each share beside what it is worth by.
 SHARES = ("median_error", "constant_error", "error", "covered")

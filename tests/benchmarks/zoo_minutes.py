@@ -114,7 +114,6 @@ def compare(first: str, second: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.zoo_minutes", description=__doc__)
     parser.add_argument("what", choices=("run", "compare"))
     parser.add_argument("variant", help=f"{', '.join(VARIANTS)}, or one with a suffix")

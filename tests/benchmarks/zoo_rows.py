@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.io.scripts import read_json
-from profzoo.tables.ncu_coverage import KEYS
-from profzoo.tools.nsys.steps import CAUSES
+from profzoo.tables.kernel_table import KEYS
+from profzoo.tools.nsys.steps.steps import CAUSES
 
 HEADER = (
     "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle, %: input / "
@@ -39,7 +39,6 @@ def traced(path: Path, steps: pd.DataFrame) -> tuple[str, ...]:
 
 
 def row(cell: pd.Series, steps: pd.DataFrame, results: Path) -> tuple[str, ...]:
-    """A cell's row."""
     folder, phase = results / cell["model"], cell["phase"]
     memory = cell["peak_memory_bytes"]
     return (
@@ -56,7 +55,6 @@ def row(cell: pd.Series, steps: pd.DataFrame, results: Path) -> tuple[str, ...]:
 
 
 def main(results: str = "results") -> None:
-    """Print the table."""
     root = Path(results)
     cells, steps = (pd.read_csv(root / "tables" / f"{name}.csv") for name in ("cells", "steps"))
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")

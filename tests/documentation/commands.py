@@ -127,7 +127,7 @@ def read_commands(block: Block) -> list[Command]:
     shown: list[list[str]] = []
     for line in join_lines(block):
         if line.output:
-            # A line that only sets a variable is no command, and prints nothing.
+            # A line that only sets a variable is not a command, and prints nothing.
             assert shown or not line.text.strip(), f"{block.page}: no command prints {line.text!r}"
             for printed in shown[-1:]:
                 printed.append(line.text)

@@ -55,7 +55,6 @@ NOT_RUN = {
     **dict.fromkeys(("sudo", "pip", "pipx", "uv", "uvx", "apt", "apt-get", "modprobe", "conda"), CHANGES),
     **dict.fromkeys(("export", "cd", ".", "source", "set", "mkdir", "cp", "mv", "ls", "echo", "cat", "id", "rm",
                      "head", "tail", "less", "grep", "tar"), SHELL),
-    **dict.fromkeys(("dot", "tred"), "it belongs to Graphviz, and draws what snakemake prints"),
     **dict.fromkeys(("ncu", "nsys", "nvidia-smi"), "it needs NVIDIA's profilers or driver; tests/gpu run them"),
 }  # fmt: skip
 # Commands that no dry run can plan, and why.
@@ -63,7 +62,7 @@ NOT_PLANNED = {
     "snakemake --unlock": "it removes the lock of a run that was killed",
     "snakemake compare": "it stands for the target; a candidate must be named with it",
     "snakemake results/tables.json --config collect=false": "tests/workflow/test_columns.py runs it on results",
-    "snakemake --report report.zip": "tests/workflow/test_snakemake_report.py runs it on results",
+    "snakemake --report report.zip": "tests/workflow/test_targets.py runs it on results",
     "snakemake -s path/to/profzoo/Snakefile -d folder": "tests/workflow/test_module.py runs it from another folder",
 }
 # Commands that really run, besides their plans.
@@ -152,7 +151,7 @@ def _written_files() -> tuple[test_extending.Written, ...]:
 
 
 def name_yaml(block: Block, options: Collection[str]) -> str:
-    """Return the kind of a YAML file that is no configuration, by its keys; empty if none is declared.
+    """Return the kind of a YAML file that is not a configuration, by its keys; empty if none is declared.
 
     options: long options of Snakemake, which are the keys of a profile.
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from profzoo import import_graph
+from profzoo.records import import_graph
 
 PROJECT = Path(import_graph.PROJECT)
 FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
@@ -46,7 +46,7 @@ class Span:
 
 
 def find_pages(root: Path = PROJECT) -> list[Path]:
-    """Return the pages of the documentation in a checkout; CHANGELOG.md is history, and not checked."""
+    """Return the pages of the documentation in a checkout; CHANGELOG.md has no commands."""
     pages = [root / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")]
     return [*pages, *sorted((root / "docs").rglob("*.md"))]
 
@@ -103,7 +103,6 @@ def read_spans(page: str, text: str) -> Iterator[Span]:
 
 
 def all_blocks(root: Path = PROJECT) -> list[Block]:
-    """Return all blocks of the documentation."""
     return [one for path in find_pages(root) for one in read_blocks(_name(path, root), path.read_text())]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from profzoo import schema
+from profzoo.cell import schema
 from tests.documentation import declared, folder
 from tests.documentation.commands import Command, holds_commands, is_output, read_commands, read_inline
 from tests.documentation.declared import Way
@@ -82,7 +82,6 @@ def format_table(rows: list[Row]) -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    """Print the table, and with --all each row."""
     rows = list(all_rows())
     print("\n".join(format_table(rows)))
     for row in rows if "--all" in words else ():

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -104,16 +103,10 @@ def test_scripts_exist() -> None:
             assert (PROJECT / script).is_file(), f"{command.place}: there is no {script}"
 
 
-@pytest.mark.parametrize("block", [one for one in all_blocks() if holds_commands(one)], ids=lambda one: one.place)
-def test_the_shell_reads_the_block(block) -> None:  # type: ignore[no-untyped-def]
-    lines = block.text.splitlines()
-    session = any(line.startswith("$ ") for line in lines)
-    text = "\n".join(line[2:] for line in lines if line.startswith("$ ")) if session else block.text
-    run = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, f"{block.place}: {run.stderr}"
-
-
-def test_inner_commands_of_containers_are_planned() -> None:
-    line = 'docker run --gpus all --volume "$PWD:/work" profzoo snakemake doctor'
-    check = declared.judge_command(Command("a.md", 1, tuple(shlex.split(line))), "")
-    assert check.way is Way.NOT_HERE and check.inner == ("snakemake", "doctor")
+def test_the_shell_reads_the_blocks() -> None:
+    for block in filter(holds_commands, all_blocks()):
+        lines = block.text.splitlines()
+        session = any(line.startswith("$ ") for line in lines)
+        text = "\n".join(line[2:] for line in lines if line.startswith("$ ")) if session else block.text
+        run = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, f"{block.place}: {run.stderr}"

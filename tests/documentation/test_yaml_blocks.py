@@ -8,11 +8,11 @@ import yaml
 from snakemake.cli import get_argument_parser
 from snakemake_executor_plugin_slurm import partitions  # type: ignore[import-untyped]
 
-from profzoo import schema
+from profzoo.cell import schema
+from tests import slow
 from tests.documentation import declared, folder, pages
 from tests.documentation.commands import Command, split_words
-from tests.documentation.declared import Way
-from tests.documentation.pages import PROJECT, Block
+from tests.documentation.pages import Block
 from tests.workflow import forked
 from tests.workflow.project import Project
 
@@ -36,7 +36,9 @@ def plan_with(reader: Project, text: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "block", [one for one in SHOWN if one not in OTHERS and not declared.of_extending(one)], ids=lambda one: one.place
+    "block",
+    slow.first([one for one in SHOWN if one not in OTHERS and not declared.of_extending(one)], 2),
+    ids=lambda one: one.place,
 )
 def test_a_configuration_is_taken(reader: Project, block: Block) -> None:
     code, printed = plan_with(reader, block.text)
@@ -44,9 +46,8 @@ def test_a_configuration_is_taken(reader: Project, block: Block) -> None:
 
 
 def test_a_configuration_with_a_mistake_is_found(reader: Project) -> None:
-    for text in ("models: [lstn]\n", "models: [lstm]\nsettings: {lstm: {bacth: 3}}\n"):
-        code, printed = plan_with(reader, text)
-        assert code and "did you mean" in printed
+    code, printed = plan_with(reader, "models: [lstm]\nsettings: {lstm: {bacth: 3}}\n")
+    assert code and "did you mean" in printed
 
 
 def options() -> dict[str, bool]:
@@ -56,7 +57,7 @@ def options() -> dict[str, bool]:
 
 
 def wrong_in_profile(found: Mapping[str, object]) -> list[str]:
-    """What of a profile is no option of Snakemake."""
+    """What of a profile is not an option of Snakemake."""
     known = options()
     return [key for key in found if key not in known]
 
@@ -90,13 +91,3 @@ def test_another_file_is_of_a_named_kind(block: Block, tmp_path_factory: pytest.
     else:
         keys = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise AssertionError(f"{block.place}: no program is declared that reads YAML with {keys}")
-
-
-def test_a_profile_with_a_mistake_is_found() -> None:
-    assert wrong_in_profile({"default-resources": [], "jobs": 3}) == []
-    assert wrong_in_profile({"default-resource": []}) == ["default-resource"]
-
-
-def test_blocks_are_found() -> None:
-    assert len(SHOWN) > 5 and (PROJECT / SHOWN[0].page).exists()
-    assert declared.judge_command(Command("a.md", 1, ("make", "demo")), "").way is Way.TARGET

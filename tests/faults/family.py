@@ -49,7 +49,7 @@ live("program")
 WRAPPER = """
 import json, sys
 from pathlib import Path
-from profzoo.collect import job_environment
+from profzoo.collect import environment as job_environment
 folder, command = Path(sys.argv[1]), sys.argv[3:]
 with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
     (folder / "scratch").write_text(environment["TMPDIR"])
@@ -59,8 +59,8 @@ sys.exit(code % 256)
 # Runs a job as snakemake does.
 OWNER = """
 import subprocess, sys
-from profzoo.machine import orphan_guard
-orphan_guard.export_owner()
+from profzoo.machine import job_child
+job_child.export_owner()
 sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
 """
 # Kinds of the processes of a run, by their command lines.
@@ -80,7 +80,6 @@ class Family:
     outer: subprocess.Popen[bytes]
 
     def ids(self) -> dict[str, int]:
-        """Return the processes by kind."""
         names = ("program", "worker", "agent")
         found = {name: int((self.folder / name).read_text()) for name in names}
         supervisor = int(process_tree.read_stat(found["program"])[1])
@@ -200,7 +199,6 @@ def marked(word: str) -> dict[int, str]:
 
 
 def line(process: int) -> str:
-    """Return the command line of a process."""
     return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 

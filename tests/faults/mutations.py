@@ -23,7 +23,7 @@ NAMES = (
     'a"b', '"', "a,b", "a\nb", "a\r\nb", " a ", "\t", "<script>alert(1)</script>", "&amp;", "a & b", "'", "\\", "\\N", "#N/A",
     "Übung", "内核", "🙂", "\u2028", "\x0b", "{{ 7 * 7 }}", "${x}", "$x_1$", "%s", "=1+1", "x" * 5000, "==PROF== x",
 )  # fmt: skip
-# Texts that are no numbers, numbers of other locales, and numbers with a unit.
+# Texts that are not numbers, numbers of other locales, and numbers with a unit.
 NO_NUMBERS = (
     "n/a", "NA", "null", "None", "nan", "12,34", "1.234,5", "1 234", "1'234", "1,234", "5 us", "5us", "0x1f", "1_000", "٣",
     "½", "--5", "5-", "1e", ".", "+", "=5", "five", "True",
@@ -31,12 +31,10 @@ NO_NUMBERS = (
 
 
 def table(content: bytes) -> list[list[str]]:
-    """Return the rows of a CSV."""
     return list(csv.reader(io.StringIO(content.decode(), newline="")))
 
 
 def printed(rows: Sequence[Sequence[str]], **how: object) -> bytes:
-    """Return rows as a CSV."""
     text = io.StringIO(newline="")
     csv.writer(text, **{"lineterminator": "\n", **how}).writerows(rows)  # type: ignore[arg-type]
     return text.getvalue().encode()

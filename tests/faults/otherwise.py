@@ -12,14 +12,11 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
-from profzoo.io import column_types
-from profzoo.io.column_types import Kind
+from profzoo.io.columns import FLAG, TEXT, Kind
 from profzoo.io.csv_tables import Table
-from profzoo.tools.ncu import links, number_parsing
-from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.ncu.details_page import SPEEDUP
-from profzoo.tools.ncu.raw_page import NOISE
-from profzoo.tools.nsys.trace import KERNEL_TABLE
+from profzoo.tools.ncu import raw_page
+from profzoo.tools.ncu.raw_page import NOISE, SPEEDUP
+from profzoo.tools.nsys.events.trace import KERNEL_TABLE
 from profzoo.tools.torch.tables import DEVICE_KINDS
 
 Rows = Counter[tuple]
@@ -55,9 +52,9 @@ def of_table(content: bytes, table: Table) -> Rows:
 
 def column_of(cells: list[str], kind: Kind) -> list[Any]:
     """The cells of a column of a kind; where any has a fraction, or is missing, all are of 64 bits with one."""
-    if kind == column_types.TEXT:
+    if kind == TEXT:
         return cells
-    if kind == column_types.FLAG:
+    if kind == FLAG:
         return [{"True": True, "False": False}[cell] for cell in cells]
     try:
         read = [number(cell) if cell else None for cell in cells]
@@ -88,7 +85,6 @@ def of_details(content: bytes) -> Rows:
 
 
 def of_json(content: bytes) -> str:
-    """Read JSON."""
     return json.dumps(json.loads(content.decode("utf-8-sig")), sort_keys=True)
 
 
@@ -142,7 +138,7 @@ def of_page(content: bytes, measured: bool) -> Launches:
         held = {
             heading[at]: printed_value([other[at] for other in rows], row[at], UNITS.get(units[at], 1))
             for at in range(start, len(heading))
-            if not ncu_tables.CONSTANT.match(heading[at]) and not links.is_link(heading[at])
+            if not raw_page.CONSTANT.match(heading[at]) and not raw_page.is_link(heading[at])
         }
         found[int(one["ID"])] = one["Kernel Name"], [*sizes, int(one["Stream"])], held
     return found
@@ -150,8 +146,8 @@ def of_page(content: bytes, measured: bool) -> Launches:
 
 def printed_value(column: Sequence[str], value: str, factor: int) -> float | int | str | None:
     """Read a value of a page: a number in base units, no value, or a text in a text column."""
-    known = [one for one in column if one.removeprefix("(!)").strip().lstrip("+-").lower() not in number_parsing.NONE]
-    if not all(number_parsing.NUMBER.fullmatch(one) for one in known):
+    known = [one for one in column if one.removeprefix("(!)").strip().lstrip("+-").lower() not in raw_page.NONE]
+    if not all(raw_page.NUMBER.fullmatch(one) for one in known):
         return value or None
     if value not in known:
         return None

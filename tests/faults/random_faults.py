@@ -111,7 +111,6 @@ class Bench:
         self.output, self.lost = "", set()
 
     def told(self) -> dict[str, bytes]:
-        """Return the existing tables."""
         results = self.root / "results"
         return {str(path.relative_to(results)): path.read_bytes() for path in tables(results)}
 
@@ -383,7 +382,6 @@ def step(bench: Bench, kind: str, draw: random.Random) -> tuple[int, int, str]:
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.random_faults", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)

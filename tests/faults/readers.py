@@ -25,11 +25,10 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.tables import baseline_steps, steps_per_export, tabulate
-from profzoo.tools.ncu import details_page, links
-from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tables import across_cells, cell_tables, steps_per_export
+from profzoo.tools.ncu import raw_page
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import trace as torch_trace
 from tests.faults import mutations, otherwise, recorded
@@ -37,8 +36,8 @@ from tests.faults.mutations import DAMAGED, SAME, Mutated
 
 Mutation = Callable[[bytes, random.Random], Mutated]
 NEEDS: dict[str, fact.Needs] = {
-    "baseline": baseline_steps.OF_RUN,
-    "tools": {**tabulate.OF_TOOL, **steps_per_export.NEEDS, "command": fact.TEXTS, "ranks": fact.PROCESSES},
+    "baseline": cell_tables.OF_RUN,
+    "tools": {**across_cells.OF_TOOL, **steps_per_export.NEEDS, "command": fact.TEXTS, "ranks": fact.PROCESSES},
 }
 # Where there is memory for files, as a case takes less time than a disk.
 MEMORY = Path("/dev/shm")
@@ -95,7 +94,7 @@ def of_page(path: Path) -> otherwise.Launches:
     measured = path.name == "mangled.csv"
     sizes = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream"]
     # What describes links of the machine is kept or left out by what other columns say of them.
-    told = [name for name in table if name not in ncu_tables.LEADING and not links.is_link(name)]
+    told = [name for name in table if name not in raw_page.LEADING and not raw_page.is_link(name)]
     metrics = told if measured else []
     return {
         row["id"]: (
@@ -135,7 +134,7 @@ def readers() -> Mapping[str, Reader]:
         (folder / "again").mkdir()
         small, trace = recorded.database(folder / "again"), gzip.compress(recorded.trace(), mtime=0)
     others = [
-        Reader("details.csv", recorded.details_page(), lambda path: rows_of(details_page.read_details(path)), otherwise.of_details,
+        Reader("details.csv", recorded.details_page(), lambda path: rows_of(raw_page.read_details(path)), otherwise.of_details,
                (mutations.named, mutations.no_number, mutations.column_lost)),
         Reader("x.sqlite", small, of_sqlite, otherwise.of_sqlite, (mutations.value_of_row,), weight=3),
         Reader("x.json.gz", trace, of_trace, otherwise.of_trace, (mutations.packed, mutations.event_other)),
@@ -202,7 +201,6 @@ def run(cases: int, seed: int, names: tuple[str, ...] = ()) -> Iterator[tuple[in
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.readers", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each further one has the next")

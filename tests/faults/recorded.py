@@ -12,25 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo import zoo_tables
+from profzoo.catalog import csv_files
 from profzoo.io import csv_tables as reading
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.kernels import kernel_classes
 from profzoo.launches import joined_step
-from profzoo.tables import (
-    cell_tables,
-    kernel_table,
-    layer_kernels,
-    layers,
-    ncu_coverage,
-    owner_coverage,
-    tabulate_roofline,
-)
+from profzoo.tables import across_cells, cell_tables, kernel_table, layers
 from profzoo.tools.ncu import export as ncu_export
 from profzoo.tools.ncu import export_schema
-from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time.tables import TABLE as TIME
 from profzoo.tools.torch import owners
@@ -131,7 +123,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     torch = torch_tables.tidy_operators(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))
-    compared = ncu_coverage.compare(nsys, every, every)
+    compared = kernel_table.compare_coverage(nsys, every, every)
     samples = {"time_ns": range(5 * 10**9, 5 * 10**9 + 12 * 10**7, 10**7), "gpu_uuid": "GPU-1", "power_is": "instant"}
     raw = pd.DataFrame(samples).assign(**{name: 7 for name in sample_tables.SAMPLES.columns if name not in samples})
     raw["memory_clock_mhz"] = None
@@ -150,7 +142,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "steps": cell_tables.steps(cells, [(cell, steps)], ranks),
         "agreement": cell_tables.agreement(cells, activity, [("nsys", cell, 6e6)]).assign(flag="", cause="a, b"),
         "coverage": cell_tables.coverages([(cell, "survey", compared)]),
-        "roofline": tabulate_roofline.make_roofline(kernels, PEAKS),
+        "roofline": across_cells.make_roofline(kernels, PEAKS),
         "peaks": pd.DataFrame({"peak": PEAKS, "rate": PEAKS, "unit": "byte/s", "how": "a copy, of 1 MiB"})
         .assign(peak=list(PEAKS), rate=list(PEAKS.values()))
         .reset_index(drop=True),
@@ -163,13 +155,13 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "torch": (torch, torch_tables.TABLE),
         "torch-operators": (operators, torch_tables.OPERATORS),
         "cell-kernels": (joined, kernel_table.TABLE),
-        "cell-coverage": (compared, ncu_coverage.TABLE),
+        "cell-coverage": (compared, kernel_table.COVERAGE_TABLE),
         "sample-raw": (raw, sample_tables.SAMPLES),
         "sample": (sample_tables.select_window(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
         "time": (timed, TIME),
         **of_owners(),
         **of_replays(folder / "train.sqlite"),
-        **{name: (frame, zoo_tables.TABLES[name]) for name, frame in across.items()},
+        **{name: (frame, csv_files.TABLES[name]) for name, frame in across.items()},
     }
 
 
@@ -180,8 +172,8 @@ def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     return {
         "cell-replay": (changes, replay.GAINS),
         "cell-host": (host, replay.TAX),
-        "replay": (changes.assign(**cell), zoo_tables.TABLES["replay"]),
-        "host": (host.assign(**cell), zoo_tables.TABLES["host"]),
+        "replay": (changes.assign(**cell), csv_files.TABLES["replay"]),
+        "host": (host.assign(**cell), csv_files.TABLES["host"]),
     }
 
 
@@ -192,18 +184,18 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
     called, none = layers.sum_by_owner([launches], 1), joined_step.Joined(launches, 1)
     tree = layers.layers(called, modules, 1, none, {})
-    covered = owner_coverage.make_owner_coverage(called, None)
-    kernels = layer_kernels.make_layer_kernels(joined_step.sum_torch_launches(launches, 1), {})
+    covered = layers.make_owner_coverage(called, None)
+    kernels = layers.make_layer_kernels(joined_step.sum_torch_launches(launches, 1), {})
     cell = {"model": "m", "phase": "train"}
     return {
         "torch-launches": (launches, owners.TABLE),
         "torch-modules": (modules, owners.MODULES),
-        "cell-operators": (layers.operators(called, none, {}), layers.OPERATORS_TABLE),
+        "cell-operators": (layers.operators_table(called, none, {}), layers.OPERATORS_TABLE),
         "cell-layers": (tree, layers.TABLE),
-        "cell-layer-kernels": (kernels, layer_kernels.TABLE),
-        "cell-owners": (covered, owner_coverage.TABLE),
-        "layers": (tree.assign(**cell), zoo_tables.TABLES["layers"]),
-        "owners": (covered.assign(**cell), zoo_tables.TABLES["owners"]),
+        "cell-layer-kernels": (kernels, layers.LAYER_KERNELS_TABLE),
+        "cell-owners": (covered, layers.OWNER_COVERAGE_TABLE),
+        "layers": (tree.assign(**cell), csv_files.TABLES["layers"]),
+        "owners": (covered.assign(**cell), csv_files.TABLES["owners"]),
     }
 
 

@@ -84,7 +84,7 @@ BROKEN = {
     "is killed": ("kill -9 $$", r"nsys (or what it ran )?was killed \(SIGKILL\)"),
     "crashes": ("kill -SEGV $$", r"nsys (or what it ran )?crashed \(SIGSEGV\)"),
     "leaves nothing": ("exit 0", r"nsys ended well but left no out"),
-    "is no program": ("\0", r"nsys"),
+    "is not a program": ("\0", r"nsys"),
 }
 
 

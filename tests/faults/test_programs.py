@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import failure_causes
-from profzoo.machine import log_cap, oom_kills, process_tree
+from profzoo.collect import failures
+from profzoo.machine import namespace, process_tree, supervisor
 from tests import slow
 from tests.faults import family
 from tests.faults.harm import GOOD, OLD, Harm, good, python, some
@@ -47,7 +47,7 @@ LEAVES = {
         "echo x > {0}/out; echo '[1]' > {0}/s.json",
         r"facts that are not a JSON object: '\[1\]'",
     ),
-    "facts that are no text": (r"echo x > {0}/out; printf '\377\376' > {0}/s.json", r"facts that are not JSON"),
+    "facts that are not text": (r"echo x > {0}/out; printf '\377\376' > {0}/s.json", r"facts that are not JSON"),
     "all, and then fails": (GOOD + "; exit 3", r"sh ended with exit code 3"),
     "all, and is killed": (GOOD + "; kill -9 $$", r"sh was killed \(SIGKILL\)"),
 }
@@ -62,19 +62,19 @@ LOOSE = {
 }
 SAYS = {
     "escapes of a terminal": r"printf 'profzoo: \033[2J\033]0;title\007all \033[31mred\033[0m\n'; exit 1",
-    "bytes that are no text": r"printf 'profzoo: \377\376\000\001 end\n'; exit 1",
+    "bytes that are not text": r"printf 'profzoo: \377\376\000\001 end\n'; exit 1",
     "a line of 20 MB": "printf 'profzoo: '; head -c 20000000 /dev/zero | tr '\\0' x; echo; exit 1",
 }
 
 
-@pytest.mark.parametrize("name", slow.first(some(CRASHES, 4), 2))
+@pytest.mark.parametrize("name", slow.first(some(CRASHES, 4)))
 def test_a_program_that_crashes(harm: Harm, name: str) -> None:
     code, line = CRASHES[name]
     harm.fails(python(code.format(harm.results)), line, before=no_core)
     harm.goes_on()
 
 
-@pytest.mark.parametrize("name", slow.first(some(LEAVES, 6), 2))
+@pytest.mark.parametrize("name", slow.first(some(LEAVES, 6)))
 def test_a_program_that_leaves_too_little(harm: Harm, name: str) -> None:
     code, line = LEAVES[name]
     harm.fails(["sh", "-c", code.format(harm.results)], line)
@@ -134,8 +134,8 @@ def test_a_program_that_hangs(harm: Harm, code: str) -> None:
 def test_a_program_that_prints_what_is_no_text(harm: Harm, name: str) -> None:
     code, said = harm.run(["sh", "-c", SAYS[name]])
     assert code == 1 and len(said) == 1 and said[0].startswith("profzoo: ") and said[0].isprintable()
-    assert (harm.results / "log").stat().st_size < log_cap.LOG_BYTES + 2 * failure_causes.LONGEST
-    assert len(said[0]) < 2 * failure_causes.LONGEST
+    assert (harm.results / "log").stat().st_size < supervisor.LOG_BYTES + 2 * failures.LONGEST
+    assert len(said[0]) < 2 * failures.LONGEST
     harm.over(OLD)
 
 
@@ -198,10 +198,10 @@ def share() -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_program_that_the_kernel_kills_for_its_memory(harm: Harm, share: Path) -> None:
-    before = oom_kills.count_oom_kills()
+    before = namespace.count_oom_kills()
     code = f"open('{share}/cgroup.procs', 'w').write('0'); x = b'x' * (200 << 20)"
     harm.fails(python(code), r"was killed \(SIGKILL\): by the kernel, which had no memory left: .*mem_mb")
-    assert oom_kills.count_oom_kills() == before + 1
+    assert namespace.count_oom_kills() == before + 1
     harm.goes_on()
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests import slow
 from tests.faults import mutations, readers
 
 # Of each kind of file; those that take long are drawn less often.
 QUICK, WHOLE, SEED = 3, 40_000, 0
+# One of each form.
+FIRST = ("activity.csv", "baseline.json", "details.csv", "mangled.csv", "x.json.gz", "x.sqlite")
 
 
-@pytest.mark.parametrize("name", sorted(readers.readers()))
+@pytest.mark.parametrize("name", slow.only(sorted(readers.readers()), *FIRST))
 def test_damaged_files_are_read_as_they_are_or_refused(name: str) -> None:
     cases = QUICK * readers.readers()[name].weight + 12
     found = list(readers.run(cases, SEED, (name,)))
@@ -37,6 +40,6 @@ def test_a_reader_that_guesses_is_found(tmp_path: Path) -> None:
     guessing = readers.Reader(
         known.name, known.content, lambda path: readers.rows_of(pd.read_csv(path)), known.says, (mutations.named,)
     )
-    said = [readers.wrong(guessing, random.Random(seed), tmp_path)[1] for seed in range(200)]
+    said = [readers.wrong(guessing, random.Random(seed), tmp_path)[1] for seed in range(100)]
     assert any(one and "as something else than it says" in one for one in said)
     assert any(one and "Error" in one for one in said)

@@ -67,6 +67,7 @@ def test_nothing_half_written_counts_after_a_kill(tmp_path: Path, moment: str) -
     assert collected(results) == (5, 5)
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_by_a_signal_leaves_nothing_but_what_was_there(tmp_path: Path) -> None:
     results, gate = tmp_path / "results", tmp_path / "gate"
     results.mkdir()

@@ -14,7 +14,6 @@ class Beyond:
     """An array that is said to be larger than the memory that it begins in."""
 
     def __init__(self, start: Tensor) -> None:
-        """start: what it begins with."""
         self.start = start
         self.__cuda_array_interface__ = {
             "data": (start.data_ptr(), False), "shape": (1 << 40,), "typestr": "<f4", "version": 3,
@@ -31,7 +30,6 @@ class Faulty(nn.Module):
         self.fault, self.pause_ms = fault, pause_ms
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to (512, 512)."""
         product = torch.mm(self.weight, self.weight) * inputs.mean()
         if self.fault == "memory":
             kept = [torch.empty(1 << 36, dtype=torch.uint8, device=product.device) for _ in range(8)]
@@ -47,15 +45,12 @@ class Faulty(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The step with that fault."""
     return Faulty(shape.fault, shape.pause_ms)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A number, and nothing to be held against."""
     return torch.randn((), generator=generator), torch.zeros(())
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean of the squares."""
     return outputs.square().mean()

@@ -79,7 +79,6 @@ class Copy(Beside):
     """Copies to the host and back, through pageable memory."""
 
     def forward(self, product: Tensor) -> Tensor:
-        """The same numbers."""
         return product.cpu().to(product.device) if self.fault else product
 
 
@@ -87,7 +86,6 @@ class Item(Beside):
     """Reads a result before work of the CPU that could run while the GPU is busy."""
 
     def forward(self, product: Tensor) -> Tensor:
-        """The product."""
         if self.fault:
             product[0, 0].item()
         occupy()
@@ -98,7 +96,6 @@ class Wait(Beside):
     """Waits for the GPU before such work."""
 
     def forward(self, product: Tensor) -> Tensor:
-        """The product."""
         if self.fault:
             wait(product)
         occupy()
@@ -114,7 +111,6 @@ class Small(Beside):
         self.register_buffer("small", torch.ones(SMALL))
 
     def forward(self, product: Tensor) -> Tensor:
-        """The product."""
         for _ in range(40 if self.fault else 1):
             self.small.mul_(1.0)
         return product
@@ -124,7 +120,6 @@ class Double(Beside):
     """Adds a thousandth of a product in double precision, or in bf16 without the fault."""
 
     def forward(self, product: Tensor) -> Tensor:
-        """The product, and a little."""
         kind = torch.float64 if self.fault else torch.bfloat16
         wide = product.detach().to(kind)
         return product + 1e-3 * torch.mm(wide, wide).to(product.dtype).tanh()
@@ -141,7 +136,6 @@ class Strided(Beside):
         self.register_buffer("table", torch.ones(self.NUMBERS))
 
     def forward(self, product: Tensor) -> Tensor:
-        """The product, and a little."""
         count = self.table.numel() // self.STRIDE
         chosen = self.table[:: self.STRIDE] if self.fault else self.table[:count]
         for _ in range(self.TIMES // ROUNDS):
@@ -217,7 +211,6 @@ class FewChannels(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to the mean of each of OUT channels of IMAGES images."""
         result: Tensor = self.beside(self.images + inputs.mean())
         return result.mean((2, 3)) * self.scale
 
@@ -235,22 +228,18 @@ PROGRAMS: dict[str, type[Program] | type[FewChannels]] = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Return the step of a given name."""
     return PROGRAMS[shape.program](shape.fault)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
-    """Return a number, a target of 0, and the seconds that collating it takes."""
     sleep_s = SLEEP_S if shape.program == LOADER and shape.fault else 0.0
     return torch.randn((), generator=generator), torch.zeros(()), sleep_s
 
 
 def collate(samples: Sequence[tuple[Tensor, Tensor, float]]) -> Any:
-    """Return a batch after the seconds that its samples take."""
     time.sleep(sum(sleep_s for _, _, sleep_s in samples))
     return default_collate([(number, target) for number, target, _ in samples])
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the mean of the squares."""
     return outputs.square().mean()

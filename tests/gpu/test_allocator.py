@@ -11,14 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 PROJECT = Path(__file__).parents[2]
 MIB, LIMIT_MIB, WARMUP, STEPS = 2**20, 2048, 2, 8
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 # Sizes in MiB of the one tensor of each step, by program: of growing ones, no free block fits the next.
 SIZES = {
     "growing": [300 + 60 * step for step in range(WARMUP + STEPS)],
@@ -29,7 +24,7 @@ PROGRAM = f"""
 import json, sys
 from pathlib import Path
 import torch
-from profzoo.harness import recorders
+from profzoo.harness.observers import recorders
 
 device = torch.device("cuda", 0)
 torch.cuda.set_per_process_memory_fraction({LIMIT_MIB * MIB} / torch.cuda.get_device_properties(0).total_memory, 0)

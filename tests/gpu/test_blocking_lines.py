@@ -9,16 +9,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-import torch
-
 from profzoo.cell.job_types import BlockingLine
 from tests.gpu.programs import waits
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROJECT = Path(__file__).parents[2]
 MODEL, SCRIPT = Path(waits.__file__), PROJECT / "tests" / "scripts" / "waits.py"
 

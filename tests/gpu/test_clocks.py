@@ -5,16 +5,12 @@ import time
 from pathlib import Path
 
 import pynvml
-import pytest
 import torch
 
-from profzoo.harness import devices, gpu_clocks, recorders
-from profzoo.tools.sample import clock_readings, gpu_state
+from profzoo.harness import devices
+from profzoo.harness.observers import recorders
+from profzoo.tools.sample import gpu_state
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 WARMUP, STEPS = 5, 20
 
 
@@ -45,12 +41,12 @@ def test_clocks_of_a_gpu_at_work(tmp_path: Path) -> None:
     assert all(highest / 4 < one["sm_clock_hz"] <= highest for one in (before, after))
     # While it works it is not idle, so that both readings count.
     assert not (before["throttle_reasons"] | after["throttle_reasons"]) & gpu_state.IDLE
-    found = clock_readings.summarise_clocks(timer.clocks)
+    found = gpu_state.summarise_clocks(timer.clocks)
     assert found is not None and found.high_hz == max(before["sm_clock_hz"], after["sm_clock_hz"])
 
 
 def test_a_reading_takes_less_than_a_millisecond() -> None:
-    clocks, took = gpu_clocks.GpuClocks(devices.read_uuid(torch.device("cuda", 0))), []
+    clocks, took = recorders.GpuClocks(devices.read_uuid(torch.device("cuda", 0))), []
     for _ in range(20):
         began = time.perf_counter()
         assert clocks.read()

@@ -1,29 +1,23 @@
 """Counters of kernels whose bytes, pipes, states and occupancy are known, through snakemake, and comparisons of them."""
 
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
-from profzoo.compare import counter_changes, counter_sides
+from profzoo.compare import counter_changes
 from profzoo.compare.counter_changes import CHANGED
 from profzoo.io import csv_tables as reading
-from profzoo.tables import cell_counters, occupancy
+from profzoo.tables import cell_counters
 from profzoo.tables.cell_counters import TABLES
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.files import chart_file
 from tests.gpu import known_counters
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-    pytest.mark.skipif(
-        not known_counters.CAN_COMPILE, reason="this torch loads no CUDA kernels that a program compiles"
-    ),
-]
-PROJECT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(
+    not known_counters.CAN_COMPILE, reason="this torch loads no CUDA kernels that a program compiles"
+)
 N, MARGIN = known_counters.COPIED, 0.02
 MODULES = {"known": "known_counters", "again": "known_counters", "doubled": "doubled_copy"}
 
@@ -33,9 +27,7 @@ def make(folder: Path, models: list[str], chosen: str, names: list[str]) -> None
     given = ", ".join(f"{name}: {{module: tests.gpu.{MODULES[name]}}}" for name in models)
     settings = [f"models={{{given}}}", f"pathvars={{results: {folder}}}", "tool=ncu", f"ncu={{set: {chosen}}}"]
     targets = [f"{folder}/{model}/{name}" for model in models for name in names]
-    command = ["snakemake", "--nolock", *targets, "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*targets, "--config", *settings)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +118,9 @@ def test_limiters_of_occupancy_are_those_that_were_planted(launches: pd.DataFram
 
 
 def test_the_calculation_is_that_of_ncu_for_every_launch(folder: Path) -> None:
-    table = reading.read(folder / "known/train.occupancy.csv", occupancy.TABLE)
+    table = reading.read(folder / "known/train.occupancy.csv", cell_counters.TABLE)
     assert len(table) >= len(known_counters.SOURCES)
-    assert occupancy.count_disagreements(table) == 0
+    assert cell_counters.count_disagreements(table) == 0
 
 
 def test_the_cells_tables_add_up(folder: Path, launches: pd.DataFrame) -> None:
@@ -142,7 +134,7 @@ def test_the_cells_tables_add_up(folder: Path, launches: pd.DataFrame) -> None:
 
 def test_a_comparison_finds_the_doubled_copy_and_nothing_in_the_same_program(folder: Path) -> None:
     make(folder, ["again", "doubled"], "survey", ["train.ncu.csv"])
-    cells = {name: counter_sides.read_counted_cell(folder / name / "train.ncu.csv") for name in MODULES}
+    cells = {name: counter_changes.read_counted_cell(folder / name / "train.ncu.csv") for name in MODULES}
     assert None not in cells.values()
     found = {}
     for name in ("again", "doubled"):

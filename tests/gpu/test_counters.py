@@ -1,20 +1,11 @@
 """Work that arithmetic knows, counted by ncu's section set `roofline` through snakemake itself."""
 
-import subprocess
-from pathlib import Path
-
 import pandas as pd
 import pytest
-import torch
 
-from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu import estimates
 from tests.gpu import products
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
+from tests.gpu.running import run_snakemake
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +14,9 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     folder = tmp_path_factory.mktemp("results")
     settings = ["models={products: {module: tests.gpu.products}}", f"pathvars={{results: {folder}}}"]
     target = f"{folder}/products/inference.ncu.roofline.csv"
-    command = ["snakemake", "--nolock", target, "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(target, "--config", *settings)
     table = pd.read_csv(target)
-    return pd.concat([table[["function", "kernel"]], derived_metrics.derive_quantities(table)], axis=1)
+    return pd.concat([table[["function", "kernel"]], estimates.derive_quantities(table)], axis=1)
 
 
 @pytest.mark.parametrize("quantity", ["fp32_flop", "tensor_tf32_flop", "tensor_bf16_flop", "tensor_fp16_flop"])

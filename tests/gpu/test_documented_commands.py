@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.documentation import folder
 from tests.documentation.commands import Command
@@ -26,10 +25,6 @@ from tests.documentation.test_planned_commands import BLOCKS
 from tests.documentation.test_python_blocks import TABLES, of_kind
 from tests.workflow.project import Project
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 MINUTES = float(os.environ.get("PROFZOO_DOCUMENTED_MINUTES", "4"))
 BEGAN: list[float] = []
 # Small, so that a command takes seconds; the reader's profile also lets eight tables be made at a time.

@@ -1,7 +1,6 @@
 """Products in fp8 and int8 on a real GPU: against exact products, peaks, counters, and whole cells."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,19 @@ from torch import nn
 from profzoo import run
 from profzoo.calibration import peaks
 from profzoo.compare import numerics
-from profzoo.harness import eight_bit_layers
-from profzoo.tools.ncu import derived_metrics
-from profzoo.tools.torch import dtypes, owners, trace
+from profzoo.harness.variants import eight_bit_layers
+from profzoo.tools.ncu import estimates
+from profzoo.tools.torch import export, owners, trace
 from tests.gpu import eight_bit_product
+from tests.gpu.running import run_snakemake
 from tests.numeric_runs import side
 
 CUDA = torch.device("cuda")
-PROJECT = Path(__file__).parents[2]
 FORMATS = ("fp8", "int8")
 AVAILABLE = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 9)
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not AVAILABLE, reason="no NVIDIA GPU of compute capability 8.9 is visible to torch here"),
-]
+pytestmark = pytest.mark.skipif(
+    not AVAILABLE, reason="no NVIDIA GPU of compute capability 8.9 is visible to torch here"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +92,7 @@ def test_the_trace_has_the_product_with_its_operations(
     words = ["module=tests.gpu.eight_bit_product", f"precision={precision}", "window=2"]
     assert run.main(["eight", "inference", *words, *files]) == 0
     read = trace.read_trace(tmp_path / "t.json.gz")
-    table = dtypes.tabulate_dtypes(read, gpu=True)
+    table = export.tabulate_dtypes(read, gpu=True)
     print(table.head(12).to_string())
     (row,) = table[table["operator"] == operator].to_dict("records")
     assert dtype in row["dtypes"] and row["device_ns"] > 0
@@ -111,15 +109,13 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["models={eight: {module: tests.gpu.eight_bit_product}}", f"pathvars={{results: {folder}}}",
                 "phases=inference", "ncu={launches: all}"]  # fmt: skip
     targets = [f"{folder}/eight@{precision}/inference.ncu.roofline.csv" for precision in FORMATS]
-    command = ["snakemake", "--nolock", *targets, "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*targets, "--config", *settings)
     return folder
 
 
 @pytest.mark.parametrize("precision", FORMATS)
 def test_ncu_counts_the_products(counted: Path, precision: str) -> None:
     table = pd.read_csv(counted / f"eight@{precision}" / "inference.ncu.roofline.csv")
-    found = derived_metrics.derive_quantities(table)[f"tensor_{precision}_flop"]
+    found = estimates.derive_quantities(table)[f"tensor_{precision}_flop"]
     print(pd.concat([table["function"], found], axis=1).to_string())
     assert found.max() == pytest.approx(eight_bit_product.FLOPS, rel=0.02)

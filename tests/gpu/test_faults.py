@@ -12,16 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.faults import family
 from tests.gpu import faulty
 from tests.workflow.project import finished, heed_interrupts
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROJECT = Path(__file__).parents[2]
 LINES = {
     "memory": "ran out of memory at batch 1: set a smaller batch, or batch: auto to find one. CUDA out of memory.",

@@ -6,16 +6,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 
 from profzoo.experiments.forked_runs import ProcessStarter
 from tests.benchmarks import small_vit, trial_speed
 from tests.unit.test_gpu_slots import PROJECT
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 # Processes of each way.
 PROCESSES = 3
 

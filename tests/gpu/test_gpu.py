@@ -1,6 +1,5 @@
 """What only a real GPU can show: the LSTM's fused path, and the three tools' agreement, through snakemake itself."""
 
-import subprocess
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -11,14 +10,10 @@ import pytest
 import torch
 
 from models import lstm
-from profzoo.harness import step_loop
+from profzoo.harness.step import step_loop
+from tests.gpu.running import run_snakemake
 from tests.stepwise import Stepwise
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 CUDA = torch.device("cuda")
 
 
@@ -45,7 +40,6 @@ def launches(network: torch.nn.Module, sequence_length: int) -> int:
 
 
 def operators(network: torch.nn.Module, sequence_length: int, train: bool) -> Counter[str]:
-    """Calls of each of torch's operators."""
     events = profiled(network, sequence_length, train).events()
     return Counter(event.name for event in events if event.name.startswith("aten::"))
 
@@ -120,9 +114,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     targets = [f"{cell}.{name}.csv" for name in ("nsys", "torch", "ncu", "ncu.traffic")]
     settings = ["models=mobilenetv2", f"pathvars={{results: {folder}}}"]
     settings.append("ncu={sets: {traffic: {metrics: [gpu__time_duration.sum, dram__bytes_read.sum]}}}")
-    command = ["snakemake", "--nolock", *targets, "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*targets, "--config", *settings)
     return folder / "mobilenetv2"
 
 

@@ -13,22 +13,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
-from profzoo import session_run
+from profzoo.cli import session_run
 from profzoo.config import configuration
 from profzoo.foreign_reports import nsys_import
 from profzoo.machine import external_programs
-from profzoo.tools.nsys import command, host_tables, host_tracks, sessions
-from profzoo.tools.nsys import steps as nsys_steps
-from profzoo.tools.nsys.host_events import SWITCHES, HostEvents
-from profzoo.tools.nsys.trace import open_export, read_window_steps
+from profzoo.tools.nsys import command, sessions
+from profzoo.tools.nsys.events.host_events import SWITCHES, HostEvents
+from profzoo.tools.nsys.events.trace import open_trace, read_window_steps
+from profzoo.tools.nsys.host import host_tables
+from profzoo.tools.nsys.pictures import tracks
+from profzoo.tools.nsys.steps import steps as nsys_steps
 from tests.scripts import known_waits
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROGRAM = known_waits.__file__
 DEVICE, ON_GPU = "cuda", True
 STEPS = 6
@@ -163,15 +160,15 @@ def test_samples_name_functions(made: tuple[dict[str, pd.DataFrame], HostEvents]
 
 
 def test_tracks_show_the_sleep(export: Path, measured: dict) -> None:
-    with open_export(export) as (database, names):
-        steps = read_window_steps(database, names, True)
+    with open_trace(export) as trace:
+        steps = read_window_steps(trace, True)
         _, step = list(steps.iterrows())[2]
 
         class Shown:
             process, begin, end = int(step["process"]), int(step["start"]), int(step["end"])
 
-        calls = host_tracks.supply_os_calls(database, names, Shown())
-        states = host_tracks.supply_thread_states(database, names, Shown())
+        calls = tracks.supply_os_calls(trace, Shown())
+        states = tracks.supply_thread_states(trace, Shown())
     assert isinstance(calls, pd.DataFrame)
     slept = calls[(calls["track"] == "calls: main thread") & (calls["label"] == "clock_nanosleep")]
     length = (slept["end_ns"] - slept["start_ns"]).sum()

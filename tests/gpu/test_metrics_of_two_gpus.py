@@ -10,23 +10,24 @@ import pytest
 import torch
 
 from profzoo.io import csv_tables
-from profzoo.tables.track_suppliers import SUPPLIERS
-from profzoo.tools.nsys import gpu_metric_tables, median_step, streams
+from profzoo.tables.step_timeline import SUPPLIERS
+from profzoo.tools.nsys.over_time import gpu_metrics
+from profzoo.tools.nsys.pictures import median_step
+from profzoo.tools.nsys.steps import streams
 from tests.gpu.programs import both_gpus
 from tests.gpu.test_two_gpus import QUIET
 from tests.gpu.under_nsys import run_under_nsys
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two NVIDIA GPUs are visible to torch here"),
-]
+pytestmark = pytest.mark.skipif(
+    torch.cuda.device_count() < 2, reason="fewer than two NVIDIA GPUs are visible to torch here"
+)
 PROJECT = Path(__file__).parents[2]
 
 
 def test_a_process_on_two_gpus_has_streams_and_metrics_of_both(tmp_path: Path) -> None:
     export, done = run_under_nsys(both_gpus.__name__, tmp_path, gpu_metrics=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    _, steps, said = gpu_metric_tables.tabulate_metrics(export)
+    _, steps, said = gpu_metrics.tabulate_metrics(export)
     print(steps.T.to_string(), said)
     assert not said and len(steps) == 2 * both_gpus.STEPS
     # Copies between GPUs do not occupy SMs, or hardly.
@@ -52,10 +53,10 @@ def test_each_process_of_a_cell_on_two_gpus_can_be_sampled(tmp_path: Path) -> No
     target = f"{tmp_path}/lstm/train.nsys-metrics-steps.csv"
     given = ["models=lstm", "phases=train", "gpus=2", f"pathvars={{results: {tmp_path}}}"]
     given += ["nsys={window: 20, gpu_metrics: true}"]
-    given += ["environment=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
+    given += ["variables=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
     words = [sys.executable, "-m", "snakemake", "--nolock", target, "--resources", "gpu=2", "--config", *given]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, env={**os.environ, **QUIET})
     assert done.returncode == 0, done.stdout + done.stderr
-    steps = csv_tables.read(target, gpu_metric_tables.STEPS)
+    steps = csv_tables.read(target, gpu_metrics.STEPS)
     print(done.stdout, steps.T.to_string())
     assert steps["sm_active_mean_pct"].notna().sum() >= 10

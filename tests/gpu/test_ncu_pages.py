@@ -4,22 +4,15 @@ The run of snakemake takes about two minutes: ncu lists the launches, and profil
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
-from profzoo.tools.ncu import details_page, links
+from profzoo.tools.ncu import raw_page
 from tests.gpu.programs import spills
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 TARGETS = ("ncu-source.source.csv", "ncu-instances.instances.csv", "ncu-timeline.instances.png",
            "ncu-details.source.csv", "ncu.checked.csv")  # fmt: skip
 EXECUTED = "smsp__inst_executed.sum"
@@ -30,10 +23,7 @@ NEAR = 0.02
 
 
 def run(*words: str) -> str:
-    command = [sys.executable, "-m", "snakemake", "--nolock", *words]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return answer.stdout
+    return run_snakemake(*words)
 
 
 @pytest.fixture(scope="module")
@@ -153,17 +143,17 @@ def test_a_kernel_reads_dram_in_the_first_half_of_its_time_alone(results: Path) 
 
 
 def test_the_details_page_of_the_set_has_its_rules(results: Path) -> None:
-    page = details_page.read_details(results / "train.ncu-details.source.csv")
+    page = raw_page.read_details(results / "train.ncu-details.source.csv")
     assert {"spills", "phases"} <= set(page["Kernel Name"].str.split("(").str[0])
     assert page["Section Name"].isin(["Source Counters", "SourceCounters"]).any()
 
 
 def test_links_are_told_where_the_gpu_has_them(results: Path) -> None:
     table = pd.read_csv(results / "train.ncu.checked.csv")
-    found = {family for family in links.FAMILIES for name in table if name.startswith(family)}
+    found = {family for family in raw_page.FAMILIES for name in table if name.startswith(family)}
     print(found, table.filter(regex="^(nvlink|c2clink|numa)__").iloc[0].to_dict())
     for family in found & {"nvlink__", "c2clink__"}:
-        assert table[[name for name in links.FAMILIES[family] if name in table]].iloc[0].astype(float).gt(0).any()
+        assert table[[name for name in raw_page.FAMILIES[family] if name in table]].iloc[0].astype(float).gt(0).any()
 
 
 def test_metrics_are_listed_for_this_gpu(results: Path) -> None:

@@ -1,7 +1,6 @@
 """Owners of launches on a real GPU: eager, compiled, captured in a CUDA graph, and of a cell of the zoo."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,15 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-from profzoo.harness import module_ranges
+from profzoo.harness import ranges
 from profzoo.io import csv_tables as reading
 from profzoo.range_names import DOMAIN
-from profzoo.tables import layers, owner_coverage
+from profzoo.tables import layers
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 CUDA = torch.device("cuda")
 SHOWN = ["step", "order", "name", "operator", "shapes", "module", "direction", "call"]
 
@@ -61,7 +56,7 @@ def test_marks_change_no_launch() -> None:
     for marked in (False, True):
         network = owned.Known(checkpoints=False).to(CUDA)
         if marked:
-            module_ranges.mark_modules(network, module_ranges.torch_range)
+            ranges.mark_modules(network, ranges.torch_range)
         names.append(launches(owned.of_steps(list(owned.steps(network))))["name"].tolist())
     assert names[0] == names[1] and len(names[0]) > 100
 
@@ -115,7 +110,7 @@ def captured(network: nn.Module) -> list[Callable[[], None]]:
 
 def test_replayed_launches_belong_to_what_was_captured() -> None:
     network = owned.Known(checkpoints=False).to(CUDA)
-    module_ranges.mark_modules(network, module_ranges.torch_range)
+    ranges.mark_modules(network, ranges.torch_range)
     table = launches(owned.of_steps(captured(network)))
     replays = table[table["step"].notna()]
     assert set(replays["step"]) == {0, 1} and len(replays) > 80
@@ -136,17 +131,14 @@ def test_replays_without_their_capture_are_named_as_such() -> None:
 
 
 def made(cell: str, results: Path, *config: str) -> None:
-    """The layers of a cell."""
-    command = ["snakemake", "--nolock", f"{cell}.layers.csv", "--config", f"pathvars={{results: {results}}}", *config]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(f"{cell}.layers.csv", "--config", f"pathvars={{results: {results}}}", *config)
 
 
 def test_a_cell_has_owners_for_nearly_all_of_its_time(tmp_path: Path) -> None:
     cell = f"{tmp_path}/mobilenetv2/train"
     made(cell, tmp_path, "tool=torch")
     table = reading.read(f"{cell}.torch.launches.csv", owners.TABLE)
-    covered = reading.read(f"{cell}.owners.csv", owner_coverage.TABLE).iloc[0]
+    covered = reading.read(f"{cell}.owners.csv", layers.OWNER_COVERAGE_TABLE).iloc[0]
     assert covered["operator_share"] >= 0.95 and covered["module_share"] >= 0.95
     facts = json.loads(Path(f"{cell}.trace.json.gz.json").read_text())
     assert facts["cell"]["profiler"]["modules"]
@@ -159,7 +151,7 @@ def test_a_cell_has_owners_for_nearly_all_of_its_time(tmp_path: Path) -> None:
 def test_layers_have_times_of_nsys_and_counters_of_ncu(tmp_path: Path) -> None:
     cell = f"{tmp_path}/mobilenetv2/inference"
     made(cell, tmp_path, "tool=[ncu,nsys,torch]", "ncu={set: roofline}")
-    covered = reading.read(f"{cell}.owners.csv", owner_coverage.TABLE).iloc[0]
+    covered = reading.read(f"{cell}.owners.csv", layers.OWNER_COVERAGE_TABLE).iloc[0]
     assert min(covered["aligned_share"], covered["nsys_share"]) >= 0.99
     tree = reading.read(f"{cell}.layers.csv", layers.TABLE)
     network = tree[tree["module"] == "(root)"].iloc[0]

@@ -11,11 +11,6 @@ from profzoo.cell import settings
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time import tables
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-
 
 @pytest.mark.parametrize("name", ["mobilenetv2", "bert", "lstm", "srgan", "mobilenetv2@bf16", "mobilenetv2@graph"])
 @pytest.mark.parametrize("phase", settings.PHASES)

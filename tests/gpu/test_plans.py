@@ -1,27 +1,17 @@
 """The best plan of a cell on a real GPU: its command runs as it stands, and its gain is within the expected interval."""
 
 import shlex
-import subprocess
 from pathlib import Path
 
 import pandas as pd
-import pytest
-import torch
 
 import profzoo
 from profzoo.plans import plan
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
+from tests.gpu.running import run_snakemake
 
 
 def snakemake(results: Path, *words: str) -> None:
-    command = ["snakemake", "--nolock", *words, f"pathvars={{results: {results}}}"]
-    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+    run_snakemake(*words, f"pathvars={{results: {results}}}")
 
 
 def test_the_best_plan_is_measured_by_its_own_command(tmp_path: Path) -> None:

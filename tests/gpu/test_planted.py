@@ -6,25 +6,18 @@ where a command may take ten minutes, `timeout -s INT 570 python -m pytest -s te
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from profzoo import tools
 from profzoo.config import configuration
-from profzoo.statistics.steady_state import drop_warmup
+from profzoo.statistics.percentiles import drop_warmup
 from tests.gpu import planted
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 FOLDER = "PROFZOO_PLANTED_RESULTS"
 # What a GPU waits for is the whole cell's; what its kernels do is that of the layer which launches them as well.
 VERDICTS = {
@@ -96,13 +89,10 @@ def collected(results: Path) -> list[str]:
 
 
 def snakemake(folder: Path, *words: str) -> None:
-    """Run it with that configuration."""
     file = folder / "given.yaml"
     # JSON is YAML.
     file.write_text(json.dumps(given() | {"pathvars": {"results": str(folder / "results")}}))
-    command = [sys.executable, "-m", "snakemake", "--nolock", *words, "--configfile", str(file)]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*words, "--configfile", str(file))
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.planted import cases, try_out
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROJECT = Path(__file__).parents[2]
 
 

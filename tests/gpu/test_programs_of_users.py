@@ -5,23 +5,16 @@ PROFZOO_PROGRAMS_RESULTS names the folder for what is collected, with which anot
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from tests.gpu.programs import masked, moe, ranged, sparse
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 PROGRAMS = {"moe": moe, "masked": masked, "sparse": sparse, "ranged": ranged}
 CELLS = [(name, phase) for name in PROGRAMS for phase in ("train", "inference")]
 # Whole turns of the passes that masked's batches need: 1, 2, 3.
@@ -44,9 +37,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     configured = folder / "programs.yaml"
     # JSON is YAML.
     configured.write_text(json.dumps({**GIVEN, "pathvars": {"results": str(folder)}}))
-    command = [sys.executable, "-m", "snakemake", "--nolock", "report", "--configfile", str(configured)]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake("report", "--configfile", str(configured))
     return folder
 
 
@@ -61,7 +52,6 @@ def launches(results: Path, name: str, phase: str, part: str) -> int:
 
 
 def calls(results: Path, name: str, phase: str, operator: str) -> int:
-    """Calls of an operator in torch.profiler's window."""
     seen = table(results, name, f"{phase}.torch.csv")
     return int(seen.loc[(seen["kind"] == "operator") & (seen["name"] == operator), "count"].sum())
 

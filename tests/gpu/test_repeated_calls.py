@@ -5,11 +5,6 @@ import torch
 
 from tests.unit import test_repeated_calls as steps
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-
 
 @pytest.mark.parametrize(("step", "right"), steps.WASTEFUL.items())
 def test_equal_work_is_found(step: steps.Step, right: dict[str, int]) -> None:

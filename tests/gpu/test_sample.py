@@ -10,16 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from profzoo.machine import gpus
 from profzoo.tools.sample import activity, doctor, nvml
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 CELL = "mobilenetv2/train"
 # Long enough for some fifty moves of the counter of energy.
 STEPS = 600
@@ -47,9 +42,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, idle: float) -> Path:
     """What snakemake makes of one cell, sampled, in a folder of its own; idle power is asked for first."""
     folder = tmp_path_factory.mktemp("results")
     settings = ["models=mobilenetv2", f"pathvars={{results: {folder}}}", f"window={STEPS}"]
-    command = [sys.executable, "-m", "snakemake", "--nolock", f"{folder}/{CELL}.sample.csv", "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(f"{folder}/{CELL}.sample.csv", "--config", *settings)
     return folder
 
 

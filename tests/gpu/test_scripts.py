@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
-from profzoo.import_graph import PROJECT
-from profzoo.verdicts.rule_evaluation import CELL_LEVEL
+from profzoo.records.import_graph import PROJECT
+from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 MODEL = "mobilenetv2"
 CONFIGURATION = f"""\
 models: [{MODEL}, script]

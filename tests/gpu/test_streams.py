@@ -5,8 +5,6 @@ import itertools
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -21,12 +19,8 @@ from models import gpt
 from profzoo.io import csv_tables
 from profzoo.tools.time.tables import TABLE, read_token_times
 from tests.gpu.programs import streamed, uneven
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 CELL = "streamed/inference"
 WITHIN = 0.02
 TIMED = 2000
@@ -54,20 +48,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # JSON is YAML.
     configured.write_text(json.dumps({**GIVEN, "pathvars": {"results": str(folder)}}))
     targets = [str(folder / target) for target in TARGETS]
-    command = [sys.executable, "-m", "snakemake", "--nolock", *targets, "--configfile", str(configured)]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*targets, "--configfile", str(configured))
     return folder
 
 
 @pytest.fixture(scope="module")
 def copies(results: Path) -> pd.DataFrame:
-    """The table of copies."""
     return pd.read_csv(results / f"{CELL}.nsys-copies.csv")
 
 
 def of(copies: pd.DataFrame, kind: str, source: str, target: str) -> pd.DataFrame:
-    """The rows of copies of a kind, of all streams."""
     rows = copies[(copies["kind"] == kind) & (copies["source"] == source) & (copies["target"] == target)]
     assert len(rows), f"no copy {kind} from {source} to {target} memory, but:\n{copies.to_string()}"
     return rows
@@ -75,7 +65,6 @@ def of(copies: pd.DataFrame, kind: str, source: str, target: str) -> pd.DataFram
 
 @pytest.fixture(scope="module")
 def streams(results: Path) -> pd.DataFrame:
-    """The table of streams by the name of the stream."""
     return pd.read_csv(results / f"{CELL}.nsys-streams.csv", dtype={"stream": "str"}).set_index("stream")
 
 

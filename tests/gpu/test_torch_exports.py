@@ -2,25 +2,19 @@
 
 import json
 import pickle
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from torch.cuda import _memory_viz
 
 from profzoo.io import csv_tables as reading
-from profzoo.tools.torch import allocator_snapshot, cycles, dtypes, memory_over_time, owners
+from profzoo.tools.torch import allocator_snapshot, cycles, export, memory_over_time, owners
 from profzoo.tools.torch.memory_over_time import HELD as PARTS
 from tests.gpu import allocating
 from tests.gpu.allocating import HELD, SHORT
+from tests.gpu.running import run_snakemake
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
-PROJECT = Path(__file__).parents[2]
 CYCLES, WINDOW = 2, 2
 ENDINGS = ("torch.csv", "torch.dtypes.csv", "torch-memory.csv", "torch-memory.png", "torch.cycles.csv",
            "torch-snapshot.csv", "tensorboard")  # fmt: skip
@@ -33,9 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = f"torch={{memory: true, snapshot: true, tensorboard: true, repeat: {CYCLES}, window: {WINDOW}}}"
     settings = ["models={allocating: {module: tests.gpu.allocating}}", f"pathvars={{results: {folder}}}", asked]
     targets = [f"{folder}/allocating/inference.{ending}" for ending in ENDINGS]
-    command = ["snakemake", "--nolock", *targets, "--config", *settings]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    run_snakemake(*targets, "--config", *settings)
     return folder / "allocating"
 
 
@@ -74,7 +66,7 @@ def test_blocks_at_the_peak_have_their_lines(home: Path, peak_bytes: int) -> Non
 
 
 def test_types_and_casts_are_those_of_the_model(home: Path) -> None:
-    table = reading.read(home / "inference.torch.dtypes.csv", dtypes.TABLE)
+    table = reading.read(home / "inference.torch.dtypes.csv", export.TABLE)
     print(table.head(20).to_string())
     products = table[table["operator"] == "aten::mm"].set_index("dtypes")
     assert set(products.index) == {"float32", "bfloat16"} and products["calls"].nunique() == 1

@@ -14,28 +14,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from profzoo.io import csv_tables
 from profzoo.range_names import STEP, make_nvtx_name
-from profzoo.tables.track_suppliers import SUPPLIERS
-from profzoo.tools.nsys import (
-    gpu_memory,
-    gpu_metric_tables,
-    gpu_metrics,
-    intervals,
-    median_step,
-    over_time_export,
-    tracks,
-)
-from profzoo.tools.nsys.trace import RANGE_TEXT, open_export
+from profzoo.tables.step_timeline import SUPPLIERS
+from profzoo.tools.nsys.events import intervals
+from profzoo.tools.nsys.events.trace import RANGE_TEXT, open_trace
+from profzoo.tools.nsys.over_time import gpu_memory, gpu_metrics
+from profzoo.tools.nsys.pictures import median_step, tracks
 from tests.gpu.programs import over_time
 from tests.gpu.under_nsys import run_under_nsys
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROJECT = Path(__file__).parents[2]
 # What is at the edges of a section and left out: launching, waiting, and two samples.
 EDGE = 1_000_000
@@ -74,15 +63,14 @@ def section(export: Path) -> Callable[[str], np.ndarray]:
 @pytest.fixture(scope="module")
 def samples(export: Path) -> pd.DataFrame:
     steps = query(export, f"SELECT start, end FROM NVTX_EVENTS WHERE {RANGE_TEXT} = ?", make_nvtx_name(STEP))
-    with open_export(export) as (database, tables):
-        found = gpu_metrics.read_samples(database, tables, int(steps.min()), int(steps.max()))
+    with open_trace(export) as trace:
+        found = gpu_metrics.read_samples(trace, int(steps.min()), int(steps.max()))
     assert isinstance(found, pd.DataFrame), found
     # The program runs on the first GPU alone.
     return found[found["gpu"] == 0]
 
 
 def mean(samples: pd.DataFrame, quantity: str, spans: np.ndarray) -> float:
-    """The mean of a quantity over spans, by time."""
     mine = samples[samples["quantity"] == quantity]
     assert len(mine), f"no {quantity} among {sorted(samples['quantity'].unique())}"
     total = weight = 0.0
@@ -93,7 +81,6 @@ def mean(samples: pd.DataFrame, quantity: str, spans: np.ndarray) -> float:
 
 
 def kernels_in(export: Path, spans: np.ndarray) -> np.ndarray:
-    """The time of kernels in spans, as a union."""
     ran = intervals.union(query(export, "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL"))
     return intervals.intersect(ran, intervals.union(spans))
 
@@ -156,13 +143,15 @@ def test_tables_say_the_same_and_contradict_nothing(export: Path, tmp_path: Path
     (tmp_path / "rep.json").write_text('{"capture": "window"}')
     made = [str(tmp_path / name) for name in ("metrics.csv", "steps.csv", "memory.csv")]
     said: list[str] = []
-    over_time_export.main(str(export), str(tmp_path / "rep.json"), *made, say=lambda line: said.append(str(line)))
+    gpu_metrics.export_over_time(
+        str(export), str(tmp_path / "rep.json"), *made, say=lambda line: said.append(str(line))
+    )
     print(*said, sep="\n")
     # Releases before 2025.3 do not tell what was allocated before the window, and a machine may have other GPUs.
     known = ("allocated before the window", "as the traced program did nothing there")
     assert all(any(part in line for part in known) for line in said), said
-    metrics = csv_tables.read(made[0], gpu_metric_tables.SAMPLES)
-    steps = csv_tables.read(made[1], gpu_metric_tables.STEPS)
+    metrics = csv_tables.read(made[0], gpu_metrics.METRIC_SAMPLES)
+    steps = csv_tables.read(made[1], gpu_metrics.STEPS)
     print(steps.T.to_string())
     assert list(steps["step"]) == list(range(over_time.STEPS)) and steps["sampled_share"].iloc[1:].min() > 0.95
     assert set(metrics["step"]) == set(range(over_time.STEPS)) and 1e8 < metrics["gpc_clock_hz"].median() < 4e9
@@ -216,7 +205,7 @@ def test_the_workflow_makes_tables_and_tracks(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "snakemake", "--nolock", *targets, "--config", *given]
     answer = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    steps = csv_tables.read(targets[0], gpu_metric_tables.STEPS)
+    steps = csv_tables.read(targets[0], gpu_metrics.STEPS)
     print(steps.T.to_string())
     assert len(steps) == 40 and steps["sm_active_mean_pct"].notna().sum() >= 20
     drawn = [track["name"] for track in json.loads(Path(targets[2]).read_text())["tracks"]]

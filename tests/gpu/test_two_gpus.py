@@ -17,13 +17,12 @@ import pandas as pd
 import pytest
 import torch
 
-from profzoo.tools.torch import export_collectives
+from profzoo.tools.torch import collective_tables
 from tests.gpu.programs import accumulating, every_operation, late_rank, paused_operation
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two NVIDIA GPUs are visible to torch here"),
-]
+pytestmark = pytest.mark.skipif(
+    torch.cuda.device_count() < 2, reason="fewer than two NVIDIA GPUs are visible to torch here"
+)
 PROJECT = Path(__file__).parents[2]
 DEVICE, WINDOW = "cuda", 5
 # Machines that lend GPUs may share their switch with others, which multicast could disturb.
@@ -65,7 +64,7 @@ def exported(folder: Path, links: list[str]) -> tuple[pd.DataFrame, pd.DataFrame
     """The tables of operations and of skew; AssertionError if an operation was left out."""
     outputs = {name: str(folder / f"{name}.csv") for name in ("collectives", "skew")}
     told: list[str] = []
-    export_collectives.main(str(folder / "ranks"), str(folder / "facts.json"), links, outputs, told.append)
+    collective_tables.export_collectives(str(folder / "ranks"), str(folder / "facts.json"), links, outputs, told.append)
     if DEVICE == "cuda":
         assert not told, told
     found = [pd.read_csv(outputs[name], keep_default_na=False, na_values={"probe_share": ""}) for name in outputs]
@@ -130,7 +129,9 @@ def test_every_operation_is_counted_with_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "facts.json").write_text('{"ranks": [{"rank": 0}, {"rank": 1}]}')
     told: list[str] = []
     outputs = {name: str(tmp_path / f"{name}.csv") for name in ("collectives", "skew")}
-    export_collectives.main(str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs, told.append)
+    collective_tables.export_collectives(
+        str(tmp_path / "ranks"), str(tmp_path / "facts.json"), [], outputs, told.append
+    )
     table = pd.read_csv(outputs["collectives"]).set_index("collective")
     print(table.to_string(), told, sep="\n")
     right = {name: 4 * elements for name, elements in every_operation.WHOLE.items()}
@@ -176,7 +177,7 @@ def test_gradients_that_are_sent_repeatedly_have_a_verdict(tmp_path: Path) -> No
     sizes = {"width": 8192, "layers": 2} if DEVICE == "cuda" else {}
     own = {name: {"module": accumulating.__name__, "gpus": 2, "once": once, **sizes} for name, once in cells.items()}
     words = ["tool=nsys", "phases=train", "models=often,once", f"settings={json.dumps(own)}", f"device={DEVICE}"]
-    words += [f"pathvars={{results: {results}}}", "environment=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
+    words += [f"pathvars={{results: {results}}}", "variables=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
     target = [f"{results}/tables/verdicts.csv", f"{results}/tables/cells.csv"]
     command = ["snakemake", *target, "--nolock", "--resources", "gpu=2", "-j1", "--config", *words]
     done = subprocess.run(

@@ -15,16 +15,13 @@ from torch import nn
 from profzoo import run
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import data_loading, interface, step_loop
+from profzoo.harness import interface
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.step import batches, step_loop
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time import tables
 from profzoo.tools.torch import owners
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 PROJECT = Path(__file__).parents[2]
 CUDA = torch.device("cuda")
 WARMUP, REPLAYS, TIMED = 3, 5, 30
@@ -60,13 +57,12 @@ class Steps:
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self._repeated = step_loop.make_step(cell, model, network, CUDA, Ranges())
-        self._source = iter(data_loading.iterate_batches(cell, model))
+        self._source = iter(batches.iterate_batches(cell, model))
 
     def __call__(self) -> torch.Tensor:
         return self._repeated.step(self._repeated.transfer(next(self._source), CUDA)).clone()
 
     def launches(self) -> int:
-        """Kernels of a step."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             self()
             torch.cuda.synchronize()
@@ -74,7 +70,6 @@ class Steps:
         return sum(not event.name.startswith(("Memcpy", "Memset")) for event in events)
 
     def milliseconds(self) -> float:
-        """Of a step."""
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         first.record()

@@ -9,10 +9,6 @@ import torch
 from profzoo import run
 from profzoo.cell import registry, settings
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
-]
 SMALL_GPU = 8e9
 LARGE = """
 import torch

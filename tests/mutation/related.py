@@ -1,193 +1,159 @@
-"""Which tests call which function of the package: a pytest plugin that records it, and who is asked about a mistake.
+"""Which test files are asked about a mistake: those whose imports lead to its module, the nearest first.
 
-`python -m pytest -p tests.mutation.related --calls FILE` writes FILE, a line of JSON per test: its id, its seconds and
-the functions of profzoo/ that it called in its own process.
+A test file's distance from a module is the number of imports between them: 0 where the file, or a helper of tests/ that
+it imports, imports the module, and 1 where it imports a module of profzoo/ that does. Among files of one distance the
+module's own comes first (test_MODULE.py), then the file that imports the fewest modules.
 """
 
 import ast
-import json
+import contextlib
+import importlib
+import os
+import resource
+import signal
 import sys
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
+import psutil
 import pytest
 
-from tests.mutation.sites import MODULE, Mistake
-
 ROOT = Path(__file__).resolve().parents[2]
+# Marks of the tests that are asked.
+MARKED = ("-m", "not slow and not faults and not gpu")
+# A process that waits uses no processor: it may take this many times its limit by the clock, on a busy machine.
+CLOCK_SLACK = 4
+# What the tests of one fork may allocate: a mistake may make a loop endless.
+MEMORY_BYTES = 8 << 30
 
 
-class Calls:
-    """Records the functions that are called while each test runs."""
+class Failures:
+    """A pytest plugin that writes the id of the first test that fails."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.inside = f"{ROOT / 'profzoo'}/"
-        self.seen: set[Any] = set()
 
-    def notice(self, frame: FrameType, event: str, _: object) -> None:
-        """What the interpreter calls for each call of a function."""
-        if event == "call":
-            self.seen.add(frame.f_code)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Record one test, its fixtures included."""
-        self.seen = set()
-        began = time.monotonic()
-        threading.setprofile(self.notice)
-        sys.setprofile(self.notice)
-        try:
-            return (yield)
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-            called = sorted(
-                f"{code.co_filename.removeprefix(f'{ROOT}/')}:{code.co_qualname.replace('.<locals>', '')}"
-                for code in self.seen
-                if code.co_filename.startswith(self.inside)
-            )
-            line = {"test": item.nodeid, "seconds": round(time.monotonic() - began, 3), "called": called}
-            with self.path.open("a") as lines:
-                lines.write(json.dumps(line) + "\n")
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure; pytest ends after the first."""
+        if report.failed:
+            self.path.write_text(report.nodeid)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the file that calls are written to."""
-    parser.addoption("--calls", type=Path)
+def run_in_fork(
+    tests: Sequence[str], folder: Path, limit_s: float, plugin: Failures, options: Sequence[str] = ()
+) -> tuple[int | None, float]:
+    """Run tests of the checkout in `folder` in a fork of this process, in a group of its own that ends with it.
+
+    Returns pytest's exit code and the processor time in seconds; the code is None where the fork used limit_s of
+    processor time, or CLOCK_SLACK times that by the clock.
+    """
+    child = os.fork()
+    if not child:
+        _be_pytest(tests, folder, plugin, options)
+    process = psutil.Process(child)
+    ends = time.monotonic() + CLOCK_SLACK * limit_s
+    status, used_s = None, 0.0
+    while status is None and time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        status = status if done else None
+        with contextlib.suppress(psutil.Error):
+            used_s = max(used_s, sum(process.cpu_times()[:4]))
+        if status is None and used_s > limit_s:
+            break
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    if status is None:
+        os.waitpid(child, 0)
+        return None, used_s
+    return os.waitstatus_to_exitcode(status), used_s
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Record where a file is named."""
-    if config.getoption("--calls"):
-        config.pluginmanager.register(Calls(config.getoption("--calls").absolute()))
+def _be_pytest(tests: Sequence[str], folder: Path, plugin: Failures, options: Sequence[str]) -> None:
+    """Become pytest: import profzoo, tests and models from the folder."""
+    os.setpgid(0, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry).resolve() != ROOT)]
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"profzoo", "tests", "models"}]:
+        del sys.modules[name]
+    os.chdir(folder)
+    importlib.invalidate_caches()
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONPATH"] = str(folder)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    plain = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder)]
+    os._exit(int(pytest.main([*plain, *options, *tests], plugins=[plugin])))
+
+
+def list_test_files() -> list[str]:
+    """List the files whose tests are asked: all unit tests, and those of readers given damaged files."""
+    return [str(path) for path in sorted(Path("tests/unit").glob("test_*.py"))] + ["tests/faults/test_readers.py"]
+
+
+def read_imports(folders: Iterable[str]) -> dict[str, set[str]]:
+    """Map each Python file of some folders to the files of the project that it imports, by paths in the project."""
+    found = {}
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("*.py")):
+            names = _list_imports(ast.parse(path.read_text()))
+            found[str(path)] = {file for name in names for file in _files_of(name)}
+    return found
+
+
+def _list_imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files_of(name: str) -> list[str]:
+    """The file of a module of the project, whose name may end in what is imported from it; empty for other modules."""
+    parts = name.split(".")
+    for count in (len(parts), len(parts) - 1):
+        path = Path(*parts[:count]) if count else Path("none")
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if parts[0] in {"profzoo", "tests", "models"} and file.is_file():
+                return [str(file)]
+    return []
 
 
 @dataclass(frozen=True)
 class Related:
-    """What is known of the tests: how long each takes, how many functions it calls, and who calls each function."""
+    """What the project's files import, and which of them are test files."""
 
-    seconds: Mapping[str, float]
-    breadth: Mapping[str, int]
-    callers: Mapping[str, set[str]]
-    # By module and name of a constant, the functions that mention it.
-    users: Mapping[tuple[str, str], set[str]]
+    imports: Mapping[str, set[str]]
+    files: Sequence[str]
 
-    def of(self, mistake: Mistake, limit_s: float) -> list[str]:
-        """Tests that may notice a mistake, the most specific first, of limit_s in all; empty where none calls it."""
-        functions = self._functions(mistake) & self.callers.keys()
-        # What runs as the module is imported is called by no test: those of the module are asked.
-        functions = functions or {name for name in self.callers if name.startswith(f"{mistake.path}:")}
-        tests: set[str] = set().union(*(self.callers[function] for function in functions))
-        chosen: list[str] = []
-        spent = 0.0
-        for test in sorted(tests, key=lambda test: (self.breadth[test], self.seconds[test], test)):
-            if chosen and spent + self.seconds[test] > limit_s:
-                continue
-            chosen.append(test)
-            spent += self.seconds[test]
-        return chosen
+    def list_files(self, path: str, most: int) -> list[str]:
+        """List at most `most` test files whose imports lead to a module of profzoo/, the nearest first."""
+        distances = {file: self._distances(file).get(path) for file in self.files}
+        own = f"test_{Path(path).stem}.py"
+        found = [
+            (distance, Path(file).name != own, len(self.imports[file]), file)
+            for file, distance in distances.items()
+            if distance is not None
+        ]
+        return [file for *_, file in sorted(found)[:most]]
 
-    def _functions(self, mistake: Mistake) -> set[str]:
-        if mistake.function != MODULE:
-            # What is in a class or in no function of its own runs with the functions within.
-            whole = f"{mistake.path}:{mistake.function}"
-            return {name for name in self.callers if name == whole or name.startswith(f"{whole}.")}
-        names = _names_on(Path(mistake.path), mistake.line)
-        return set().union(*(self.users.get((mistake.path, name), set()) for name in names))
+    def _distances(self, file: str) -> dict[str, int]:
+        """The number of imports from a test file to each module; what lies in tests/ adds none."""
+        distances, waiting = {file: 0}, [file]
+        while waiting:
+            importer = waiting.pop(0)
+            step = 0 if importer.startswith("tests/") else 1
+            for used in self.imports.get(importer, ()):
+                if used not in distances or distances[importer] + step < distances[used]:
+                    distances[used] = distances[importer] + step
+                    waiting.append(used)
+        return distances
 
 
-def read(path: Path, there: Collection[str] | None = None) -> Related:
-    """What the plugin wrote, with the users of constants in profzoo/ as it is now.
-
-    there: tests that there are, of which alone the record is taken; None for all.
-    """
-    seconds, breadth, callers = {}, {}, defaultdict(set)
-    for line in path.read_text().splitlines():
-        test = json.loads(line)
-        if there is not None and test["test"] not in there:
-            continue
-        seconds[test["test"]], breadth[test["test"]] = test["seconds"], len(test["called"])
-        for function in test["called"]:
-            callers[function].add(test["test"])
-    return Related(seconds, breadth, callers, _users())
-
-
-def _names_on(path: Path, line: int) -> list[str]:
-    """Names that the module assigns by the statement on a line."""
-    for node in ast.parse(path.read_text()).body:
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
-            return sorted(_assigned(node))
-    return []
-
-
-def _assigned(node: ast.stmt) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
-    names = (inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
-    return set(names) if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else set()
-
-
-def _users() -> dict[tuple[str, str], set[str]]:
-    """By module and constant, the functions of the module and of those that import it which mention the name."""
-    trees = {str(path): ast.parse(path.read_text()) for path in sorted(Path("profzoo").rglob("*.py"))}
-    mentions = {path: dict(_mentions(path, tree)) for path, tree in trees.items()}
-    imports = {path: _imported(tree) for path, tree in trees.items()}
-    found: dict[tuple[str, str], set[str]] = {}
-    for path, tree in trees.items():
-        module = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-        functions = {
-            function: words
-            for other in trees
-            if other == path or module in imports[other]
-            for function, words in mentions[other].items()
-        }
-        assigned = [(names, _words(node)) for node in tree.body if (names := _assigned(node))]
-        for name in set().union(*(names for names, _ in assigned)):
-            reached = _derived(name, assigned)
-            found[path, name] = {function for function, words in functions.items() if words & reached}
-    return found
-
-
-def _words(node: ast.AST) -> set[str]:
-    """Names and attributes that are mentioned in a node."""
-    return {
-        inner.id if isinstance(inner, ast.Name) else inner.attr
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name | ast.Attribute)
-    }
-
-
-def _derived(name: str, assigned: list[tuple[set[str], set[str]]]) -> set[str]:
-    """A constant and those of its module that are made from it; assigned: names, and what their value mentions."""
-    reached = {name}
-    for names, words in assigned:
-        if reached & words:
-            reached |= names
-    return reached
-
-
-def _mentions(path: str, tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    waiting: list[tuple[ast.AST, str]] = [(node, "") for node in tree.body]
-    while waiting:
-        node, outer = waiting.pop()
-        if isinstance(node, ast.ClassDef):
-            waiting += [(child, f"{outer}{node.name}.") for child in node.body]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{path}:{outer}{node.name}", _words(node)
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """The modules that a module may import, and the names in them."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+def read() -> Related:
+    """Read what the files of the checkout in the current folder import."""
+    return Related(read_imports(("profzoo", "tests", "models")), list_test_files())

@@ -2,49 +2,74 @@
 
 `make mutants SEED=7 COUNT=300`, or `python -m tests.mutation.run --seed 7 --count 300`. Tests run in forks of a process
 that has imported torch, pandas and scipy, each in a copy of the checkout with one mistake, so that the processes which
-tests start have it too. The first run records which tests call which functions, in build/mutants/, which takes as long
-as the unit tests do; later runs take that record until a source or a test changes.
+tests start have it too. The test files nearest to the mistake's module by imports are asked one after the other
+(tests/mutation/related.py), until one notices it, or until they have used --seconds.
+
+A mistake is noticed where a test fails with it and passes without it. One that makes a file of tests run longer than
+--limit has a result of its own and does not count as noticed.
 """
 
 import argparse
-import contextlib
 import csv
-import hashlib
 import importlib
 import multiprocessing
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
+import pytest
+
 from tests.mutation import related, sites
 from tests.mutation.sites import Mistake
 
-# Packages of profzoo/ in which numbers are derived.
+# Packages and modules of profzoo/ in which numbers are derived.
 PACKAGES = (
+    "calibration",
     "compare",
+    "experiments",
+    "figures",
+    "foreign_reports",
+    "formatting.py",
+    "fusion",
     "harness",
+    "io",
     "kernels",
     "launches",
     "machine",
     "op_costs",
+    "plans",
+    "report",
+    "script_harness",
     "statistics",
     "tables",
+    "terminal",
     "tools",
     "trials",
     "verdicts",
     "what_if",
 )
-MODULES = ()
+# All others, and modules of PACKAGES that are left out, with what they do instead.
+WITHOUT_NUMBERS = {
+    **dict.fromkeys(("cell", "config", "extensions.py"), "check settings"),
+    **dict.fromkeys(("cli", "collect", "workflow", "run.py"), "start processes, and move, hand out or withhold files"),
+    **dict.fromkeys(("records", "versions.py"), "compare files and versions"),
+    "document": "writes texts",
+    **dict.fromkeys(("catalog", "results.py"), "read and write tables by calling other modules"),
+    **dict.fromkeys(("__init__.py", "__main__.py", "errors.py", "json_types.py", "range_names.py"), "hold names"),
+    **dict.fromkeys((f"figures/{name}.py" for name in ("__init__", "drawing", "palette", "plots")),
+                    "place marks and texts on paper"),
+    **dict.fromkeys((f"report/{name}.py" for name in ("glossary",)), "write texts"),
+    "tools/unavailable_tools.py": "writes texts",
+    **dict.fromkeys((f"terminal/{name}.py" for name in ("log_handler", "phrases")), "write texts"),
+}  # fmt: skip
 # Functions in which a mistake would reach beyond the tests: mounts over the machine's own /proc, where this is run by
 # root, or kills other processes of this user.
 UNSAFE = {
@@ -53,28 +78,24 @@ UNSAFE = {
     ("profzoo/machine/scratch_folder.py", "_marked"),
 }
 EQUIVALENT = Path("tests/mutation/equivalent.tsv")
-RECORD = Path("build/mutants")
 # What tests and package take from elsewhere, in one process for all forks.
 LIBRARIES = ("numpy", "pandas", "scipy.stats", "torch", "torchvision", "matplotlib.pyplot", "seaborn", "pytest", "yaml")
-PYTEST = (
-    sys.executable, "-m", "pytest", "-q", "tests/unit", "tests/faults/test_readers.py", "-m", "not faults and not gpu"
-)  # fmt: skip
-NOTICED, SURVIVED, UNTESTED, HANGS = "noticed", "survived", "untested", "noticed (hangs)"
+NOTICED, SURVIVED, TIMED_OUT, UNTESTED = "noticed", "survived", "timed out", "untested"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one mistake: NOTICED, HANGS, SURVIVED or UNTESTED, and how many tests were asked."""
+    """What came of one mistake: NOTICED, SURVIVED, TIMED_OUT or UNTESTED, and how many test files would be asked."""
 
     mistake: Mistake
     result: str
-    tests: int
+    files: int
 
 
 def package(path: str) -> str:
     """The package that a mistake is counted in: tools apart.
 
-    >>> package("profzoo/tools/ncu/strata.py"), package("profzoo/statistics/steady_state.py")
+    >>> package("profzoo/tools/ncu/estimates.py"), package("profzoo/statistics/percentiles.py")
     ('tools/ncu', 'statistics')
     """
     parts = path.removeprefix("profzoo/").removesuffix(".py").split("/")
@@ -86,7 +107,12 @@ def all_mistakes(packages: Sequence[str]) -> list[Mistake]:
     paths = [path for name in packages for path in sorted(Path("profzoo", name).rglob("*.py"))]
     paths += [Path("profzoo", name) for name in packages if name.endswith(".py")]
     found = (mistake for path in paths for mistake in sites.find(path, str(path)))
-    return [mistake for mistake in found if (mistake.path, mistake.function) not in UNSAFE]
+    return [
+        mistake
+        for mistake in found
+        if (mistake.path, mistake.function) not in UNSAFE
+        and mistake.path.removeprefix("profzoo/") not in WITHOUT_NUMBERS
+    ]
 
 
 def read_equivalent(path: Path) -> dict[tuple[str, str, str, str], str]:
@@ -97,29 +123,13 @@ def read_equivalent(path: Path) -> dict[tuple[str, str, str, str], str]:
         return {(row[0], row[1], row[2], row[3]): row[4] for row in csv.reader(rows, delimiter="\t") if len(row) == 5}
 
 
-def record(folder: Path) -> Path:
-    """The record of which tests call which functions, made where sources or tests are not those that it was made of."""
-    digest = hashlib.sha256()
-    for path in sorted([*Path("profzoo").rglob("*"), *Path("tests").rglob("*.py"), *Path("models").rglob("*.py")]):
-        if path.is_file() and "__pycache__" not in path.parts and "mutation" not in path.parts:
-            digest.update(f"{path}\0".encode() + path.read_bytes())
-    made = folder / f"{digest.hexdigest()[:16]}.jsonl"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        making = made.with_suffix(".making")
-        making.unlink(missing_ok=True)
-        print("mutants: recording which tests call which functions, once", flush=True)
-        calls = ["-n", "2", "-p", "tests.mutation.related", "--calls", str(making)]
-        if subprocess.run([*PYTEST, *calls]).returncode not in (0, 1):
-            sys.exit("mutants: the tests could not be run; see above")
-        making.rename(made)
-    return made
+def import_libraries() -> None:
+    """Import what forks then have, and keep torch to one thread."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    import torch
 
-
-def collected() -> set[str]:
-    """The tests that there are now: pytest ends with an error where it is asked for others, as if one had failed."""
-    printed = subprocess.run([*PYTEST, "--collect-only"], check=True, capture_output=True, text=True).stdout
-    return {line for line in printed.splitlines() if "::" in line}
+    torch.set_num_threads(1)
 
 
 def copy_checkout(folder: Path) -> None:
@@ -137,82 +147,79 @@ def copy_checkout(folder: Path) -> None:
     subprocess.run(compiler, cwd=folder, check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""})
 
 
-def ask(mistake: Mistake, tests: Sequence[str], folder: Path, limit_s: float) -> str:
-    """What the tests make of a mistake in the copy of the checkout in `folder`, which is then as it was."""
+def ask(mistake: Mistake, files: Sequence[str], folder: Path, seconds: float, limit_s: float) -> str:
+    """Say what test files make of a mistake in the copy of the checkout in `folder`, which is then as it was.
+
+    seconds: processor time after which no further file is asked; limit_s: the most that one file may take.
+    """
+    used_s = 0.0
+    for file in files:
+        result, file_s = ask_file(mistake, file, folder, limit_s)
+        used_s += file_s
+        if result != SURVIVED or used_s > seconds:
+            return result
+    return SURVIVED
+
+
+def ask_file(mistake: Mistake, file: str, folder: Path, limit_s: float) -> tuple[str, float]:
+    """Say what one test file makes of a mistake, and how much processor time that took in seconds."""
     path = folder / mistake.path
     source, state = path.read_bytes(), path.stat()
-    try:
-        path.write_bytes(mistake.plant(source))
-        return _run(tests, folder, limit_s)
-    finally:
-        path.write_bytes(source)
-        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    failure = folder / "build/first-failure"
+    failure.parent.mkdir(exist_ok=True)
+    unsound: list[str] = []
+    used_s = 0.0
+    while True:
+        failure.unlink(missing_ok=True)
+        left_out = [word for test in unsound for word in ("--deselect", test)]
+        try:
+            path.write_bytes(mistake.plant(source))
+            code, file_s = related.run_in_fork(
+                [file], folder, limit_s, related.Failures(failure), ["-x", *related.MARKED, *left_out]
+            )
+        finally:
+            path.write_bytes(source)
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+        used_s += file_s
+        # No test of the file may be left, which pytest says by a code of its own.
+        if code in (None, 0, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return (TIMED_OUT if code is None else SURVIVED), used_s
+        if not failure.exists():
+            return NOTICED, used_s
+        failed = failure.read_text()
+        # A test that fails without the mistake too, as on a busy machine, has not noticed it.
+        code, again_s = related.run_in_fork([failed], folder, limit_s, related.Failures(failure), ["-x"])
+        used_s += again_s
+        if code == 0:
+            return NOTICED, used_s
+        unsound.append(failed)
 
 
-def _run(tests: Sequence[str], folder: Path, limit_s: float) -> str:
-    """Run the tests in a fork, in a group of its own that ends with it."""
-    child = os.fork()
-    if not child:
-        _be_pytest(tests, folder)
-    ends = time.monotonic() + limit_s
-    status = None
-    while status is None and time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        status = status if done else None
-        time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    if status is None:
-        os.waitpid(child, 0)
-        return HANGS
-    return SURVIVED if status == 0 else NOTICED
-
-
-def _be_pytest(tests: Sequence[str], folder: Path) -> None:
-    os.setpgid(0, 0)
-    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry).resolve() != related.ROOT)]
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"profzoo", "tests", "models"}]:
-        del sys.modules[name]
-    os.chdir(folder)
-    importlib.invalidate_caches()
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONPATH"] = str(folder)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(nothing, descriptor)
-    import pytest
-
-    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder)]
-    os._exit(int(pytest.main([*options, *tests])))
-
-
-def work(waiting: "multiprocessing.Queue", done: "multiprocessing.Queue", limit_s: float) -> None:
-    """One worker: takes mistakes with their tests until there is none, and says what came of each."""
-    for name in LIBRARIES:
-        importlib.import_module(name)
-    import torch
-
-    torch.set_num_threads(1)
+def work(waiting: "multiprocessing.Queue", done: "multiprocessing.Queue", seconds: float, limit_s: float) -> None:
+    """Take mistakes with their test files until there is none, and say what came of each."""
+    import_libraries()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         copy_checkout(Path(name))
         while (task := waiting.get()) is not None:
-            at, mistake, tests = task
-            result = ask(mistake, tests, Path(name), limit_s) if tests else UNTESTED
+            at, mistake, files = task
+            result = ask(mistake, files, Path(name), seconds, limit_s) if files else UNTESTED
             done.put((at, result))
 
 
 def try_all(
-    drawn: Sequence[Mistake], tests: Callable[[Mistake], list[str]], workers: int, limit_s: float
+    drawn: Sequence[Mistake], files: Callable[[Mistake], list[str]], workers: int, seconds: float, limit_s: float
 ) -> Iterator[Outcome]:
     """The outcome of each mistake, in the order in which they end."""
     context = multiprocessing.get_context("fork")
     waiting, done = context.Queue(), context.Queue()
-    asked = [tests(mistake) for mistake in drawn]
+    asked = [files(mistake) for mistake in drawn]
     for at, mistake in enumerate(drawn):
         waiting.put((at, mistake, asked[at]))
     for _ in range(workers):
         waiting.put(None)
-    processes: list[ForkProcess] = [context.Process(target=work, args=(waiting, done, limit_s)) for _ in range(workers)]
+    processes: list[ForkProcess] = [
+        context.Process(target=work, args=(waiting, done, seconds, limit_s)) for _ in range(workers)
+    ]
     for process in processes:
         process.start()
     for _ in drawn:
@@ -223,24 +230,24 @@ def try_all(
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[str]:
-    """A line per package: mistakes that tests noticed, of how many; the last of all."""
-    drawn: Counter[str] = Counter()
-    noticed: Counter[str] = Counter()
+    """A line per package with the count of each result and the share that was noticed; the last of all."""
+    counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         for name in (package(outcome.mistake.path), "all"):
-            drawn[name] += 1
-            noticed[name] += outcome.result in (NOTICED, HANGS)
-    names = [*sorted(name for name in drawn if name != "all"), *(["all"] if drawn else [])]
-    return [
-        f"{name:12} {noticed[name]:4} of {drawn[name]:4} noticed, {noticed[name] / drawn[name]:4.0%}" for name in names
-    ]
+            counts.setdefault(name, Counter())[outcome.result] += 1
+    lines = []
+    for name in sorted(counts, key=lambda name: (name == "all", name)):
+        of = counts[name]
+        parts = ", ".join(f"{of[result]:3} {result}" for result in (NOTICED, SURVIVED, TIMED_OUT, UNTESTED))
+        lines.append(f"{name:16} {parts} of {of.total():3}: {of[NOTICED] / of.total():4.0%} noticed")
+    return lines
 
 
 def describe(outcome: Outcome) -> str:
     """One line of a mistake that no test noticed."""
     mistake = outcome.mistake
     before, after = (" ".join(text.split()) for text in (mistake.before, mistake.after))
-    return f"{mistake.path}:{mistake.line} {mistake.function}: {before} -> {after} ({outcome.result}, {outcome.tests} tests)"
+    return f"{mistake.path}:{mistake.line} {mistake.function}: {before} -> {after} ({outcome.result}, {outcome.files} test files)"
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -252,9 +259,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=40, help="of tests for each mistake, the most specific first")
-    parser.add_argument("--record", type=Path, help="which tests call which functions, of a run before")
+    parser.add_argument(
+        "--seconds", type=float, default=40, help="of processor time, after which no further file is asked"
+    )
+    parser.add_argument("--limit", type=float, default=120, help="seconds of processor time that one file may take")
+    parser.add_argument("--files", type=int, default=6, help="the most test files that are asked about a mistake")
     parser.add_argument("--rows", type=Path, help="a file that gets a row per mistake")
+    parser.add_argument("--again", type=Path, help="a file of such rows, whose mistakes are planted again, none drawn")
     return parser.parse_args(arguments)
 
 
@@ -262,21 +273,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Draw, plant, ask and print."""
     asked = parse(arguments)
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
-    known = related.read(asked.record, collected()) if asked.record else related.read(record(RECORD))
+    known = related.read()
     equivalent = read_equivalent(EQUIVALENT)
     every = all_mistakes(asked.packages)
     sound = [mistake for mistake in every if mistake.key not in equivalent]
-    drawn = random.Random(seed).sample(sound, min(asked.count, len(sound)))
+    if asked.again:
+        with asked.again.open(newline="") as rows:
+            before = {tuple(row[:4]) for row in csv.reader(rows, delimiter="\t")}
+        by_key = {mistake.key: mistake for mistake in sound}
+        drawn = [by_key[key] for key in sorted(before & by_key.keys())]
+        print(f"{len(before) - len(drawn)} of {len(before)} mistakes of {asked.again} have no place now")
+    else:
+        drawn = random.Random(seed).sample(sound, min(asked.count, len(sound)))
     print(
         f"seed {seed}: {len(drawn)} of {len(sound)} mistakes; {len(every) - len(sound)} known to change nothing",
         flush=True,
     )
     outcomes = []
-    for outcome in try_all(
-        drawn, lambda mistake: known.of(mistake, asked.seconds), asked.workers, 3 * asked.seconds + 30
-    ):
+
+    def list_files(mistake: Mistake) -> list[str]:
+        return known.list_files(mistake.path, asked.files)
+
+    for outcome in try_all(drawn, list_files, asked.workers, asked.seconds, asked.limit):
         outcomes.append(outcome)
-        if outcome.result in (SURVIVED, UNTESTED):
+        if outcome.result != NOTICED:
             print(describe(outcome), flush=True)
     print("\n".join(summarise(outcomes)))
     if asked.rows:

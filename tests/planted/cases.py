@@ -78,7 +78,6 @@ class Case:
 
 
 def find_cases(half: str) -> tuple[Case, ...]:
-    """The cases of a half."""
     from tests.planted.development import records as development
     from tests.planted.held_out import records as held_out
 

@@ -26,7 +26,6 @@ PACKING = 0.7
 
 
 def choose_cases(half: str, names: str) -> list[Case]:
-    """The cases of a half, or those of these names."""
     wanted = [name for name in names.split(",") if name]
     found = [case for case in find_cases(half) if not wanted or case.name in wanted]
     if unknown := set(wanted) - {case.name for case in found}:
@@ -93,7 +92,6 @@ def report(cases: Sequence[Case], folder: Path, tiny: bool, counters: bool = Fal
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Collect, say what is complete, and pack that."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted.collect")
     parser.add_argument("--half", choices=HALVES, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")

@@ -19,7 +19,6 @@ TABLES = ("verdicts.csv", "plans.csv", "cells.csv")
 
 
 def unpack(archives: Sequence[Path], folder: Path) -> None:
-    """Unpack archives into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for archive in archives:
         with tarfile.open(archive) as packed:
@@ -43,7 +42,6 @@ def derive(cases: Sequence[Case], folder: Path, tiny: bool = False, counters: bo
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Unpack and derive."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted.derive")
     parser.add_argument("--half", choices=HALVES, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")

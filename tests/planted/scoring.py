@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from profzoo.statistics.steady_state import drop_warmup
+from profzoo.statistics.percentiles import drop_warmup
 from tests.planted.cases import CAUSES, Case
 
 MAPPING = Path(__file__).parent / "verdict_causes.yaml"

@@ -91,7 +91,6 @@ def summarise_advice(matched: pd.DataFrame) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Try the advice, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted.try_advice")
     parser.add_argument("--half", choices=HALVES, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")

@@ -26,8 +26,10 @@ from profzoo.cell import settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.config import configuration
 from profzoo.errors import first_error_line
-from profzoo.harness import data_loading, interface, step_loop
+from profzoo.harness import interface
 from profzoo.harness.ranges import Ranges
+from profzoo.harness.step import step_loop
+from profzoo.harness.step.batches import iterate_batches
 from tests.planted import configuration as planted
 from tests.planted.cases import HALVES, Case
 from tests.planted.collect import choose_cases
@@ -61,7 +63,7 @@ def run_steps(cell: CellSettings) -> Tried:
     device, model = torch.device(cell["device"]), interface.load_functions(cell["module"])
     network = step_loop.make_network(cell, model, device, None)
     repeated = step_loop.make_step(cell, model, network, device, Ranges())
-    batches, marks, last = iter(data_loading.iterate_batches(cell, model)), [mark(device)], None
+    batches, marks, last = iter(iterate_batches(cell, model)), [mark(device)], None
     for _ in range(cell["steps"]):
         last = repeated.step(repeated.transfer(next(batches), device))
         marks.append(mark(device))
@@ -111,7 +113,6 @@ def capture_case(case: Case, device: str) -> str:
 
 
 def answer(sending: Connection, what: Callable[[Case], Any], case: Case) -> None:
-    """Send what comes of a case."""
     sending.send(what(case))
 
 
@@ -157,7 +158,6 @@ def judge(case: Case, found: tuple[Tried, Tried] | str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Time each case, then try to capture it."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted.try_out")
     parser.add_argument("--half", choices=HALVES, required=True)
     parser.add_argument("--cases", default="", help="names, separated by commas")

@@ -9,7 +9,7 @@ from profzoo.compare import comparison_table, contributions
 from profzoo.compare.comparison_table import MeasuredSide
 from profzoo.compare.contributions import TracedCell
 from profzoo.compare.sides import interleave
-from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tables.kernel_table import KEYS
 from tests.conftest import DATA
 
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")

@@ -9,7 +9,7 @@ import torch
 from torch.cuda import _memory_viz
 
 from profzoo.errors import ConfigError, DataError
-from profzoo.harness import allocator_history
+from profzoo.harness.observers.allocator import SNAPSHOT, start_history, write_snapshot
 from profzoo.io import csv_tables as reading
 from profzoo.tools.torch import allocator_snapshot
 
@@ -64,7 +64,7 @@ def allocator() -> Allocator:
     made = Allocator()
     model = (f"{Path.cwd()}/models/lstm.py", 7, "forward")
     inner = (f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
-    loop = (f"{Path.cwd()}/profzoo/harness/step_loop.py", 80, "run_steps")
+    loop = (f"{Path.cwd()}/profzoo/harness/step/step_loop.py", 80, "run_steps")
     train = (f"{Path.cwd()}/train.py", 30, "main")
     made.take(10, 1000, [], recorded=False)
     made.take(20, 5000, frames(inner, model, loop, train))
@@ -93,16 +93,16 @@ def test_the_blocks_of_a_known_peak(allocator: Allocator) -> None:
 def test_a_peak_at_the_end_has_whole_blocks_and_lines_of_profzoo_where_there_are_no_others(
     allocator: Allocator,
 ) -> None:
-    allocator.take(50, 20_000, frames((f"{Path.cwd()}/profzoo/harness/step_loop.py", 80, "run_steps")))
+    allocator.take(50, 20_000, frames((f"{Path.cwd()}/profzoo/harness/step/step_loop.py", 80, "run_steps")))
     table = allocator_snapshot.tabulate_peak(allocator.snapshot(), "s.pickle")
     assert table["bytes"].tolist() == [20_000, 1000, 600] and table["at_end"].all()
     assert table["block_bytes"].tolist() == [20_480, 1024, 1024]
-    assert table["file"].tolist()[0] == "profzoo/harness/step_loop.py"
+    assert table["file"].tolist()[0] == "profzoo/harness/step/step_loop.py"
 
 
 def test_both_files_are_written_and_torchs_own_viewer_reads_them(allocator: Allocator, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
-    with (tmp_path / "more" / allocator_history.SNAPSHOT).open("wb") as file:
+    with (tmp_path / "more" / SNAPSHOT).open("wb") as file:
         pickle.dump(allocator.snapshot(), file)
     copy, csv = tmp_path / "s.pickle", tmp_path / "s.csv"
     allocator_snapshot.main(str(tmp_path / "more"), str(copy), str(csv))
@@ -118,7 +118,9 @@ def test_both_files_are_written_and_torchs_own_viewer_reads_them(allocator: Allo
 def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [Path("x")]}))
-    with pytest.raises(DataError, match=r"s\.pickle is no snapshot of torch's allocator: it names pathlib\S*, which"):
+    with pytest.raises(
+        DataError, match=r"s\.pickle is not a snapshot of torch's allocator: it names pathlib\S*, which"
+    ):
         allocator_snapshot.read_snapshot(path)
     path.write_bytes(pickle.dumps({"segments": []}))
     with pytest.raises(DataError, match="holds no device_traces"):
@@ -133,7 +135,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
 def test_a_cpu_has_no_such_allocator(tmp_path: Path) -> None:
     cell: Any = {"model": "lstm", "phase": "train", "profiler": {"snapshot": True}}
     with pytest.raises(ConfigError, match=r"^lstm train: torch\.snapshot records the allocator of a GPU"):
-        allocator_history.start_history(cell, torch.device("cpu"))
-    allocator_history.start_history({**cell, "profiler": {}}, torch.device("cpu"))
-    allocator_history.write_snapshot(tmp_path)
+        start_history(cell, torch.device("cpu"))
+    start_history({**cell, "profiler": {}}, torch.device("cpu"))
+    write_snapshot(tmp_path)
     assert list(tmp_path.iterdir()) == []

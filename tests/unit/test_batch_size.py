@@ -11,8 +11,16 @@ from profzoo import run
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import batch_size
+from profzoo.harness.variants import batch_size
 
+LARGE = """
+plain = SentimentLSTM.forward
+def forward(self, text):
+    if len(text[0]) > 3:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return plain(self, text)
+SentimentLSTM.forward = forward
+"""
 CELL = {"model": "mine", "phase": "train", "batch": 20}
 
 
@@ -29,19 +37,22 @@ def test_the_batch_is_halved_until_it_fits(limit: int, batch: int) -> None:
     assert tried == [size for size in (20, 10, 5, 2, 1) if size >= batch]
 
 
-def test_not_even_one_sample_fits() -> None:
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (
+            "DefaultCPUAllocator: can't allocate memory: 1 bytes",
+            ConfigError,
+            "mine train runs out of memory at batch 1",
+        ),
+        ("shapes cannot be multiplied", RuntimeError, "multiplied"),
+    ],
+)
+def test_what_no_batch_mends_is_said(error: str, kind: type[Exception], said: str) -> None:
     def rehearse(cell: dict) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        raise RuntimeError(error)
 
-    with pytest.raises(ConfigError, match="mine train runs out of memory at batch 1"):
-        batch_size.fit_batch(CELL, rehearse)
-
-
-def test_other_errors_are_not_taken_for_it() -> None:
-    def rehearse(cell: dict) -> None:
-        raise RuntimeError("shapes cannot be multiplied")
-
-    with pytest.raises(RuntimeError, match="multiplied"):
+    with pytest.raises(kind, match=said):
         batch_size.fit_batch(CELL, rehearse)
 
 
@@ -66,15 +77,7 @@ def test_memory_of_a_failed_rehearsal_is_free_before_the_next() -> None:
 
 @pytest.mark.parametrize("phase", settings.PHASES)
 def test_a_run_records_what_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
-    body = (
-        "\n\nplain = SentimentLSTM.forward\n"
-        "def forward(self, text):\n"
-        "    if len(text[0]) > 3:\n"
-        "        raise torch.OutOfMemoryError('CUDA out of memory')\n"
-        "    return plain(self, text)\n"
-        "SentimentLSTM.forward = forward\n"
-    )
-    (tmp_path / f"large_{phase}.py").write_text(Path(lstm.__file__).read_text() + body)
+    (tmp_path / f"large_{phase}.py").write_text(Path(lstm.__file__).read_text() + LARGE)
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ["mine", phase, f"module=large_{phase}", "sequence_length=4", "window=2", "warmup=1", "device=cpu"]
     facts, steps = tmp_path / "facts.json", tmp_path / "steps.csv"

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,37 +14,27 @@ import pytest
 import torch
 
 from profzoo import run
-from profzoo.harness import blocking_lines, warmup_observers
-from profzoo.harness.blocking_lines import BlockingLines, ObservedStep
+from profzoo.harness.observers import host_samples, warmup_observers
+from profzoo.harness.observers.host_samples import BlockingLines, ObservedStep
 from profzoo.harness.ranges import Ranges
-from profzoo.script_harness.step_waits import StepWaits
+from profzoo.script_harness.session import StepWaits
 from tests.gpu.programs import waits
 
 # Objects that warn as tensors of a GPU do: their code counts as torch's by the name of its file.
 OF_TORCH = f"""
 import warnings
 class Waiting:
-    def _wait(self):
-        warnings.warn({blocking_lines.WAITED!r} + " (Triggered internally at CUDAFunctions.cpp:145.)")
-    def item(self):
-        self._wait()
-        return 1.0
-    def __bool__(self):
-        self._wait()
-        return True
-    def __getitem__(self, key):
-        self._wait()
-        return self
-    def __setitem__(self, key, value):
-        self._wait()
-    def __format__(self, form):
-        self._wait()
-        return "1"
-    def sum(self):
-        return self
+    def _wait(self, given=None):
+        warnings.warn({host_samples.WAITED!r} + " (Triggered internally at CUDAFunctions.cpp:145.)")
+        return given
+    item = lambda self: self._wait(1.0)
+    __bool__ = lambda self: self._wait(True)
+    __getitem__ = lambda self, key: self._wait(self)
+    __setitem__ = lambda self, key, value: self._wait()
+    __format__ = lambda self, form: self._wait("1")
+    sum = lambda self: self
 def nonzero(x):
-    x._wait()
-    return x
+    return x._wait(x)
 """
 PROGRAM = """\
 import waits_of_torch
@@ -79,7 +70,7 @@ class Mode:
 
     def set(self, mode: int) -> None:
         if mode == 1:
-            warnings.warn(f"{blocking_lines.PROTOTYPE} feature", stacklevel=1)
+            warnings.warn(f"{host_samples.PROTOTYPE} feature", stacklevel=1)
         self.now = mode
         self.told.append(mode)
 
@@ -109,12 +100,19 @@ def watching(mode: Mode | None = None, ranges: Ranges | None = None, **given: An
     return BlockingLines(ranges or Ranges(), mode=mode or Mode(), **given)
 
 
-def test_each_wait_is_named_by_its_line_and_operation(program: Any) -> None:
-    lines, waiting = watching(), program.waiting()
+def waits_of(step: Callable[[], Any], **given: Any) -> list[Any]:
+    """What is noted of a step."""
+    lines = watching(**given)
     lines.start()
-    program.module.Trainer().step(waiting, [waiting] * 3)
+    step()
     found = lines.stop()
     assert found is not None
+    return found
+
+
+def test_each_wait_is_named_by_its_line_and_operation(program: Any) -> None:
+    waiting = program.waiting()
+    found = waits_of(lambda: program.module.Trainer().step(waiting, [waiting] * 3))
     shown = {(one["line"], one["function"].split(".<")[0], one["operation"], one["calls"]) for one in found}
     assert shown == {
         (4, "log", ".item()", 3),
@@ -132,27 +130,27 @@ def test_each_wait_is_named_by_its_line_and_operation(program: Any) -> None:
 
 def test_waits_are_of_the_range_that_is_open(program: Any) -> None:
     ranges, waiting = Ranges(), program.waiting()
-    lines = watching(ranges=ranges)
-    lines.start()
-    with ranges("step"):
-        program.module.log([waiting])
-        with ranges("backward"):
-            program.module.log([waiting, waiting])
-    found = lines.stop()
-    assert found is not None
+
+    def step() -> None:
+        with ranges("step"):
+            program.module.log([waiting])
+            with ranges("backward"):
+                program.module.log([waiting, waiting])
+
+    found = waits_of(step, ranges=ranges)
     assert [(one["range"], one["calls"]) for one in found] == [("backward", 2), ("", 1)]
 
 
 def test_everything_is_restored_also_when_the_step_raises(program: Any) -> None:
     mode, shown = Mode(2), warnings.showwarning
-    filters, functions = list(warnings.filters), [getattr(owner, name) for owner, name in blocking_lines.EXPLICIT]
+    filters, functions = list(warnings.filters), [getattr(owner, name) for owner, name in host_samples.EXPLICIT]
     observed = ObservedStep(watching(mode), warmup=3)
     with pytest.raises(ZeroDivisionError), observed.during(1):
         assert warnings.showwarning != shown
         program.module.log([program.waiting()])
         raise ZeroDivisionError
     assert mode.told == [2, 1, 2] and warnings.showwarning == shown and list(warnings.filters) == filters
-    assert [getattr(owner, name) for owner, name in blocking_lines.EXPLICIT] == functions
+    assert [getattr(owner, name) for owner, name in host_samples.EXPLICIT] == functions
     assert observed.found and observed.found[0]["calls"] == 1
 
 
@@ -179,8 +177,7 @@ def test_other_warnings_are_shown_as_before_and_the_filters_of_the_program_hold(
         warnings.warn("of the program", stacklevel=1)
         program.module.log([program.waiting()])
         found = lines.stop()
-    assert [str(one.message) for one in told] == ["of the program"]
-    assert found is not None and len(found) == 1
+    assert [str(one.message) for one in told] == ["of the program"] and found is not None and len(found) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lines.start()
@@ -200,70 +197,44 @@ def test_a_step_that_hides_its_warnings_says_nothing(program: Any) -> None:
 
 
 def test_waits_that_a_program_asks_for_are_counted_by_their_line(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
+    called, event = [], torch.cuda.Event
     monkeypatch.setattr(torch._C, "_cuda_synchronize", lambda: called.append("synchronize"), raising=False)
-    monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda event: called.append(event))
-    lines = watching()
-    lines.start()
-    for _ in range(2):
-        torch._C._cuda_synchronize()
-    torch.cuda.Event.synchronize("an event")  # type: ignore[arg-type]
-    found = lines.stop()
-    assert called == ["synchronize", "synchronize", "an event"] and found is not None
-    assert [(one["operation"], one["calls"]) for one in found] == [
-        ("torch._C._cuda_synchronize()", 2),
-        ("torch.cuda.Event.synchronize()", 1),
-    ]
+    monkeypatch.setattr(event, "synchronize", lambda event: called.append(event))
+    step: Any = lambda: [*(torch._C._cuda_synchronize() for _ in range(2)), torch.cuda.Event.synchronize("an event")]  # noqa: E731
+    found = waits_of(step)
+    assert called == ["synchronize", "synchronize", "an event"]
+    right = [("torch._C._cuda_synchronize()", 2), ("torch.cuda.Event.synchronize()", 1)]
+    assert [(one["operation"], one["calls"]) for one in found] == right
     assert found[0]["file"].endswith("tests/unit/test_blocking_lines.py")
-
-
-def test_an_explicit_wait_that_warns_too_counts_once(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = program.waiting()
-    monkeypatch.setattr(torch._C, "_cuda_synchronize", lambda: waiting._wait(), raising=False)
-    lines = watching()
-    lines.start()
-    torch._C._cuda_synchronize()
-    found = lines.stop()
-    assert found is not None and [one["calls"] for one in found] == [1]
+    # One that warns too counts once.
+    monkeypatch.setattr(torch._C, "_cuda_synchronize", program.waiting()._wait, raising=False)
+    assert [one["calls"] for one in waits_of(step)] == [2, 1]
 
 
 def test_a_thread_without_the_program_is_named_by_torchs_line(of_torch: ModuleType) -> None:
     """As in a thread of torch's own; the loop of steps ends the search for the program."""
-    lines = watching()
-    lines.start()
     thread = threading.Thread(target=of_torch.nonzero, args=(of_torch.Waiting(),))
-    thread.start()
-    thread.join()
-    found = lines.stop()
-    assert found is not None and [(one["file"], one["function"]) for one in found] == [
-        ("torch/waits_of_torch.py", "Waiting._wait")
-    ]
-
-
-def loop(waiting: Any, lines: BlockingLines) -> Any:
-    lines.start()
-    waiting.item()
-    return lines.stop()
+    found = waits_of(lambda: (thread.start(), thread.join()))
+    assert [(one["file"], one["function"]) for one in found] == [("torch/waits_of_torch.py", "Waiting._wait")]
 
 
 def test_frames_beyond_the_loop_are_not_the_programs(program: Any) -> None:
-    found = loop(program.waiting(), watching(outermost=loop.__code__))
-    assert [one["file"] for one in found] == ["torch/waits_of_torch.py"]
+    (one,) = waits_of(program.waiting().item, outermost=waits_of.__code__)
+    assert one["file"] == "torch/waits_of_torch.py"
 
 
 def test_what_profzoo_itself_inspects_is_no_wait_of_the_program(program: Any) -> None:
     """Code of a module that looks at a step, and of one that calls the program's functions in its place."""
-    code = "def call(function):\n    return function()\n"
-    own = {}
+    own, waiting = {}, program.waiting()
     for name in ("output_samples", "training_step"):
-        exec(
-            compile(code, str(Path(blocking_lines.__file__).with_name(f"{name}.py")), "exec"), own.setdefault(name, {})
-        )
-    lines, waiting = watching(), program.waiting()
-    lines.start()
-    own["output_samples"]["call"](waiting.item)
-    own["training_step"]["call"](waiting.item)
-    (one,) = lines.stop() or []
+        path = str(Path(host_samples.__file__).with_name(f"{name}.py"))
+        exec(compile("def call(function):\n    return function()\n", path, "exec"), own.setdefault(name, {}))
+
+    def step() -> None:
+        own["output_samples"]["call"](waiting.item)
+        own["training_step"]["call"](waiting.item)
+
+    (one,) = waits_of(step)
     assert one["calls"] == 1 and one["text"] == 'own["training_step"]["call"](waiting.item)'
 
 
@@ -276,17 +247,10 @@ def test_paths_leave_out_the_folders_of_this_machine(program: Any) -> None:
 
 
 def test_nothing_is_observed_on_a_cpu_or_of_a_captured_step() -> None:
-    ranges, cpu, gpu = Ranges(), torch.device("cpu"), torch.device("cuda")
-    for cell, device, is_observed in (
-        ({"warmup": 3, "graph": False}, gpu, True),
-        ({"warmup": 3, "graph": True}, gpu, False),
-        ({"warmup": 3, "graph": False}, cpu, False),
-    ):
-        found = warmup_observers.observe_waits(cell, device, ranges, loop.__code__)  # type: ignore[arg-type]
+    for graph, device, is_observed in ((False, "cuda", True), (True, "cuda", False), (False, "cpu", False)):
+        cell: Any = {"warmup": 3, "graph": graph}
+        found = warmup_observers.observe_waits(cell, torch.device(device), Ranges(), waits_of.__code__)
         assert (found._make() is not None) == is_observed
-
-
-def test_a_script_on_a_cpu_is_not_observed() -> None:
     observed = StepWaits(3, Ranges())
     observed.begin_step(1, torch.device("cpu"))
     observed.end_step()
@@ -294,7 +258,7 @@ def test_a_script_on_a_cpu_is_not_observed() -> None:
 
 
 def test_of_a_script_one_step_is_observed(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking_lines, "CudaDebugMode", Mode)
+    monkeypatch.setattr(host_samples, "CudaDebugMode", Mode)
     observed, waiting = StepWaits(3, Ranges()), program.waiting()
     for index in range(3):
         observed.begin_step(index, torch.device("cuda"))

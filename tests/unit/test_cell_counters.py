@@ -10,11 +10,10 @@ from profzoo.config import configuration
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.tables import cell_counters, warp_states
-from profzoo.tools.ncu import chart_sets
-from profzoo.tools.ncu.chart_quantities import LINKS, STATES
-from profzoo.tools.ncu.chart_sets import charts_of_set
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tables import cell_counters
+from profzoo.tools.ncu import quantities
+from profzoo.tools.ncu.estimates import GPU_TIME
+from profzoo.tools.ncu.quantities import LINKS, STATES, charts_of_set
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
@@ -59,15 +58,10 @@ BOTH = pytest.mark.parametrize("profiled", [counted, sampled])
 
 
 @BOTH
-def test_bytes_of_links_are_sums_per_step_with_rates_and_shares_of_the_peak(
-    profiled: Callable[..., pd.DataFrame],
-) -> None:
-    found = tables(
-        profiled(
-            **{DRAM.format("read"): (1000, 400), DRAM.format("write"): (500, 400), FROM_L2: (3000, 800)},
-            **{DRAM.format("read") + PEAK: (10, 40), SECTORS.format("read"): (31, 13)},
-        )
-    )["memory_chart"]
+def test_bytes_of_links_are_sums_per_step_with_rates_and_shares(profiled: Callable[..., pd.DataFrame]) -> None:
+    links = {DRAM.format("read"): (1000, 400), DRAM.format("write"): (500, 400), FROM_L2: (3000, 800)}
+    links |= {DRAM.format("read") + PEAK: (10, 40), SECTORS.format("read"): (31, 13)}
+    found = tables(profiled(**links))["memory_chart"]
     cell = of(found, level="cell", link="dram_read")
     # Four products and two copies in two steps: (4 * 1000 + 2 * 400) / 2.
     assert cell["bytes"] == pytest.approx(2400)
@@ -79,34 +73,31 @@ def test_bytes_of_links_are_sums_per_step_with_rates_and_shares_of_the_peak(
     assert of(found, level="class", **{"class": "gemm"}, link="l2_read")["bytes"] == pytest.approx(6000)
     assert of(found, level="cell", link="dram")["bytes"] == pytest.approx(2400 + (4 * 500 + 2 * 400) / 2)
     assert "host_read" not in set(found["link"])
+    # Classes add up to the cell.
+    for link in ("dram_read", "dram_write", "dram", "l2_read"):
+        sums = found[found["link"] == link].groupby("level")[["bytes", "launches", "total_ns"]].sum()
+        assert sums.loc["cell"].tolist() == pytest.approx(sums.loc["class"].tolist())
     # An interval only where one launch stands for others.
     assert pd.notna(cell["bytes_low"]) == (profiled is sampled)
 
 
-@BOTH
-def test_classes_add_up_to_the_cell(profiled: Callable[..., pd.DataFrame]) -> None:
-    links = {DRAM.format("read"): (1000, 400), DRAM.format("write"): (7, 3), FROM_L2: (3000, 800)}
-    found = tables(profiled(**links))["memory_chart"]
-    for link in ("dram_read", "dram_write", "dram", "l2_read"):
-        mine = found[found["link"] == link]
-        for name in ("bytes", "launches", "total_ns"):
-            whole, classes = mine["level"] == "cell", mine["level"] == "class"
-            assert mine.loc[whole, name].sum() == pytest.approx(mine.loc[classes, name].sum())
-
-
 def test_launches_that_nothing_was_counted_of_add_nothing() -> None:
     """As with a budget: the longest kernels are counted, and the others may do anything."""
-    links = {DRAM.format("read"): (1000, 400), DRAM.format("read") + PEAK: (10, 40)}
-    some = sampled(**links).iloc[:1]
-    found = tables(some)["memory_chart"]
+    counts = {DRAM.format("read"): (1000, 400), DRAM.format("read") + PEAK: (10, 40)}
+    counts |= {FMA.format("pipe", "_cycles_active"): (50, 10), STALLED.format("barrier"): (1, 2), ISSUED: (1, 1)}
+    some, every = tables(sampled(**counts).iloc[:1]), tables(counted(**counts))
+    found = some["memory_chart"]
     assert set(found["class"]) == {"", "gemm"}
     cell, gemm = of(found, level="cell", link="dram_read"), of(found, level="class", link="dram_read")
     # Four products in two steps; the copies, a seventh of the time, were not counted.
     assert cell["bytes"] == gemm["bytes"] == pytest.approx(4 * 1000 / 2)
     assert cell["launches"] == 3 and gemm["launches"] == 2
-    assert cell["counted_share"] == pytest.approx(120 / 140) and gemm["counted_share"] == 1
     assert cell["bytes_per_s"] == gemm["bytes_per_s"] == pytest.approx(2000 / 60e-6)
     assert cell["bytes_low"] <= cell["bytes"] <= cell["bytes_high"] < 4000
+    for name in ("memory_chart", "pipes", "warp_states"):
+        shares = dict(zip(some[name]["level"], some[name]["counted_share"], strict=True))
+        assert shares == pytest.approx({"cell": 120 / 140, "class": 1})
+        assert set(every[name]["counted_share"]) == {1.0}
 
 
 def test_a_launch_without_a_value_adds_nothing_either() -> None:
@@ -127,25 +118,10 @@ def test_a_launch_without_a_value_adds_nothing_either() -> None:
     assert set(found["pipes"]["counted_share"].round(4)) == {0.7857, 0.75, 1.0}
 
 
-def test_each_row_says_of_which_part_of_the_time_it_is() -> None:
-    fma, states = {FMA.format("pipe", "_cycles_active"): (50, 10)}, {STALLED.format("barrier"): (1, 2)}
-    whole, some = (
-        tables(one(**fma, **states, **{ISSUED: (1, 1)})) for one in (counted, lambda **it: sampled(**it)[:1])
-    )
-    for name in ("pipes", "warp_states"):
-        assert set(whole[name]["counted_share"]) == {1.0}
-        assert dict(zip(some[name]["level"], some[name]["counted_share"].round(4), strict=True)) == {
-            "cell": 0.8571, "class": 1.0
-        }  # fmt: skip
-
-
 def test_hit_rates_stand_at_the_links_into_their_cache() -> None:
-    found = tables(
-        counted(
-            **{"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": (10, 30), "l1tex__t_sector_hit_rate.pct": (60, 20)},
-            **{FROM_L2: (100, 300), "lts__t_sector_hit_rate.pct": (90, 50), "lts__t_sectors.sum": (3, 1)},
-        )
-    )["memory_chart"]
+    hits = {"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": (10, 30), "l1tex__t_sector_hit_rate.pct": (60, 20)}
+    hits |= {FROM_L2: (100, 300), "lts__t_sector_hit_rate.pct": (90, 50), "lts__t_sectors.sum": (3, 1)}
+    found = tables(counted(**hits))["memory_chart"]
     # By sectors: (4 * 10 * 60 + 2 * 30 * 20) / 100.
     load = of(found, level="cell", link="global_load")
     assert load["hit_pct"] == pytest.approx(36) and load["bytes"] == pytest.approx((4 * 10 + 2 * 30) / 2 * 32)
@@ -153,9 +129,7 @@ def test_hit_rates_stand_at_the_links_into_their_cache() -> None:
 
 
 @BOTH
-def test_pipes_are_weighted_by_active_cycles_and_cycles_go_before_instructions(
-    profiled: Callable[..., pd.DataFrame],
-) -> None:
+def test_pipes_are_weighted_by_active_cycles_which_go_before_instructions(profiled: Callable) -> None:
     both = {FMA.format("pipe", "_cycles_active"): (50, 10), FMA.format("inst_executed_pipe", ""): (5, 1)}
     lsu = {"sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active": (2, 80)}
     found = tables(profiled(**both, **lsu, **{"sm__cycles_active.avg": (300, 100)}))["pipes"]
@@ -175,29 +149,21 @@ def test_warp_states_add_up_to_all_cycles(profiled: Callable[..., pd.DataFrame])
     # By instructions: (400 * 1 + 600 * 2) / 1000.
     assert of(cell, state="barrier")["cycles"] == pytest.approx(1.6)
     assert cell["cycles"].sum() == pytest.approx(cell["warp_cycles"].iloc[0])
-    assert warp_states.UNKNOWN not in set(found["state"])
-
-
-def test_cycles_in_no_collected_state_are_unknown() -> None:
+    assert cell_counters.UNKNOWN not in set(found["state"])
+    # Cycles in no collected state are unknown.
     few = {STALLED.format("barrier"): (1, 1), STALLED.format("selected"): (1, 1), LATENCY: (8, 8)}
     found = tables(counted(**few, **{ISSUED: (1, 1)}))["warp_states"]
-    unknown = of(found, level="cell", state=warp_states.UNKNOWN)
+    unknown = of(found, level="cell", state=cell_counters.UNKNOWN)
     assert unknown["cycles"] == pytest.approx(6) and unknown["share"] == pytest.approx(0.75)
 
 
 def test_a_table_of_warp_states_without_one_of_them_is_refused(tmp_path: Path) -> None:
     found = tables(counted(**{STALLED.format(name): (1, 1) for name in STATES}))["warp_states"]
     write_csv(found, tmp_path / "whole.csv")
-    assert len(reading.read(tmp_path / "whole.csv", warp_states.TABLE)) == 3 * len(STATES)
+    assert len(reading.read(tmp_path / "whole.csv", cell_counters.WARP_STATES_TABLE)) == 3 * len(STATES)
     write_csv(found.iloc[1:], tmp_path / "less.csv")
     with pytest.raises(DataError, match="shares of cell"):
-        reading.read(tmp_path / "less.csv", warp_states.TABLE)
-
-
-def test_what_was_not_collected_has_no_rows() -> None:
-    found, notes = cell_counters.make_tables([counted()], census(), 2)
-    assert [len(found[name]) for name in ("memory_chart", "pipes", "warp_states", "occupancy")] == [0] * 4
-    assert notes == []
+        reading.read(tmp_path / "less.csv", cell_counters.WARP_STATES_TABLE)
 
 
 def test_without_times_there_are_no_sums_and_nothing_fails() -> None:
@@ -206,19 +172,16 @@ def test_without_times_there_are_no_sums_and_nothing_fails() -> None:
     found, notes = cell_counters.make_tables([table], None, 1)
     assert all(one.empty for one in found.values()) and notes == [cell_counters.NOT_ALL]
     assert all(one.empty for one in cell_counters.make_tables([], None, 1)[0].values())
-
-
-def test_a_set_with_some_launches_and_no_multiplicities_gives_no_sums() -> None:
-    some = counted(**{DRAM.format("read"): (1, 1)}).iloc[:3]
-    found, notes = cell_counters.make_tables([some], None, 2)
+    # A set with some launches, which stand for no others; and one of nothing.
+    found, notes = cell_counters.make_tables([counted(**{DRAM.format("read"): (1, 1)}).iloc[:3]], None, 2)
     assert found["memory_chart"].empty and notes == [cell_counters.NOT_ALL]
+    found, notes = cell_counters.make_tables([counted()], census(), 2)
+    assert all(one.empty for one in found.values()) and notes == []
 
 
 def test_the_first_set_that_has_a_metric_counts() -> None:
-    first, second = (
-        counted(**{DRAM.format("read"): (1, 1)}),
-        counted(**{DRAM.format("read"): (9, 9), DRAM.format("write"): (2, 2)}),
-    )
+    first = counted(**{DRAM.format("read"): (1, 1)})
+    second = counted(**{DRAM.format("read"): (9, 9), DRAM.format("write"): (2, 2)})
     found = cell_counters.make_tables([first, second], census(), 1)[0]["memory_chart"]
     assert of(found, level="cell", link="dram_read")["bytes"] == 6
     assert of(found, level="cell", link="dram_write")["bytes"] == 12
@@ -241,16 +204,11 @@ def test_which_charts_a_section_set_collects(chosen: dict, charts: list[str]) ->
 def test_every_shipped_set_says_what_it_collects() -> None:
     shipped = configuration.normalise_config({})["ncu"]["sets"]
     found = {name: charts_of_set(one) for name, one in shipped.items()}
-    assert found["charts"] == found["full"] == list(chart_sets.CHARTS)
+    assert found["charts"] == found["full"] == list(quantities.CHARTS)
     assert found["launch"] == ["occupancy"] and found["survey"] == ["occupancy", "memory_chart"]
-    for chart, name in chart_sets.SET_OF.items():
-        assert chart in found[name]
-
-
-def test_links_without_a_direction_are_those_of_which_both_directions_have_links() -> None:
+    assert all(chart in found[name] for chart, name in quantities.SET_OF.items())
+    # Links without a direction are those of which both directions have links.
     for name, link in LINKS.items():
-        if link.total:
-            ends = {link.source, link.target}
-            assert {
-                one.source for one in LINKS.values() if {one.source, one.target} == ends and not one.total
-            } == ends, name
+        ends = {link.source, link.target}
+        sources = {one.source for one in LINKS.values() if {one.source, one.target} == ends and not one.total}
+        assert not link.total or sources == ends, name

@@ -12,21 +12,21 @@ from profzoo.cell import settings
 from profzoo.config import configuration
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.plans import combinations, infeasible_settings, plan, plan_table, table_columns
+from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.plans.cell_plans import rank_plans
-from profzoo.plans.infeasible_settings import IN_FORCE, OUTSIDE, find_contradiction, find_infeasible
-from profzoo.plans.plan import Plan
+from profzoo.plans.plan import IN_FORCE, OUTSIDE, Plan, find_contradiction, find_infeasible
 from profzoo.tables import schemas
-from profzoo.verdicts import table_columns as verdict_columns
-from profzoo.verdicts import verdicts
+from profzoo.verdicts import verdict as verdict_columns
+from profzoo.verdicts.advice_scores import Score, Scores
+from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import RequestedChange
-from profzoo.verdicts.other_settings import AdvisableSetting
-from profzoo.what_if import predicted_gains, storage
-from profzoo.what_if.program import Program
+from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
+from profzoo.what_if import predicted_gains
+from profzoo.what_if.program import Program, process_number, write_programs
 from tests import cpu_page, known_rules
 from tests.recorded_results import _declared
-from tests.unit.test_gain_models import CELL, LAUNCH, RULES, kernels, simulation, steps
-from tests.unit.test_verdicts import ROOFS, UNTRIED, held
+from tests.unit.test_gain_models import CELL, LAUNCH, kernels, simulation, steps
+from tests.unit.test_verdicts import PLAIN, ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
 from tests.unit.test_wait_costs import line
 
@@ -37,42 +37,37 @@ def resolved(cell: str = "lstm", phase: str = "train", **config: Any) -> Mapping
     return settings.resolve_cell(cell, phase, "time", configuration.normalise_config(config))
 
 
+Tables = tuple[dict[str, pd.DataFrame], Mapping[Any, Mapping[int, Program]], float]
+
+
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, float]:
-    """Kernels of 40 us at 0.8 of the roof of SIMT: a CPU that launches every 7 us does not hold them back, casts would."""
-    return simulation(steps([replace(LAUNCH, ns=4e4)] * 50), tmp_path_factory.mktemp("trace"))
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Tables of a cell, its program, and ns of its step.
 
-
-def given(program: Program) -> tuple[dict[str, pd.DataFrame], Mapping[Any, Mapping[int, Program]]]:
-    """The tables of its cell, and its program."""
-    rows, number = kernels(program), storage.process_number(program.process)
+    Kernels of 40 us at 0.8 of the roof of SIMT: a CPU that launches every 7 us does not hold them back, casts would.
+    """
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=4e4)] * 40, 3), tmp_path_factory.mktemp("trace"))
+    rows, number = kernels(program), process_number(program.process)
     step = a_step({"idle_host": 0.2}).assign(process=number, queue_depth=0.0)
-    tables = {
-        "cells": STEP_CELLS,
-        "steps": step,
-        "kernels": rows,
-        "roofline": held([0.8] * len(rows), ["simt"] * len(rows)),
-    }
-    programs = {CELL: {number: program}}
-    judged = verdicts.tabulate_verdicts(
-        step, rows, tables["roofline"], ROOFS, {}, {}, RULES, None, programs, scored=UNTRIED
-    )
-    return {**tables, "verdicts": judged}, programs
+    roofs, programs = held([0.8] * len(rows), ["simt"] * len(rows)), {CELL: {number: program}}
+    judged = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, PLAIN, None, programs, scored=UNTRIED)
+    tables = {"cells": STEP_CELLS, "steps": step, "kernels": rows, "roofline": roofs}
+    return {**tables, "verdicts": judged}, programs, step_ns
 
 
-def planned(program: Program, ran_with: Mapping[str, Any], lines: Any = None) -> pd.DataFrame:
-    tables, programs = given(program)
+def planned(limited: Tables, ran_with: Mapping[str, Any], lines: Any = None) -> pd.DataFrame:
+    tables, programs, _ = limited
     waits = None if lines is None else {CELL: lines}
-    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, RULES, programs, waits, UNTRIED)
+    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, PLAIN, programs, waits, UNTRIED)
 
 
-def test_the_best_plan_is_the_combination_that_gains_most(limited: tuple[Program, float]) -> None:
+def test_the_best_plan_is_the_combination_that_gains_most(limited: Tables) -> None:
     """Kernels take 10.5 us in bf16, and two casts of 3 us; with 1 us between them in a graph, which waits for no CPU."""
-    program, step_ns = limited
-    found = planned(program, {}).set_index("settings")
+    step_ns = limited[2]
+    found = planned(limited, {}).set_index("settings")
     best = found.iloc[0]
     assert best.name == "graph=true precision=bf16" and best["rank"] == 1
-    assert best["gain"] == pytest.approx(step_ns / (50 * (8e3 + 2.5e3 + 6e3 + 1e3)), rel=0.05)
+    assert best["gain"] == pytest.approx(step_ns / (40 * (8e3 + 2.5e3 + 6e3 + 1e3)), rel=0.05)
     assert best["gain_low"] < best["gain"] < best["gain_high"]
     # Neither alone gains as much, nor do both gains multiplied.
     graph, bf16 = found.loc["graph=true"], found.loc["precision=bf16"]
@@ -82,25 +77,21 @@ def test_the_best_plan_is_the_combination_that_gains_most(limited: tuple[Program
     assert best["evidence"].startswith("program.npz: simulated graph + bf16")
     assert "verdicts.csv: launch-bound (rank" in graph["evidence"] and graph["advised"] and not best["advised"]
     assert best["changes"] == "launch the whole step as one CUDA graph; compute in bf16 where autocast does"
-    assert (
-        best["command"]
-        == "snakemake compare --config models='{m: {batch: 4}}' phases=train tool=time candidate=graph+bf16"
-    )
+    command = "snakemake compare --config models='{m: {batch: 4}}' phases=train tool=time candidate=graph+bf16"
+    assert best["command"] == command
     # Two precisions exclude each other.
     assert not [words for words in found.index if words.count("precision=") > 1]
     possible = found[found["not_possible"] == ""]
     assert list(possible["rank"]) == list(range(1, len(possible) + 1))
 
 
-def test_what_is_not_possible_is_in_no_plan_and_has_its_reason(limited: tuple[Program, float]) -> None:
+def test_what_is_not_possible_is_in_no_plan_and_has_its_reason(limited: Tables) -> None:
     why = "the step waits for the GPU 62 times per step (.item() at train.py:84, 62 times per step)"
-    found = planned(limited[0], {}, [line(calls=62)]).set_index("settings")
+    found = planned(limited, {}, [line(calls=62)]).set_index("settings")
     assert [words for words in found.index if "graph" in words] == ["graph=true"]
     row = found.loc["graph=true"]
-    assert (row["not_possible"], row["outlook"], row["command"]) == (why, plan.NOT_POSSIBLE, "") and pd.isna(
-        row["gain"]
-    )
-    assert row["rank"] == len(found)
+    assert (row["not_possible"], row["outlook"], row["command"]) == (why, plan.NOT_POSSIBLE, "")
+    assert row["rank"] == len(found) and pd.isna(row["gain"])
     assert found.iloc[0].name == "precision=tf32" and found.iloc[0]["not_possible"] == ""
 
 
@@ -124,26 +115,17 @@ def test_settings_that_a_cell_cannot_have(ran_with: Any, word: str, why: str | N
 
 def test_settings_of_a_script_are_those_that_can_be_applied_from_outside() -> None:
     cell = resolved("mine", settings={"mine": {"command": "python train.py"}})
-    assert find_infeasible(cell, ["graph=true", "precision=bf16", "batch=8"]) == {
-        "graph=true": OUTSIDE,
-        "batch=8": OUTSIDE,
-    }
+    found = find_infeasible(cell, ["graph=true", "precision=bf16", "batch=8"])
+    assert found == {"graph=true": OUTSIDE, "batch=8": OUTSIDE}
 
 
-def test_settings_that_contradict_each_other_are_no_plan(limited: tuple[Program, float]) -> None:
+def test_settings_that_contradict_each_other_are_no_plan() -> None:
     """Each alone may be set, and both together not."""
     cell = resolved(phases=["train"])
     assert find_contradiction(cell, "graph=true") is None and find_contradiction(cell, "checkpoint=true") is None
     assert "cannot be combined" in str(find_contradiction(cell, "graph=true checkpoint=true"))
     # Of a cell in fp16, for whose graph no optimizer is fused.
-    found = planned(limited[0], {**cell, "precision": "fp16"}).set_index("settings")
-    assert "fp16" in found.loc["graph=true", "not_possible"]
-
-
-def test_a_cell_that_runs_with_a_setting_has_plans_with_the_others(limited: tuple[Program, float]) -> None:
-    found = planned(limited[0], resolved("lstm@graph")).set_index("settings")
-    assert found.loc["graph=true", "not_possible"] == IN_FORCE
-    assert not [words for words in found.index[found["not_possible"] == ""] if "graph" in words]
+    assert "fp16" in find_infeasible({**cell, "precision": "fp16"}, ["graph=true"])["graph=true"]
 
 
 def a_plan(words: str, gain: float, outlook: str = plan.HELPS) -> Plan:
@@ -165,14 +147,14 @@ def test_all_pairs_are_searched_and_larger_combinations_as_long_as_they_gain() -
     known = [a_setting(words) for words in ("a=1", "b=1", "c=1", "a=2", "d=1")]
     asked: list[str] = []
 
-    def predict(chosen: combinations.Settings) -> predicted_gains.Gain | None:
-        words = combinations.join_words(chosen)
+    def predict(chosen: cell_plans.Settings) -> predicted_gains.Gain | None:
+        words = cell_plans.join_words(chosen)
         asked.append(words)
         gain = 1.2 ** len([one for one in chosen if one.words != "d=1"])
         return None if "b=1" in words and "a=2" in words else predicted_gains.Gain(1.0, 1 / gain, gain, gain, gain)
 
-    found = {combinations.join_words(chosen): gain.gain for chosen, gain in
-             combinations.search_combinations(known, predict, lambda chosen: "c=1" not in combinations.join_words(chosen) or len(chosen) < 4)}  # fmt: skip
+    found = {cell_plans.join_words(chosen): gain.gain for chosen, gain in
+             cell_plans.search_combinations(known, predict, lambda chosen: "c=1" not in cell_plans.join_words(chosen) or len(chosen) < 4)}  # fmt: skip
     assert max(found, key=lambda words: found[words]) == "a=1 b=1 c=1" and found["a=1 b=1 c=1"] == pytest.approx(1.2**3)
     assert len(asked) == len(set(asked)) and not any("a=1" in words and "a=2" in words for words in asked)
     assert {"a=1 b=1", "a=1 c=1", "a=1 d=1", "b=1 c=1", "b=1 d=1", "c=1 d=1", "c=1 a=2", "a=2 d=1"} <= set(found)
@@ -180,9 +162,9 @@ def test_all_pairs_are_searched_and_larger_combinations_as_long_as_they_gain() -
     assert "b=1 a=2" in asked and "b=1 a=2" not in found
 
 
-def test_the_table_is_read_back_as_it_was_written(limited: tuple[Program, float], tmp_path: Path) -> None:
+def test_the_table_is_read_back_as_it_was_written(limited: Tables, tmp_path: Path) -> None:
     """From files, as the rule has it: tables, a sidecar with the settings, traced steps."""
-    tables, programs = given(limited[0])
+    tables, programs, _ = limited
     kinds = {**schemas.TABLES, "verdicts": verdict_columns.VERDICTS_TABLE}
     paths = {name: str(tmp_path / f"{name}.csv") for name in tables}
     for name, table in tables.items():
@@ -191,11 +173,12 @@ def test_the_table_is_read_back_as_it_was_written(limited: tuple[Program, float]
     home.mkdir()
     sidecar, program = home / "train.time.csv.json", home / "train.program.npz"
     write_json({"cell": {"graph": True}}, sidecar)
-    storage.write(list(programs[CELL].values()), program)
+    write_programs(list(programs[CELL].values()), program)
     plan_table.main(paths, None, [str(sidecar)], [str(program)], str(tmp_path / "plans.csv"))
-    found = reading.read(tmp_path / "plans.csv", table_columns.PLANS_TABLE).set_index("settings")
+    found = reading.read(tmp_path / "plans.csv", plan_table.PLANS_TABLE).set_index("settings")
     assert found.loc["graph=true", "not_possible"] == IN_FORCE and "precision=tf32" in found.index
     assert found["rank"].tolist() == list(range(1, len(found) + 1))
+    assert not [words for words in found.index[found["not_possible"].isin(["", None])] if "graph" in words]
 
 
 def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
@@ -215,5 +198,169 @@ def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
 
 
 def test_settings_have_the_types_of_the_schema() -> None:
-    assert infeasible_settings.parse_typed("precision=bf16 batch=8 compile=true") == {
+    assert plan.parse_typed("precision=bf16 batch=8 compile=true") == {
         "precision": "bf16", "batch": 8, "compile": True}  # fmt: skip
+
+
+def test_a_combination_has_the_error_of_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores of combinations are kept by the names of all their verdicts."""
+    asked: list[tuple[list[RequestedChange], float]] = []
+
+    class Replayed:
+        def gain_together(self, changes: list[RequestedChange], step: object, error: float) -> None:
+            asked.append((changes, error))
+
+    class Judged:
+        replayed, step, ran_with = Replayed(), None, {}
+
+        class scored:  # noqa: N801
+            error = staticmethod({"because of a=1": 0.1, "because of b=1": 0.2,
+                                  "because of a=1 + because of b=1": 0.7}.__getitem__)  # fmt: skip
+
+    one, other = a_setting("a=1"), a_setting("b=1")
+    both: Any = cell_plans.CombinedSimulation(Judged(), pd.DataFrame())  # type: ignore[arg-type]
+    for chosen, error in (((one,), 0.1), ((other,), 0.2), ((one, other), 0.7)):
+        asked.clear()
+        assert both.predict(chosen) is None
+        assert asked == [([each.asked for each in chosen], error)]
+
+
+def test_a_larger_combination_has_to_gain_two_in_a_hundred_more() -> None:
+    """Pairs gain 2 % more than singles, or a little more; only then are all three together simulated."""
+    known = [a_setting(words) for words in ("a=1", "b=1", "c=1")]
+    for pair, tried in ((1.02 * 1.5, False), (1.0201 * 1.5, True)):
+        gains = {1: 1.5, 2: pair, 3: 9.0}
+
+        def predict(chosen: cell_plans.Settings, gains: dict[int, float] = gains) -> predicted_gains.Gain:
+            gain = gains[len(chosen)]
+            return predicted_gains.Gain(1.0, 1 / gain, gain, gain, gain)
+
+        found = cell_plans.search_combinations(known, predict, lambda chosen: True)
+        assert (max(len(chosen) for chosen, _ in found) == 3) is tried
+
+
+@pytest.mark.parametrize(
+    ("one", "gain", "other", "of_other", "right"),
+    [
+        # Two in a hundred more are worth a setting, and no less.
+        ("a=1", 1.0, "a=1 b=2", 1.02, True),
+        ("a=1", 1.0, "a=1 b=2", 1.0201, False),
+        ("a=1", 2.0, "a=1", 1.5, False),
+        ("a=1 b=2", 2.0, "a=1", 1.5, False),
+        ("c=1", 2.0, "a=1 b=2", 1.5, False),
+        # A gain that is not known is none.
+        ("a=1", None, "a=1 b=2", 0.5, False),
+        ("a=1", 0.5, "a=1 b=2", None, True),
+        ("a=1", None, "a=1 b=2", None, True),
+    ],
+)
+def test_fewer_settings_do_as_well(one: str, gain: Any, other: str, of_other: Any, right: bool) -> None:
+    assert cell_plans._does_as_well(a_plan(one, gain), a_plan(other, of_other)) is right
+
+
+def test_a_plan_without_a_gain_comes_behind_those_that_have_one() -> None:
+    ranked = rank_plans([a_plan("a=1", None), a_plan("b=1", 0.5), a_plan("c=1", 1.5, plan.MAY_NOT_HELP)])  # type: ignore[arg-type]
+    assert [one.settings for one in ranked] == ["c=1", "b=1", "a=1"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "outlook"),
+    [
+        (1.0, 0.9, plan.DOES_NOT_HELP), (0.5, 1.5, plan.DOES_NOT_HELP), (1.001, 1.0, plan.MAY_NOT_HELP),
+        (1.001, None, plan.MAY_NOT_HELP), (1.5, 1.001, plan.HELPS),
+    ],
+)  # fmt: skip
+def test_what_an_interval_says_of_a_gain(gain: float, low: float | None, outlook: str) -> None:
+    assert plan.judge_interval(gain, low) == outlook
+
+
+def test_the_two_best_combinations_of_each_size_are_extended() -> None:
+    """Of five settings pairs with a gain most, that with b before that with c and that with d; all of three gain alike."""
+    known = [a_setting(f"{name}=1") for name in "abcde"]
+    gains = {"a=1 b=1": 1.5, "a=1 c=1": 1.45, "a=1 d=1": 1.4}
+
+    def predict(chosen: cell_plans.Settings) -> predicted_gains.Gain:
+        gain = 1.2 if len(chosen) == 1 else gains.get(cell_plans.join_words(chosen), 1.1) if len(chosen) == 2 else 1.51
+        return predicted_gains.Gain(1.0, 1 / gain, gain, gain, gain)
+
+    found = cell_plans.search_combinations(known, predict, lambda chosen: True)
+    sizes = [sum(len(chosen) == size for chosen, _ in found) for size in (1, 2, 3, 4)]
+    assert sizes == [5, 10, 5, 0]
+    assert {cell_plans.join_words(chosen) for chosen, _ in found if len(chosen) == 3} == {
+        "a=1 b=1 c=1", "a=1 b=1 d=1", "a=1 b=1 e=1", "a=1 c=1 d=1", "a=1 c=1 e=1"}  # fmt: skip
+
+
+def advising(*rows: dict[str, Any]) -> pd.DataFrame:
+    known = {"level": "cell", "by": "profzoo", "settings": "a=1", "gain": 1.5, "gain_low": 1.25, "gain_high": 2.0,
+             "verdict": "v", "rank": 3, "method": "Amdahl", "trials": 4.0, "median_error": 0.1, "covered": 0.9,
+             "score": "s"}  # fmt: skip
+    return pd.DataFrame([known | row for row in rows])
+
+
+def test_plans_of_verdicts_have_what_these_say() -> None:
+    """Of a cell, by profzoo, with settings and a gain; of two with the same settings the one that comes first."""
+    rows = advising({}, {"rank": 2, "verdict": "w", "settings": "b=1 a=1"}, {"rank": 4, "verdict": "later"},
+                    {"level": "kernel", "settings": "c=1"}, {"by": "ncu", "settings": "d=1"}, {"settings": ""},
+                    {"settings": None}, {"gain": 0.0, "settings": "e=1"}, {"gain": float("nan"), "settings": "f=1"},
+                    {"settings": "g=1", "rank": 9, "trials": float("nan"), "score": float("nan"), "gain": 1.1,
+                     "gain_low": 0.9})  # fmt: skip
+    found = cell_plans._advising_rows(rows)
+    assert {(" ".join(sorted(words)), row["verdict"]) for words, row in found.items()} == {
+        ("a=1 b=1", "w"), ("a=1", "v"), ("g=1", "v")}  # fmt: skip
+    simulated = {frozenset(["b=1", "a=1"])}
+    first, last = cell_plans._plans_of_verdicts(found, simulated, {"z=1": "why"})
+    assert (first.settings, first.gain, first.gain_low, first.gain_high) == ("a=1", 1.5, 1.25, 2.0)
+    assert (first.outlook, first.verdicts, first.advised, first.method) == (plan.HELPS, "v", True, "Amdahl")
+    assert (first.trials, first.median_error, first.covered, first.score) == (4, 0.1, 0.9, "s")
+    assert first.evidence == "verdicts.csv: v (rank 3)"
+    assert (last.settings, last.trials, last.score, last.outlook) == ("g=1", None, "", plan.MAY_NOT_HELP)
+    assert [one.settings for one in cell_plans._plans_of_verdicts(found, simulated, {"a=1": "why"})] == ["g=1"]
+
+
+def scored(**given: Any) -> Any:
+    score = Score(9, 3, 0.1, 0.3, 0.2, 0.9, 1.0, 0.0)
+    return Scores(3, 0.5, 0.61, 0.2, {}, {"because of a=1": replace(score, **given)})
+
+
+def test_a_simulated_plan_names_the_verdicts_that_advise_its_parts() -> None:
+    one, other = a_setting("a=1"), a_setting("b=1")
+    rows = cell_plans._advising_rows(advising({}, {"settings": "b=1", "verdict": "w", "rank": 5}))
+    gain = predicted_gains.Gain(3.0, 2.0, 1.5, 1.25, 2.0)
+    alone = cell_plans._simulated_plan((one,), gain, scored(), rows, "e")
+    assert (alone.gain, alone.gain_low, alone.gain_high, alone.outlook) == (1.5, 1.25, 2.0, plan.HELPS)
+    assert (alone.verdicts, alone.advised, alone.trials) == ("because of a=1", True, 9)
+    assert (alone.median_error, alone.covered) == (0.1, 0.9)
+    assert alone.evidence == "e; verdicts.csv: v (rank 3)"
+    poor = cell_plans._simulated_plan((one,), gain, scored(helped=0.5), {}, "e")
+    assert (poor.outlook, poor.advised, poor.evidence) == (plan.ABSTAINS, False, "e")
+    both = cell_plans._simulated_plan((one, other), gain, scored(), rows, "e")
+    assert (both.settings, both.verdicts) == ("a=1 b=1", "because of a=1 + because of b=1")
+    assert (both.advised, both.trials, both.median_error) == (False, 0, None)
+    assert both.evidence == "e; verdicts.csv: v (rank 3), w (rank 5)"
+
+
+@pytest.mark.parametrize(
+    ("names", "counted", "said"),
+    [
+        (("graph", "bf16"), True, "graph + bf16"),
+        (("graph", "bf16"), False, "graph + bf16, without counters"),
+        (("graph", "workers"), False, "graph + workers"),
+        (("tf32",), False, "tf32, without counters"),
+    ],
+)
+def test_what_was_simulated_in_words(names: tuple[str, ...], counted: bool, said: str) -> None:
+    chosen = [AdvisableSetting("v", name, name, RequestedChange(name), "") for name in names]
+    assert cell_plans._name_change(chosen, counted) == said
+
+
+@pytest.mark.parametrize(
+    ("known", "words", "out"),
+    [
+        ({"a=1": "why"}, "a=1", True), ({"a=1": "why"}, "b=1", False), ({"a=1": "why"}, "a=1 b=1", True),
+        ({"a=1": IN_FORCE}, "a=1", True), ({"a=1": IN_FORCE}, "a=1 b=1", False),
+        ({"a=1": IN_FORCE, "b=1": IN_FORCE}, "a=1 b=1", True), ({"a=1": IN_FORCE, "b=1": "why"}, "a=1 b=1", True),
+        ({}, "a=1", False),
+    ],
+)  # fmt: skip
+def test_settings_that_are_ruled_out(known: dict[str, str], words: str, out: bool) -> None:
+    assert cell_plans.rules_out(known, words) is out

@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from profzoo.collect import environment, failure_summary, provenance
+from profzoo.collect import failures, job_run
 from profzoo.machine import external_programs, gpu_slots, gpus, supervisor
+from tests import slow
 from tests.faults import family
 from tests.unit.collected import collected
 
@@ -32,23 +32,13 @@ def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pyt
     assert log.startswith("$ sh -c ") and "hidden-token" not in log
 
 
-@pytest.mark.parametrize("plan", ["{}", "[]", "{", '{"options": [1], "estimate_s": 2, "set": "full"}'])
+@pytest.mark.parametrize("plan", ["[]", "{", '{"options": [1], "estimate_s": 2, "set": "full"}'])
 def test_a_damaged_plan_is_no_plan_without_options(tmp_path: Path, capsys: pytest.CaptureFixture, plan: str) -> None:
     (tmp_path / "plan.json").write_text(plan)
     assert collected(tmp_path, "true", plan=tmp_path / "plan.json") == 1
     line = capsys.readouterr().err
-    assert (
-        line.startswith(f"profzoo: {tmp_path / 'plan.json'}")
-        and line.count("\n") == 1
-        and ("delete it" in line or "`snakemake --force " in line)
-    )
-
-
-def test_environment_of_the_job_passes() -> None:
-    given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
-    assert environment.select_environment(given, ["MY_FLAG", "ABSENT"]) == {
-        "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "NCCL_DEBUG": "i",
-    }  # fmt: skip
+    assert line.startswith(f"profzoo: {tmp_path / 'plan.json'}") and line.count("\n") == 1
+    assert "delete it" in line or "`snakemake --force " in line
 
 
 @pytest.mark.parametrize(
@@ -56,20 +46,12 @@ def test_environment_of_the_job_passes() -> None:
     [
         ("exit 9", "sh ended with exit code 9"),
         ("kill -9 $$", "sh was killed (SIGKILL): by a user, or by a batch system"),
-        ("kill -SEGV $$", "sh crashed (SIGSEGV)"),
-        ("kill -BUS $$", "sh crashed (SIGBUS)"),
-        ("kill -ABRT $$", "sh crashed (SIGABRT)"),
-        ("kill -TERM $$", "sh was ended by SIGTERM"),
-        ("exit 250", "sh ended with exit code 250"),
         (": > {0}/out", "sh ended well but left no out"),
-        ("echo x > {0}/out; exit 1", "exit code 1"),
         ("echo 'No space left on device'; exit 1", "no space is left on the disk"),
         ("echo x > {0}/out", "s.json"),
     ],
 )
-def test_a_failure_is_one_line_and_leaves_the_log_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture, command: str, line: str
-) -> None:
+def test_a_failure_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture, command: str, line: str) -> None:
     for name in ("out", "s.json"):
         (tmp_path / name).write_text("of an earlier run")
     assert collected(tmp_path, "sh", "-c", command.format(tmp_path)) == 1
@@ -82,27 +64,27 @@ def test_a_failure_is_one_line_and_leaves_the_log_alone(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [(-signal.SIGSEGV, "crashed (SIGSEGV)"), (-signal.SIGBUS, "crashed (SIGBUS)"), (-signal.SIGABRT, "crashed (SIGABRT)"),
+     (-signal.SIGTERM, "was ended by SIGTERM"), (128 + signal.SIGSEGV, "crashed (SIGSEGV)"), (250, "ended with exit code 250")],
+)  # fmt: skip
+def test_an_exit_code_tells_how_a_program_ended(code: int, line: str) -> None:
+    assert failures.explain_exit("sh", code) == f"sh {line}"
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert collected(tmp_path, "no_such_program") == 1
     assert "no_such_program" in capsys.readouterr().err
 
 
-def test_ncu_on_a_cpu_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_ncu_needs_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
     assert collected(tmp_path, "true", profiler=["ncu"], tool="ncu") == 1
     assert "ncu profiles GPUs only, and this cell has none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("visible", "name"),
-    [
-        (None, "NVIDIA H200"),
-        ("0", "NVIDIA H200"),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("visible", "name"), [(None, "NVIDIA H200"), ("0", "NVIDIA H200"), ("", None)])
 def test_gpu_facts_are_of_a_visible_gpu(monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str | None) -> None:
     monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
     if visible is None:
@@ -112,47 +94,25 @@ def test_gpu_facts_are_of_a_visible_gpu(monkeypatch: pytest.MonkeyPatch, visible
     assert [gpu["gpu"] for gpu in gpus.list_visible_gpus(os.environ)] == [name] * (name is not None)
 
 
-@pytest.mark.parametrize("body", ["echo 'No devices were found'", "exit 9", "true"])
-def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert gpus.list_visible_gpus(os.environ) == []
-
-
 def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:
-    assert provenance.git_commit(tmp_path) == {}
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run([*git, *command], check=True)
-    clean = provenance.git_commit(tmp_path)
-    assert len(clean["commit"]) == 40 and clean["commit_changed"] is False
-    # Results, wherever they are, and notes are no code.
+    assert job_run.git_commit(tmp_path) == {}
+    clean = {"commit": repository(tmp_path, "one"), "commit_changed": False}
+    assert job_run.git_commit(tmp_path) == clean
+    # Results, wherever they are, and notes are not code.
     for name in ("results2/lstm/train.time.csv", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert provenance.git_commit(tmp_path, "mine.net") == clean
-
-
-@pytest.mark.parametrize(
-    "name", ["models/new.py", "profzoo/new.py", "config/new.yaml", "Snakefile", "mine.py", "mine/new.py"]
-)
-def test_code_that_git_does_not_know_is_a_change(tmp_path: Path, name: str) -> None:
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run([*git, *command], check=True)
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).touch()
-    assert provenance.git_commit(tmp_path, "mine.net")["commit_changed"] is True
-
-
-def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
-    (tmp_path / "pyproject.toml").touch()
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
-        subprocess.run([*git, *command], check=True)
-    (tmp_path / "pyproject.toml").write_text("x")
-    assert provenance.git_commit(tmp_path)["commit_changed"] is True
+    assert job_run.git_commit(tmp_path, "mine.net") == clean
+    # A known file that differs is a change, and so is code that git does not know.
+    known = tmp_path / "models/one.py"
+    known.write_text("x")
+    assert job_run.git_commit(tmp_path)["commit_changed"] is True
+    known.write_text("")
+    for name in ("models/new.py", "profzoo/new.py", "config/new.yaml", "Snakefile", "mine.py", "mine/new.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        assert job_run.git_commit(tmp_path, "mine.net") == {**clean, "commit_changed": True}
+        (tmp_path / name).unlink()
 
 
 def repository(folder: Path, name: str) -> str:
@@ -180,7 +140,7 @@ def test_an_environment_that_leads_git_elsewhere_changes_nothing(
     }  # fmt: skip
     for name, value in leading.items():
         monkeypatch.setenv(name, value)
-    assert provenance.git_commit(mine) == known
+    assert job_run.git_commit(mine) == known
 
 
 def test_a_copy_in_a_repository_that_knows_nothing_of_it_is_of_no_commit(tmp_path: Path) -> None:
@@ -189,18 +149,16 @@ def test_a_copy_in_a_repository_that_knows_nothing_of_it_is_of_no_commit(tmp_pat
     for folder in (copied, part):
         (folder / "models").mkdir(parents=True)
         (folder / "models/net.py").touch()
-    assert provenance.git_commit(copied) == {}
+    assert job_run.git_commit(copied) == {}
     subprocess.run(["git", "-C", str(part), "add", "."], check=True)
-    assert provenance.git_commit(part) == {"commit": outer, "commit_changed": True}
+    assert job_run.git_commit(part) == {"commit": outer, "commit_changed": True}
 
 
 GOOD = """echo x > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
 
 
-@pytest.mark.parametrize("program", ["absent", "exit 1", "not executable", "hangs"])
-def test_a_git_that_does_not_answer_costs_no_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
-) -> None:
+@pytest.mark.parametrize("program", slow.only(["absent", "exit 1", "not executable", "hangs"], "exit 1", "hangs"))
+def test_a_silent_git_costs_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     tools, out = tmp_path / "tools", tmp_path / "results"
     tools.mkdir()
     out.mkdir()
@@ -219,9 +177,7 @@ def test_a_git_that_does_not_answer_costs_no_measurement(
     assert sidecar["torch"] == "2" and "commit" not in sidecar
 
 
-def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profiler_without_a_version_costs_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs the program but hangs, or is gone, when it is asked for its version."""
     export = "import sqlite3; sqlite3.connect('$out.sqlite').execute('CREATE TABLE steps (end INT)')"
     (tmp_path / "nsys").write_text(
@@ -240,25 +196,6 @@ def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
     assert collected(tmp_path, "sh", "-c", GOOD.format(tmp_path), profiler=profiler, tool="nsys", made=made) == 0
     assert made["sqlite"].read_bytes().startswith(b"SQLite format 3")
     assert json.loads((tmp_path / "s.json").read_text())["torch"] == "2"
-
-
-def alive(process: int) -> bool:
-    """Whether there is a process of that id, not counting those that only wait to be asked for."""
-    status = Path(f"/proc/{process}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
-    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(60)"
-    words = f"Path({str(tmp_path)!r}), {sys.executable!r}, '-c', sys.argv[1]"
-    caller = f"import sys; from pathlib import Path; from tests.unit.collected import collected; collected({words})"
-    process = subprocess.Popen([sys.executable, "-c", caller, code], cwd=PROJECT)
-    started, pid = time.monotonic(), tmp_path / "pid"
-    while time.monotonic() < started + 30 and not (pid.exists() and pid.read_text().endswith(".")):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 143
-    assert not alive(int(pid.read_text().rstrip(".")))
 
 
 WAITING = """
@@ -283,5 +220,5 @@ def test_a_job_that_is_told_to_end_as_it_waits_for_a_gpu_says_so(
             assert job.stderr and "waiting for 1 of 1 GPU" in job.stderr.readline()
             job.send_signal(signal.SIGTERM)
             assert job.wait(timeout=family.SECONDS) == 128 + signal.SIGTERM
-    assert failure_summary.read_cause([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
+    assert failures.read_cause([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
     assert not list(Path(given["TMPDIR"]).iterdir())

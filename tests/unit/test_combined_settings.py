@@ -74,9 +74,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], np
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", TOGETHER, ids=" + ".join)
-def test_a_combined_change_is_worth_what_happens_where_all_are_made(
-    names: tuple[str, ...], errors: dict[tuple[str, ...], np.ndarray]
-) -> None:
+def test_a_combined_change_is_as_predicted(names: tuple[str, ...], errors: dict[tuple[str, ...], np.ndarray]) -> None:
     own = np.abs(errors[names][:, 0])
     assert len(own) >= 15
     assert np.mean(own <= WITHIN) >= OF_ALL, (

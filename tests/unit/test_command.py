@@ -13,6 +13,7 @@ from profzoo.config import configuration
 FOLDER = Path("results/lstm")
 ON_TWO = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
+NSYS = ["nsys", "profile", "--option"]
 
 
 def job(tool: str, **changes: Any) -> dict[str, Any]:
@@ -45,15 +46,9 @@ def test_of_one_process(tool: str, files: dict, profiler: list, inside: list, le
     described = job(tool)
     asked = command_line.build_command(described, made(**files), ["--planned"], Path("results/lstm/weights.pt"))
     assert asked.launcher == [] and asked.profiler == profiler
-    words = [
-        "python",
-        "-m",
-        "models.run",
-        *settings.setting_words(described["cell"]),
-        "--load",
-        "results/lstm/weights.pt",
-    ]
-    assert asked.program == [*words, *inside, "--facts", "results/lstm/s.json"]
+    words = settings.setting_words(described["cell"])
+    begins = ["python", "-m", "models.run", *words, "--load", "results/lstm/weights.pt"]
+    assert asked.program == [*begins, *inside, "--facts", "results/lstm/s.json"]
     assert [path.name for path in asked.leaves] == leaves
 
 
@@ -61,17 +56,9 @@ def test_of_one_process(tool: str, files: dict, profiler: list, inside: list, le
     ("tool", "files", "profiler"),
     [
         ("time", {"steps": "t.csv"}, []),
-        (
-            "ncu",
-            {"report": "x.ncu-rep"},
-            [*RANKS, "first", "ncu", "--option", "--export", "results/lstm/x.ncu-rep", "--"],
-        ),
+        ("ncu", {"report": "x"}, [*RANKS, "first", "ncu", "--option", "--export", "results/lstm/x", "--"]),
         ("ncu", {"ranks": "r"}, [*RANKS, "all", "ncu", "--option", "--export", "results/lstm/r/%h.%q{RANK}", "--"]),
-        (
-            "nsys",
-            {"report": "x", "ranks": "r"},
-            ["nsys", "profile", "--option", "--output", "results/lstm/r/%h.%q{RANK}"],
-        ),
+        ("nsys", {"report": "x", "ranks": "r"}, [*NSYS, "--output", "results/lstm/r/%h.%q{RANK}"]),
     ],
 )
 def test_of_several_processes(tool: str, files: dict, profiler: list) -> None:

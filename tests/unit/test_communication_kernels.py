@@ -10,16 +10,17 @@ import pandas as pd
 import pytest
 
 from profzoo.kernels import kernel_classes
-from profzoo.tables import layers, rank_imbalance, step_shares
-from profzoo.tools import communication_kernels
+from profzoo.tables import across_cells, cell_tables, layers
+from profzoo.tools import kernel_signature
 from profzoo.tools.ncu import command, launch_selection
-from profzoo.tools.nsys import ranks as nsys_ranks
+from profzoo.tools.nsys.steps import ranks as nsys_ranks
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
-from profzoo.verdicts import launch_traits
-from profzoo.what_if import communication_overlap, predicted_gains, tables
+from profzoo.verdicts.rules import launch_traits, rules
+from profzoo.what_if import changes, predicted_gains, tables
 from tests import simulated, zoo
-from tests.unit import test_nsys_steps, test_what_if
+from tests.unit import test_nsys_steps
+from tests.unit.test_what_if import LAUNCH, replace, steps
 
 # As nsys or torch.profiler show it, mangled, and the function alone, as ncu has it.
 KERNELS = [
@@ -55,7 +56,7 @@ KERNELS = [
     ("userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8(int, int)", "_Z44userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8ii",
      "userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8"),
 ]  # fmt: skip
-SHOWN = [shown for shown, _, _ in KERNELS]
+SHOWN = KERNELS[2][0]
 # A reduction and a product that have a communicator's type among their parameters, and what Inductor generates.
 OTHERS = [
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(T3)",
@@ -75,7 +76,7 @@ def test_they_are_of_the_class_communication(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", OTHERS)
 def test_kernels_that_compute_are_not(kernel: str) -> None:
-    assert not communication_kernels.communicates(kernel) and kernel_classes.classify(kernel) != "communication"
+    assert not kernel_signature.communicates(kernel) and kernel_classes.classify(kernel) != "communication"
 
 
 def test_ncu_replays_none_of_them_whatever_it_knows_of_the_name() -> None:
@@ -100,76 +101,66 @@ def test_of_the_users_own_choice_ncu_replays_none_of_them() -> None:
 
 def test_ncus_expression_has_nothing_that_its_syntax_may_lack() -> None:
     """Of look-aheads without groups, flags and colons, which std::regex, Boost and Python read alike."""
-    words = [*communication_kernels.WORDS, *communication_kernels.FUNCTIONS]
+    words = [*kernel_signature.WORDS, *kernel_signature.FUNCTIONS]
     assert all(re.fullmatch(r"(?:\w|\[\w+\]|_\?)+", word) for word in words)
-    assert re.fullmatch(r"\^(?:\(\?![^()]+\))+", communication_kernels.REPLAYED)
+    assert re.fullmatch(r"\^(?:\(\?![^()]+\))+", kernel_signature.REPLAYED)
 
 
-@pytest.fixture(params=SHOWN)
-def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A kernel of that name, where traces have one that communicates."""
-    monkeypatch.setitem(test_nsys_steps.NAMES, TALKING, request.param)
-    return request.param
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that is not NCCL's, where traces have one that communicates."""
+    monkeypatch.setitem(test_nsys_steps.NAMES, TALKING, SHOWN)
 
 
-def test_its_time_is_communication_and_not_kernels(tmp_path: Path, named: str) -> None:
+def test_its_time_is_communication_and_not_kernels(tmp_path: Path) -> None:
     """Kernels from 10 to 50 ns and it from 30 to 70: 40 ns of it, 20 beside another, 20 alone."""
     calls = [(test_nsys_steps.LAUNCH, 0, 1, 1), (test_nsys_steps.LAUNCH, 1, 2, 2)]
     row = TRACE(tmp_path, [("step", 0, 100)], calls, [(10, 50, 1), (30, 70, 2, TALKING)])
     assert (row["kernel_ns"], row["communication_ns"], row["overlap_ns"]) == (60, 40, 20)
     step = pd.DataFrame([{**row, "busy_share": 0.6, "waiting_ns": 5.0}])
-    found = step_shares.step_shares(step).iloc[0]
+    found = cell_tables.step_shares(step).iloc[0]
     # Of 55 ns of work, 15 are communication alone.
     assert found["communication"] == pytest.approx(0.6 * 15 / 55) and found["kernels"] == pytest.approx(0.6 * 40 / 55)
 
 
-def test_ranks_wait_in_it(tmp_path: Path, named: str) -> None:
+def test_ranks_wait_in_it(tmp_path: Path) -> None:
     """The second computes for 50 ns to the first's 30, which waits 20 ns for it."""
     TRACE(tmp_path, [("step", 0, 100)], kernels=[(10, 40, 1), (30, 90, 2, TALKING)], name="a.0.sqlite")
     TRACE(tmp_path, [("step", 0, 100)], kernels=[(10, 60, 1), (50, 90, 2, TALKING)], name="b.1.sqlite")
     cell = {"model": "m", "phase": "train"}
-    table = rank_imbalance.across_cells([(cell, nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 2))])
+    table = across_cells.across_cells([(cell, nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 2))])
     assert table["compute_ns"].tolist() == [30, 50] and table["communication_ns"].tolist() == [60, 40]
     assert table["waiting_ns"].tolist() == [20, 0] and table["overlap_share"].tolist() == [1 / 6, 1 / 4]
 
 
-@pytest.mark.parametrize("kernel", SHOWN)
-def test_the_replay_overlaps_it(tmp_path: Path, kernel: str) -> None:
+def test_the_replay_overlaps_it(tmp_path: Path) -> None:
     """Of 10 kernels one after the other, 200 us of communication can go on beside nine of 40."""
-    acts = [*[test_what_if.replace(test_what_if.LAUNCH, ns=4e4)] * 9, test_what_if.replace(test_what_if.LAUNCH, ns=2e5)]
-    acts[-1] = test_what_if.replace(acts[-1], group=-1)
-    path = simulated.record(simulated.simulate(test_what_if.steps(acts, 6)), tmp_path / "t.sqlite")
+    acts = [*[replace(LAUNCH, ns=4e4)] * 9, replace(LAUNCH, ns=2e5, group=-1)]
+    path = simulated.record(simulated.simulate(steps(acts, 6)), tmp_path / "t.sqlite")
     with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE StringIds SET value = ? WHERE value = 'ncclDevKernel'", (kernel,))
+        database.execute("UPDATE StringIds SET value = ? WHERE value = 'ncclDevKernel'", (SHOWN,))
         database.commit()
     (program,) = tables.read_programs(path)
     assert program.gpu["talking"].sum() == 6
-    gain = predicted_gains.predict_gain(program, communication_overlap.overlap_communication(program))
+    gain = predicted_gains.predict_gain(program, changes.overlap_communication(program))
+    assert gain.step_ns == pytest.approx(9 * 4e4 + 2e5 + 10 * 1.1e3, rel=0.01)
     assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
 
 
-@pytest.mark.parametrize("kernel", SHOWN)
-def test_layers_do_not_own_it(kernel: str) -> None:
+def test_layers_do_not_own_it() -> None:
     ids = {"External id": 1, "correlation": 5}
     sizes = {"grid": [1, 1, 1], "block": [32, 1, 1], "stream": 7, "device": 0}
     events: list[dict[str, Any]] = [
         {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": 1, "dur": 1, "args": ids},
-        {"cat": "kernel", "name": kernel, "tid": 7, "ts": 5, "dur": 2, "args": ids | sizes},
+        {"cat": "kernel", "name": SHOWN, "tid": 7, "ts": 5, "dur": 2, "args": ids | sizes},
     ]  # fmt: skip
     (owner,) = owners.tabulate_launches(torch_trace.make_trace(events))[["module", "direction"]].to_numpy().tolist()
     assert owner == ["(communication)", "communication"] and "communication" in layers.DIRECTIONS
 
 
-@pytest.mark.parametrize("kernel", SHOWN)
-def test_verdicts_judge_it_as_no_kernel(kernel: str) -> None:
-    rows = pd.DataFrame({"name": [kernel, "sgemm"], "mean_ns": 1e3, "launches": 1, "total_ns": 1e3})
+def test_verdicts_judge_it_as_no_kernel() -> None:
+    rows = pd.DataFrame({"name": [SHOWN, "sgemm"], "mean_ns": 1e3, "launches": 1, "total_ns": 1e3})
     rows = rows.assign(**{"class": rows["name"].map(kernel_classes.classify)}, multiprocessors=132)
     rows = rows.assign(grid_x=1, grid_y=1, grid_z=1)
-    assert launch_traits.mark_traits(rows, None, zoo_traits(), {})["name"].tolist() == ["sgemm"]
-
-
-def zoo_traits() -> Any:
-    """The traits that the rules define."""
-    from profzoo.verdicts import rules
-
-    return rules.load_rules()["traits"]
+    traits = rules.load_rules()["traits"]
+    assert launch_traits.mark_traits(rows, None, traits, {})["name"].tolist() == ["sgemm"]

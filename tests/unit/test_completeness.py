@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import completeness, missing_parts
-from profzoo.collect.failure_summary import Failure
+from profzoo.collect import partial_report
+from profzoo.collect.failures import Failure
 from profzoo.config import configuration
 from profzoo.errors import DataError
 from profzoo.io.scripts import report_errors
@@ -41,7 +41,7 @@ def failure(results: Path, outputs: str, why: str, **more: object) -> Failure:
 
 
 def found(results: Path, config: dict, without: str | None = None) -> tuple[dict, list]:
-    return completeness.available_tools(CELLS, KEPT, results, results / "logs", config, without)
+    return partial_report.available_tools(CELLS, KEPT, results, results / "logs", config, without)
 
 
 def test_what_is_all_there(results: Path, config: dict) -> None:
@@ -62,7 +62,7 @@ def test_what_is_missing_is_told_with_the_reason_that_its_log_has(results: Path,
     assert missing == [
         {"model": "lstm", "phase": "train", "tool": "ncu", "why": "the GPU fell off"},
         # Once, without a tool: nothing can be told of a cell without its baseline.
-        {"model": "unet", "phase": "train", "tool": "", "why": completeness.UNMADE},
+        {"model": "unet", "phase": "train", "tool": "", "why": partial_report.UNMADE},
     ]
 
 
@@ -83,7 +83,7 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
     noted = results / "noted" / "without.json"
     nsys = failure(results, "train.nsys-rep", "nsys gave up", job='{"tool": "nsys", "cell": {"phase": "train"}}')
     unmade = [f"{results}/lstm/train.{name}" for name in ("nsys-rep", "nsys.csv", "ncu.csv", "ncu.survey.csv")]
-    completeness.write_failures([nsys], unmade, config, noted, str(results))
+    partial_report.write_failures([nsys], unmade, config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == {"time"}
     assert [(one["tool"], one["why"]) for one in missing] == [
@@ -102,13 +102,11 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
         ("train.a-b.rounds.csv", {"job": '{"tool": "time", "sides": {}, "cell": {"phase": "train"}}'}, set()),
     ],
 )
-def test_whose_part_of_a_cell_a_failed_job_was(
-    results: Path, config: dict, output: str, more: dict, lost: set[tuple[str, str]]
-) -> None:
+def test_whose_part_a_job_was(results: Path, config: dict, output: str, more: dict, lost: set[tuple[str, str]]) -> None:
     noted = results / "without.json"
-    completeness.write_failures([failure(results, output, "no", **more)], [], config, noted, str(results))
+    partial_report.write_failures([failure(results, output, "no", **more)], [], config, noted, str(results))
     kept = {**KEPT, "torch": ["{phase}.time.csv"]}
-    there, missing = completeness.available_tools(CELLS, kept, results, results / "logs", config, str(noted))
+    there, missing = partial_report.available_tools(CELLS, kept, results, results / "logs", config, str(noted))
     gone = {(phase, tool) for (model, phase), have in there.items() for tool in set(kept) - have if model == "lstm"}
     assert gone == lost
     assert {one["why"] for one in missing} == ({"no"} if lost else set())
@@ -123,25 +121,25 @@ def test_whose_part_of_a_cell_a_failed_job_was(
 )  # fmt: skip
 def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config: dict, name: str) -> None:
     noted = results / "without.json"
-    completeness.write_failures([failure(results, name, "no")], [], config, noted, str(results))
+    partial_report.write_failures([failure(results, name, "no")], [], config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == frozenset(KEPT) and missing == []
-    assert missing_parts.read_missing(str(noted)) == {f"{results}/lstm/{name}": "no"}
+    assert partial_report.read_missing(str(noted)) == {f"{results}/lstm/{name}": "no"}
 
 
 def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Path, config: dict) -> None:
     noted, across = results / "without.json", {"wildcards": {}, "rule": "tabulate"}
     table = failure(results, "../tables/cells.csv", f"{results}/unet/train.nsys.csv: line 3 is cut", **across)
-    completeness.write_failures([table], [], config, noted, str(results))
+    partial_report.write_failures([table], [], config, noted, str(results))
     there, (missing,) = found(results, config, str(noted))
     assert there["unet", "train"] == {"time", "ncu"} and there["lstm", "train"] == frozenset(KEPT)
     assert (missing["model"], missing["tool"]) == ("unet", "nsys") and "line 3 is cut" in missing["why"]
-    assert missing_parts.read_missing(str(noted)) == {}
+    assert partial_report.read_missing(str(noted)) == {}
     # One that names none costs what it was to make; peaks, which are measured, as well.
     peaks = Failure("measure_peaks", {"gpu": "h"}, '{"tool": "peaks", "cell": {}}', [f"{results}/peaks/h.csv"], [])
     figure = Failure("draw_figure", {"figure": "a"}, None, [f"{results}/figures/a.svg"], table.logs[:0])
-    completeness.write_failures([peaks, figure], [], config, noted, str(results))
-    assert [one["part"] for one in missing_parts.missing_rows(missing_parts.read_missing(str(noted)))] == [
+    partial_report.write_failures([peaks, figure], [], config, noted, str(results))
+    assert [one["part"] for one in partial_report.missing_rows(partial_report.read_missing(str(noted)))] == [
         "figure a",
         "peaks of h",
     ]
@@ -153,12 +151,15 @@ def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, conf
     words = {"job": '{"tool": "train", "cell": {"phase": "train"}}'} if noted else {}
     weights = failure(results, "weights.pt", "no room", **words)
     if noted:
-        completeness.write_failures([weights], [], config, results / "without.json", str(results))
+        partial_report.write_failures([weights], [], config, results / "without.json", str(results))
     else:
         Path(weights.logs[0]).rename(results / "logs/lstm/weights.log")
     path = str(results / "without.json") if noted else None
-    _, missing = completeness.available_tools(cells, KEPT, results, results / "logs", config, path)
-    assert [(one["phase"], one["why"]) for one in missing] == [("train", completeness.UNMADE), ("inference", "no room")]
+    _, missing = partial_report.available_tools(cells, KEPT, results, results / "logs", config, path)
+    assert [(one["phase"], one["why"]) for one in missing] == [
+        ("train", partial_report.UNMADE),
+        ("inference", "no room"),
+    ]
     assert {one["model"] for one in missing} == {name}
 
 
@@ -167,6 +168,6 @@ def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: 
     cause = "lstm train failed with RuntimeError: a cat"
     time = failure(results, "train.time.csv", f"not run under time, because it failed under nsys: {cause}")
     nsys = failure(results, "train.nsys.csv", cause)
-    completeness.write_failures([time, nsys], [], config, noted, str(results))
+    partial_report.write_failures([time, nsys], [], config, noted, str(results))
     _, missing = found(results, config, str(noted))
     assert [one["why"] for one in missing] == [f"not run, because nsys failed: {cause}"]

@@ -11,15 +11,6 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-INSTRUCTIONS = {
-    "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "ONBUILD", "RUN",
-    "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR",
-}  # fmt: skip
-SECTIONS = {
-    "appenv", "appfiles", "apphelp", "appinstall", "applabels", "apprun", "apptest", "arguments", "environment",
-    "files", "help", "labels", "post", "pre", "runscript", "setup", "startscript", "test",
-}  # fmt: skip
-HEADERS = {"Bootstrap", "From", "Stage", "Fingerprints", "Include", "OSVersion", "MirrorURL", "Registry"}
 
 
 @dataclass(frozen=True)
@@ -43,9 +34,7 @@ def lines(name: str) -> list[str]:
 
 
 def dockerfile() -> Image:
-    """The Dockerfile."""
     found = [line.split(None, 1) for line in lines("containers/Dockerfile")]
-    assert {name for name, _ in found} <= INSTRUCTIONS
     given = dict(rest.split("=") for name, rest in found if name == "ARG")
     found = [(name, re.sub(r"\$(\w+)", lambda named: given[named[1]], rest)) for name, rest in found]
     assert [name for name, _ in found].count("FROM") == 1 and found[0][0] == "FROM"
@@ -68,19 +57,16 @@ def files_into(sources: list[str], into: str) -> list[tuple[str, str]]:
 
 
 def definition() -> Image:
-    """The definition for Apptainer."""
     header: dict[str, str] = {}
     sections: dict[str, list[str]] = {}
     into: list[str] | None = None
     for line in given_values(lines("containers/profzoo.def")):
         if line.startswith("%"):
-            assert line[1:] in SECTIONS
             into = sections.setdefault(line[1:], [])
         elif into is not None:
             into.append(line.strip())
         else:
             key, value = line.split(": ")
-            assert key in HEADERS
             header[key] = value
     assert header["Bootstrap"] == "docker"
     path = re.search(r'export PATH="([^:"]+):\$PATH"', "\n".join(sections["environment"]))
@@ -95,7 +81,6 @@ def given_values(told: list[str]) -> list[str]:
 
 
 def script() -> list[str]:
-    """The commands of the script that installs."""
     return lines("containers/install.sh")
 
 
@@ -107,10 +92,9 @@ def test_both_run_the_script_and_hold_the_same() -> None:
     assert (one.base, one.copied, one.path) == (other.base, other.copied, other.path)
     run = f"{one.copied['containers/install.sh']} {one.copied['requirements.lock']}"
     assert other.commands == [run] and one.commands[0] == run
-    assert [command.split()[0] for command in one.commands[1:]] == ["useradd"]
-
-
-def test_the_script_can_be_run_and_ends_at_the_first_error() -> None:
+    # Docker's does not run as root.
+    (user,) = one.commands[1:]
+    assert one.user not in ("", "root", "0") and user.startswith("useradd") and user.endswith(f" {one.user}")
     path = PROJECT / "containers" / "install.sh"
     assert os.access(path, os.X_OK) and path.read_text().startswith("#!/bin/sh\n") and "set -eu" in script()
     subprocess.run(["/bin/sh", "-n", str(path)], check=True)
@@ -146,12 +130,6 @@ def test_only_files_of_the_project_are_copied(image: Image) -> None:
     kept = [line[1:] for line in lines(".dockerignore") if line.startswith("!")]
     assert lines(".dockerignore")[0] == "*" and len(kept) == len(image.copied)
     assert all(any(PurePosixPath(source).match(pattern) for pattern in kept) for source in image.copied)
-
-
-def test_the_docker_image_does_not_run_as_root() -> None:
-    image = dockerfile()
-    assert image.user not in ("", "root", "0")
-    assert any(command.startswith("useradd") and command.endswith(f" {image.user}") for command in image.commands)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="takes root, to be somebody else")

@@ -1,17 +1,15 @@
-"""Which launch of one tool's step is which of another's, on recordings of real tools."""
+"""Which launch of one tool's step is which of another's: small steps by hand, and recordings of real tools."""
 
-from pathlib import Path
+import itertools
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.kernels import demangle
+from profzoo.kernels import kernel_classes
 from profzoo.launches import cross_tool
+from profzoo.launches.alignment import NONE
 from profzoo.launches.cross_tool import align_launches, aligned_shares, match_steps
-from profzoo.launches.myers_diff import NONE
-from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.nsys import launches_by_step
 from tests.conftest import DATA
 
 
@@ -28,9 +26,9 @@ def torch() -> pd.DataFrame:
 
 
 def test_names_are_demangled_as_torch_has_them(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
-    assert demangle.can_demangle()
-    assert set(ncu["mangled"].map(demangle.demangle)) == set(torch["kernel"])
-    assert demangle.demangle("i") == "i" and demangle.demangle("_Znonsense") == "_Znonsense"
+    assert kernel_classes.can_demangle()
+    assert set(ncu["mangled"].map(kernel_classes.demangle)) == set(torch["kernel"])
+    assert kernel_classes.demangle("i") == "i" and kernel_classes.demangle("_Znonsense") == "_Znonsense"
 
 
 def test_each_step_of_torch_is_ncus_step_launch_by_launch(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
@@ -39,78 +37,17 @@ def test_each_step_of_torch_is_ncus_step_launch_by_launch(ncu: pd.DataFrame, tor
     assert aligned_shares(found["launch"].notna(), torch["ns"]) == (1, 1)
 
 
-@pytest.mark.parametrize("numbers", [{7: 7, 30: 30, 31: 31}, {7: 13, 30: 31, 31: 30}])
-def test_streams_that_ran_side_by_side_are_aligned_each_for_itself(
-    ncu: pd.DataFrame, torch: pd.DataFrame, numbers: dict[int, int]
-) -> None:
-    """By when they began, launches of three streams come in another order than they were made in."""
-    began = torch.sort_values("start")
-    began["stream"] = began["stream"].map(numbers)
-    assert all((own.index != sorted(own.index)).any() for _, own in began.groupby("step"))
-    found = match_steps(began, ncu)["launch"].sort_index()
-    # Each is the launch that it is by the order in which they were made.
-    assert (found == torch.groupby("step").cumcount()).all()
-
-
 def test_names_that_cannot_be_demangled_are_told_apart_by_function(
     ncu: pd.DataFrame, torch: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demangle, "can_demangle", lambda: False)
+    monkeypatch.setattr(kernel_classes, "can_demangle", lambda: False)
     assert match_steps(torch, ncu)["launch"].tolist() == [*range(345)] * 3
 
 
-@pytest.mark.parametrize("column", ["grid_x", "block_y", "smem_bytes", "kernel"])
-def test_a_launch_that_differs_in_anything_is_another(ncu: pd.DataFrame, torch: pd.DataFrame, column: str) -> None:
-    step = torch[torch["step"] == 0].copy()
-    step.loc[100, column] = "other" if column == "kernel" else step.loc[100, column] + 1
-    found = align_launches(step, ncu)
-    assert found.partner[100] == NONE and (found.partner != NONE).sum() >= 340
-
-
 def test_owners_of_torch_are_launches_too(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
-    """Names there are called so, and are categories; a stream may be missing."""
     owners = torch.rename(columns={"kernel": "name"}).astype({"name": "category", "stream": "Int64"})
     owners.loc[3, "stream"] = pd.NA
     assert match_steps(owners, ncu)["launch"].tolist() == [*range(345)] * 3
-
-
-def test_shared_memory_that_one_tool_does_not_tell_is_let_be(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
-    step = torch[torch["step"] == 0]
-    for other in (ncu.drop(columns="smem_dynamic_bytes"), ncu.assign(smem_dynamic_bytes=np.nan)):
-        assert (align_launches(step, other).partner == np.arange(345)).all()
-
-
-def test_streams_without_a_like_are_left_out(ncu: pd.DataFrame) -> None:
-    """One stream's launches went to another kernel, so that nothing there is like it."""
-    changed = ncu.copy()
-    changed.loc[changed["stream"] == 30, "mangled"] = "other"
-    found = align_launches(ncu, changed)
-    assert ((found.partner == NONE) == (ncu["stream"] == 30)).all() and not found.ambiguous.any()
-
-
-def test_streams_that_cannot_be_told_apart_are_left_out() -> None:
-    """Two streams with the same launches, which have other numbers in the other run; like numbers would tell."""
-    one = on_streams("xxyyzz", [1, 2] * 3)
-    assert (align_launches(one, one.assign(stream=one["stream"] + 7)).partner == NONE).all()
-    assert align_launches(one, one.iloc[[1, 3, 0, 2, 4, 5]]).partner.tolist() == [2, 0, 3, 1, 4, 5]
-
-
-def on_streams(kernels: str, streams: list[int]) -> pd.DataFrame:
-    """A launch of each of these kernels, on these streams."""
-    columns = {"mangled": list(kernels), "kernel": "", **dict.fromkeys(cross_tool.GRID, 1)}
-    return pd.DataFrame(columns).assign(stream=streams)
-
-
-def test_streams_with_like_launches_are_told_apart_by_their_order() -> None:
-    """Either runs x, x, y and z, in orders of their own, and has the other's number in the other run."""
-    one = on_streams("xyxzzxyx", [1, 2, 1, 1, 2, 2, 1, 2])
-    other = one.assign(stream=one["stream"].map({1: 2, 2: 1})).iloc[[1, 0, 4, 2, 3, 5, 7, 6]]
-    assert align_launches(one, other).partner.tolist() == [1, 0, 3, 4, 2, 5, 7, 6]
-
-
-def test_of_two_streams_that_one_could_be_neither_is_taken() -> None:
-    assert (align_launches(on_streams("xxyyzz", [1, 2] * 3), on_streams("xyz", [5] * 3)).partner == NONE).all()
-    assert (align_launches(on_streams("xyz", [5] * 3), on_streams("xxyyzz", [1, 2] * 3)).partner == NONE).all()
 
 
 def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
@@ -119,46 +56,92 @@ def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
     assert all(np.isnan(share) for share in aligned_shares(pd.Series([], dtype=bool), pd.Series([], dtype=float)))
 
 
-@pytest.fixture(scope="module")
-def traced(recording) -> pd.DataFrame:
-    """Ten steps of MobileNetV2's training under nsys: 475 launches each, whose convolutions run in tf32."""
-    path: Path = recording("nsys/train.sqlite")
-    return launches_by_step.read_step_launches(path)
+def launches(kernels: str, **columns: object) -> pd.DataFrame:
+    """A launch of each of these kernels, all in one configuration."""
+    table = pd.DataFrame({"mangled": list(kernels), "kernel": list(kernels)})
+    sizes = dict.fromkeys(cross_tool.GRID, 1)
+    table = table.assign(**sizes, smem_static_bytes=0, smem_dynamic_bytes=0, function=table["kernel"], range="")
+    return table.assign(**columns)
 
 
-@pytest.fixture(scope="module")
-def census(recording) -> pd.DataFrame:
-    """A step of the same under ncu, of another version: 468 launches, whose convolutions run in fp32."""
-    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    return ncu_tables.tidy_launches(
-        raw, units, ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))[0], None
-    )[0]
+def test_launches_that_differ_in_anything_have_numbers_of_their_own() -> None:
+    """All combinations of three names and three sizes in each of two dimensions and of shared memory."""
+    rows = [*itertools.product("abc", (1, 2, 3), (1, 2, 3), (0, 16, 32))]
+    columns = ["mangled", "grid_y", "block_x", "smem_dynamic_bytes"]
+    first = launches("a" * len(rows)).assign(**dict(zip(columns, zip(*rows, strict=True), strict=True)))
+    second = first.iloc[::-1].iloc[:50]
+    codes, others = cross_tool.number_launch_keys(first, second)
+    assert len(set(codes.tolist())) == len(rows) == 81 and len(others) == 50
+    assert others.tolist() == codes[::-1][:50].tolist()
 
 
-def test_steps_of_nsys_are_the_same_and_in_order(traced: pd.DataFrame) -> None:
-    assert traced.groupby("step").size().tolist() == [475] * 10
-    assert traced["start_ns"].is_monotonic_increasing and traced["stream"].eq(7).all()
-    assert set(traced["range"]) == {"forward", "backward", "optimizer"}
-    one = traced[traced["step"] == 3]
-    assert (match_steps(traced, one)["launch"] == traced.groupby("step").cumcount()).all()
+def test_shared_memory_is_the_sum_of_its_parts() -> None:
+    parts = launches("aa").assign(smem_static_bytes=[10, 20], smem_dynamic_bytes=[20, 40])
+    whole = parts.drop(columns=cross_tool.PARTS_OF_SMEM).assign(smem_bytes=[60, 30])
+    assert align_launches(whole, parts.iloc[::-1]).partner.tolist() == [0, 1]
+    # Where one is unknown of any launch, it tells none of them apart.
+    untold = whole.drop(columns="smem_bytes")
+    for unknown in (whole.assign(smem_bytes=[60, None]), whole.assign(smem_bytes=[None, 30]), untold):
+        assert align_launches(unknown, parts).partner.tolist() == [0, 1]
+    some = parts.assign(smem_dynamic_bytes=[20, None])
+    assert align_launches(some, parts.assign(smem_static_bytes=99)).partner.tolist() == [0, 1]
 
 
-def test_kernels_around_other_convolutions_are_those_of_their_own_layer(
-    traced: pd.DataFrame, census: pd.DataFrame
-) -> None:
-    """There are 52 batch norms in either, so that the k-th of one is the k-th of the other."""
-    step = traced[traced["step"] == 0].reset_index(drop=True)
-    found = align_launches(step, census)
-    assert found.edits > 200
-    for function in ("bn_fw_tr_1C11", "vectorized_elementwise", "bn_bw_1C11"):
-        mine, its = (np.flatnonzero(frame["function"].str.startswith(function)) for frame in (step, census))
-        known = mine[found.partner[mine] != NONE]
-        assert len(known) > 0.6 * len(mine), function
-        if function.startswith("bn"):
-            assert len(mine) == len(its) == 52
-            assert (np.searchsorted(mine, known) == np.searchsorted(its, found.partner[known])).all()
-    ranges = (
-        step["range"].to_numpy()[found.partner != NONE],
-        census["range"].to_numpy()[found.partner[found.partner != NONE]],
-    )
-    assert pd.crosstab(*ranges).loc["forward"].drop(["forward", "loss"], errors="ignore").sum() == 0
+def test_a_kernel_without_a_mangled_name_goes_by_its_other_name() -> None:
+    first = launches("12", mangled=["_Z1av", ""], kernel=["a()", "b()"])
+    second = launches("12", mangled=["_Z1av", "_Z1bv"], kernel=["a ( )", "b ( )"])
+    assert align_launches(first, second).partner.tolist() == [0, 1]
+    assert align_launches(second, first.assign(mangled=["", None])).partner.tolist() == [0, 1]
+
+
+def on_streams(kernels: str, streams: str) -> pd.DataFrame:
+    """A launch of each of these kernels, on the stream of the digit below it."""
+    return launches(kernels, stream=[int(digit) for digit in streams])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "partners"),
+    [
+        # One stream is as long as it was, the other lost its second x: by streams alone either could be it.
+        (("xyx", "121"), ("xy", "12"), [0, 1, NONE]),
+        # Streams that have one launch in common are one, whatever their numbers.
+        (("xyab", "1212"), ("yxcd", "8787"), [1, 0, NONE, NONE]),
+        # Of two with as many launches in common, it is the one of the same number.
+        (("xay", "112"), ("yax", "212"), [NONE, 1, 0]),
+        # One stream, of which the other run made two: the one that has more of it.
+        (("xyz", "555"), ("xyz", "112"), [0, 1, NONE]),
+        (("xyz", "112"), ("xyz", "555"), [0, 1, NONE]),
+        # Three streams in the one, of which two are in the other.
+        (("xyzxyz", "123123"), ("zxzx", "5656"), [1, NONE, 0, 3, NONE, 2]),
+        # Of two streams that one could be neither is taken, nor where both have the same launches and other numbers.
+        (("xxyyzz", "121212"), ("xyz", "555"), [NONE] * 6),
+        (("xyz", "555"), ("xxyyzz", "121212"), [NONE] * 3),
+        (("xxyyzz", "121212"), ("xxyyzz", "898989"), [NONE] * 6),
+        (("xxyyzz", "121212"), ("xyxyzz", "221112"), [2, 0, 3, 1, 4, 5]),
+        # Either runs x, x, y and z, in orders of their own, and has the other's number in the other run.
+        (("xyxzzxyx", "12112212"), ("yxzxzxxy", "12122112"), [1, 0, 3, 4, 2, 5, 7, 6]),
+    ],
+)
+def test_streams_that_are_one(first: tuple[str, str], second: tuple[str, str], partners: list[int]) -> None:
+    assert align_launches(on_streams(*first), on_streams(*second)).partner.tolist() == partners
+
+
+def test_a_stream_that_is_too_unlike_leaves_the_others_alone() -> None:
+    """One stream ran 5,100 launches that the other run did not make, which is beyond what is tried."""
+    first = on_streams("x" * 5101 + "yzw", "1" * 5101 + "222")
+    found = align_launches(first, on_streams("xyw", "122"))
+    assert found.edits == NONE and (found.partner[:5101] == NONE).all() and not found.ambiguous.any()
+    assert found.partner[5101:].tolist() == [1, NONE, 2] and found.of_second.tolist() == [NONE, 5101, 5103]
+
+
+def test_edits_of_all_streams_count() -> None:
+    found = align_launches(on_streams("abcdxyzw", "11112222"), on_streams("xwad", "2211"))
+    assert found.edits == 4 and found.partner.tolist() == [2, NONE, NONE, 3, 0, NONE, NONE, 1]
+    assert found.of_second.tolist() == [4, 7, 0, 3] and not found.ambiguous.any()
+
+
+def test_coverage_of_launches_and_of_time() -> None:
+    assert aligned_shares(pd.Series([True, False, False]), pd.Series([10, 20, 50])) == (1 / 3, 0.125)
+    assert aligned_shares(pd.Series([True, True]), pd.Series([30, 30])) == (1, 1)
+    share, time = aligned_shares(pd.Series([True, False]), pd.Series([0, 0]))
+    assert share == 0.5 and np.isnan(time)

@@ -26,7 +26,6 @@ def images(tmp_path: Path) -> Path:
 
 
 def summed(root: Path) -> dict:
-    """The summary as another run of snakemake makes it."""
     data_files._summed.cache_clear()
     return data_files.summarise_data_set(cell(root))["data_files"]
 
@@ -82,8 +81,8 @@ def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (cell(None), "mine: data.root = None is no folder: name the one that holds your images"),
-        (cell("/nowhere"), "mine: data.root = '/nowhere' is no folder"),
+        (cell(None), "mine: data.root = None is not a folder: name the one that holds your images"),
+        (cell("/nowhere"), "mine: data.root = '/nowhere' is not a folder"),
         (cell("/nowhere", "dataset", "MNIST"), "name the one that holds MNIST"),
     ],
 )

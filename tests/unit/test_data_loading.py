@@ -1,34 +1,40 @@
-"""harness/data: the same samples for the same seed, epochs, adapters of image data sets, one line for what does not fit."""
+"""harness/batches and tasks: the same samples for the same seed, adapters of image data sets, one line for what does not fit."""
 
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
+from torch.utils.data import IterableDataset
 
-from models import mobilenetv2, spade
+from models import spade
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import data_loading, interface, tensor_trees
-from profzoo.harness.tasks import segmentation
-from tests import zoo
+from profzoo.harness import inspection, interface
+from profzoo.harness.step import batches
+from profzoo.harness.step.batches import iterate_batches
+from profzoo.harness.tasks import adversarial, classification, images, restoration, segmentation
+from profzoo.harness.variants import batch_size
+from tests import slow, zoo
+from tests.harness_cells import cell, functions
 
-CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
-SHAPE = SimpleNamespace(size=8, classes=10)
 
-
-def batches(name: str, phase: str = "train", **given: object) -> list:
+def all_batches(name: str, phase: str = "train", **given: object) -> list:
     """All batches of a small cell."""
     small = {"size": 32, "batch": 2} if name != "lstm" else {"sequence_length": 4, "batch": 2}
     checked = config.normalise_config({"warmup": 0, "window": 2, "settings": {name: {**small, **given}}})
     cell = settings.resolve_cell(name, phase, "time", checked)
-    return list(data_loading.iterate_batches(cell, interface.load_functions(cell["module"])))
+    return list(iterate_batches(cell, interface.load_functions(cell["module"])))
 
 
-def images(folder: Path, **labels: int) -> str:
+def image_folder(folder: Path, **labels: int) -> str:
     """An image folder with so many images of each label."""
     for label, count in labels.items():
         (folder / label).mkdir(parents=True)
@@ -37,48 +43,23 @@ def images(folder: Path, **labels: int) -> str:
     return str(folder)
 
 
-def synthetic(count: int, distinct: int, seed: int = 0) -> data_loading.SyntheticDataset:
-    """Synthetic images."""
-    return data_loading.SyntheticDataset(mobilenetv2.sample, SHAPE, count, distinct, seed)
-
-
-def test_a_few_synthetic_samples_come_again_and_again() -> None:
-    source = synthetic(count=7, distinct=3)
-    assert len(source) == len(list(source)) == 7
-    assert torch.equal(source[0][0], source[3][0]) and not torch.equal(source[0][0], source[1][0])
-
-
-@pytest.mark.parametrize("index", [-1, 7])
-def test_there_is_no_sample_beyond_the_last(index: int) -> None:
-    with pytest.raises(IndexError):
-        synthetic(count=7, distinct=3)[index]
-
-
-@pytest.mark.parametrize(("seed", "same"), [(0, True), (1, False)])
-def test_synthetic_samples_depend_on_the_seed_alone(seed: int, same: bool) -> None:
-    assert torch.equal(synthetic(4, 4)[2][0], synthetic(9, 5, seed)[2][0]) == same
-
-
-@pytest.mark.parametrize(("given", "count"), [({}, 2), ({"samples": 5, "epochs": 3}, 6), ({"epochs": 2}, 2)])
-def test_batches_are_whole_and_come_epoch_after_epoch(given: dict, count: int) -> None:
-    found = batches("lstm", **given)
-    assert len(found) == count and all(len(classes) == 2 for _, classes in found)
-
-
-def test_workers_load_the_same_batches() -> None:
-    alone, helped = (batches("mobilenetv2", workers=workers) for workers in (0, 1))
+def test_batches_are_whole_come_epoch_after_epoch_and_are_those_of_workers() -> None:
+    for given, count in (({}, 2), ({"samples": 5, "epochs": 3}, 6), ({"epochs": 2}, 2)):
+        found = all_batches("lstm", **given)
+        assert len(found) == count and all(len(classes) == 2 for _, classes in found)
+    alone, helped = (all_batches("mobilenetv2", workers=workers) for workers in (0, 1))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(alone, helped, strict=True))
 
 
 def labels_of(phase: str, **given: object) -> list[int]:
     """Labels in the order of the batches."""
-    return torch.cat([labels for _, labels in batches("mobilenetv2", phase, **given)]).tolist()
+    return torch.cat([labels for _, labels in all_batches("mobilenetv2", phase, **given)]).tolist()
 
 
-@pytest.mark.parametrize("phase", settings.PHASES)
+@pytest.mark.parametrize("phase", slow.first(settings.PHASES))
 def test_samples_come_from_all_over_a_folder(tmp_path: Path, phase: str) -> None:
     """Folders are read class by class; the first sixteen images would all be of the first."""
-    source = {"source": "folder", "root": images(tmp_path, a=40, b=40, c=40, d=40)}
+    source = {"source": "folder", "root": image_folder(tmp_path, a=40, b=40, c=40, d=40)}
     found = labels_of(phase, window=8, data=source)
     assert len(found) == 16 and set(found) == {0, 1, 2, 3}
     # Nor class after class.
@@ -87,20 +68,12 @@ def test_samples_come_from_all_over_a_folder(tmp_path: Path, phase: str) -> None
 
 
 def test_the_seed_says_which_samples(tmp_path: Path) -> None:
-    source = {"source": "folder", "root": images(tmp_path, a=20, b=20)}
+    source = {"source": "folder", "root": image_folder(tmp_path, a=20, b=20)}
     one, same, other = (labels_of("inference", window=8, data=source, seed=seed) for seed in (1, 1, 2))
     assert one == same != other
     # Training goes through the same samples in another order.
     trained = labels_of("train", window=8, data=source, seed=1)
     assert trained != one and sorted(trained) == sorted(one)
-
-
-def test_images_become_scaled_tensors_of_the_models_size(tmp_path: Path) -> None:
-    source = {"source": "folder", "root": images(tmp_path, a=4)}
-    pixels, labels = batches("mobilenetv2", "inference", data=source)[0]
-    assert pixels.shape == (2, 3, 32, 32) and pixels.dtype == torch.float32 and labels.tolist() == [0, 0]
-    # Green 0 and blue 255, by the mean and deviation of ImageNet.
-    assert pixels[:, 1].allclose(torch.tensor(-0.456 / 0.224)) and pixels[:, 2].allclose(torch.tensor(0.594 / 0.225))
 
 
 # Of a black and a white image, what the network takes: [0, 1] unless its authors scaled otherwise.
@@ -112,74 +85,36 @@ RANGES = {
     **dict.fromkeys(("srcnn", "srgan", "pixelrnn"), (0, 1)),
     "dped": (0.25, 0.75),
 }
-# The same of images that are to be made.
+
+
+# The same of image_folder that are to be made.
 MADE = {"srcnn": (0, 1), "srgan": (-1, 1), "dped": (0, 1), "spade": (-1, 1)}
 
 
-def adapted(name: str, grey: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """An image of one colour, and a mask of class 0, through the adapter of a model."""
-    cell = settings.resolve_cell(name, "train", "time", config.normalise_config({}))
-    picture, mask = Image.new("RGB", (40, 40), (grey,) * 3), Image.new("L", (40, 40), 0)
-    model, masked = interface.load_functions(cell["module"]), {"unet", "deeplab", "pspnet", "icnet", "spade"}
-    return model.adapt((picture, mask if name in masked else 0), SimpleNamespace(**cell["shape"]))
-
-
 @pytest.mark.parametrize("name", sorted(RANGES | MADE))
-def test_pixels_have_the_range_of_the_models_authors(name: str) -> None:
-    (black, black_target), (white, white_target) = (adapted(name, grey) for grey in (0, 255))
-    if name in RANGES:
-        assert (black.min(), white.max()) == pytest.approx(RANGES[name], abs=1e-3)
-    if name in MADE:
-        assert (black_target.min(), white_target.max()) == pytest.approx(MADE[name], abs=1e-3)
-
-
-@pytest.mark.parametrize("name", sorted(RANGES | MADE))
-def test_random_images_have_the_range_of_real_ones(name: str) -> None:
+def test_pixels_have_the_range_of_the_models_authors_and_random_ones_too(name: str) -> None:
     cell = settings.resolve_cell(name, "train", "time", config.normalise_config({}))
-    drawn = interface.load_functions(cell["module"]).sample(
-        SimpleNamespace(**cell["shape"]), torch.Generator().manual_seed(0)
-    )
-    for part, known in zip(drawn, (RANGES, MADE), strict=True):
+    model, shape = interface.load_functions(cell["module"]), SimpleNamespace(**cell["shape"])
+    target = Image.new("L", (40, 40), 0) if name in ("unet", "deeplab", "pspnet", "icnet", "spade") else 0
+    adapted = [model.adapt((Image.new("RGB", (40, 40), (grey,) * 3), target), shape) for grey in (0, 255)]
+    drawn = model.sample(shape, torch.Generator().manual_seed(0))
+    for place, known in enumerate((RANGES, MADE)):
         if name in known:
             low, high = known[name]
+            black, white = (one[place] for one in adapted)
+            assert (black.min(), white.max()) == pytest.approx((low, high), abs=1e-3)
             # Bicubic enlargement goes a little beyond.
             beyond, near = 0.05 * (high - low), 0.25 * (high - low)
-            assert low - beyond <= part.min() < low + near
-            assert high - near < part.max() <= high + beyond
+            assert low - beyond <= drawn[place].min() < low + near
+            assert high - near < drawn[place].max() <= high + beyond
 
 
 def test_every_adapter_of_the_zoo_is_looked_at() -> None:
-    adapting = {
-        name for name, model in registry.shipped_models().items() if interface.load_functions(model.module).adapt
-    }
-    assert adapting == set(RANGES | MADE)
+    shipped = registry.shipped_models().items()
+    assert {name for name, model in shipped if interface.load_functions(model.module).adapt} == set(RANGES | MADE)
 
 
-def masks(values: np.ndarray, shape: SimpleNamespace) -> tuple[torch.Tensor, torch.Tensor]:
-    """A white image and a mask through the adapter of segmentation."""
-    return segmentation.adapt((Image.new("RGB", (6, 6), "white"), Image.fromarray(values.astype("uint8"))), shape)
-
-
-def test_masks_become_classes_of_the_model() -> None:
-    values = np.zeros((4, 4))
-    values[:2] = 1
-    image, target = masks(values, SimpleNamespace(size=4, classes=3, channels=1))
-    assert image.shape == (1, 4, 4) and image.unique().numel() == 1
-    assert target.dtype == torch.int64 and target.shape == (4, 4)
-    assert target[:2].eq(1).all() and target[2:].eq(0).all()
-
-
-def test_pixels_without_a_class_teach_nothing() -> None:
-    values = np.zeros((4, 4))
-    values[3, 3] = 255
-    _, target = masks(values, SHAPE)
-    scores = torch.randn(1, SHAPE.classes, 8, 8, requires_grad=True)
-    torch.nn.functional.cross_entropy(scores, target[None]).backward()
-    void = target == segmentation.IGNORED
-    assert void.sum() == 4 and scores.grad[0, :, void].eq(0).all() and scores.grad[0, :, ~void].ne(0).all()
-
-
-@pytest.mark.parametrize("name", ["unet", "deeplab", "pspnet", "icnet"])
+@pytest.mark.parametrize("name", slow.first(["unet", "icnet", "deeplab", "pspnet"]))
 def test_losses_leave_pixels_without_a_class_out(name: str) -> None:
     tiny = zoo.cell(name)
     trainer, (inputs, target) = zoo.trainer(tiny, zoo.network(tiny)), zoo.batch(tiny)
@@ -188,8 +123,8 @@ def test_losses_leave_pixels_without_a_class_out(name: str) -> None:
     with torch.no_grad():
         outputs = trainer.network(inputs)
     before = trainer.model.loss(outputs, target)
-    poisoned = tensor_trees.map_leaves(lambda scores: scores.clone(), outputs)
-    for scores in tensor_trees.find_tensors(poisoned):
+    poisoned = inspection.map_leaves(lambda scores: scores.clone(), outputs)
+    for scores in inspection.find_tensors(poisoned):
         ratio = target.shape[1] // scores.shape[2]
         scores[:, 0, : 16 // ratio, : 16 // ratio] += 100
     torch.testing.assert_close(trainer.model.loss(poisoned, target), before)
@@ -202,62 +137,227 @@ def test_spade_has_a_class_for_pixels_without_one() -> None:
     assert mask.eq(4).all() and spade.one_hot(mask[None], 5, torch.float32)[0, 4].eq(1).all()
 
 
-def test_a_class_beyond_the_models_is_named() -> None:
-    with pytest.raises(ConfigError, match="class 10 of a mask is not one of the model's 10: set classes"):
-        masks(np.full((4, 4), 10), SHAPE)
-
-
 @pytest.mark.parametrize(
     ("name", "source", "words"),
     [
-        ("mobilenetv2", {"source": "dataset"}, "data.name = None is no dataset of torchvision"),
+        ("mobilenetv2", {"source": "dataset"}, "data.name = None is not a dataset of torchvision"),
         ("mobilenetv2", {"source": "dataset", "name": "fakedata"}, "did you mean 'FakeData'"),
-        ("mobilenetv2", {"source": "folder"}, "data.root = None is no folder"),
-        (
-            "mobilenetv2",
-            {"source": "dataset", "name": "MNIST", "root": "here"},
-            "data.name = MNIST, data.root = 'here'",
-        ),
+        ("mobilenetv2", {"source": "folder", "root": None}, "data.root = None is not a folder"),
+        ("mobilenetv2", {"source": "folder", "root": "none"}, "data.root = 'none' is not a folder"),
+        ("mobilenetv2", {"source": "dataset", "name": "MNIST"}, "data.name = MNIST, data.root = 'here'"),
         ("mobilenetv2", {"source": "dataset", "name": "FakeData", "arguments": {"sise": 1}}, "sise"),
-        (
-            "mobilenetv2",
-            {"source": "dataset", "name": "MNIST", "root": "here", "arguments": {"download": True}},
-            "profzoo downloads nothing; put MNIST under 'here'",
-        ),
+        ("mobilenetv2", {"source": "dataset", "name": "FakeData", "arguments": {"size": 2}}, "has 2 samples, 4 are needed"),
+        ("mobilenetv2", {"source": "dataset", "name": "MNIST", "arguments": {"download": True}},
+         "profzoo downloads nothing; put MNIST under 'here'"),
         ("unet", {"source": "dataset", "name": "FakeData"}, "needs masks"),
         ("lstm", {"source": "dataset", "name": "FakeData"}, "lstm takes no image data set"),
-        ("mobilenetv2", {"source": "folder", "root": "empty"}, "data.root = 'empty'"),
-        (
-            "unet",
-            {"source": "dataset", "name": "VOCSegmentation", "root": "here", "arguments": {"year": "3000"}},
-            "data.name = VOCSegmentation",
-        ),
+        ("mobilenetv2", {"source": "folder"}, "data.root = 'here'"),
+        ("unet", {"source": "dataset", "name": "VOCSegmentation", "arguments": {"year": "3000"}}, "data.name = VOCSegmentation"),
     ],
-)
+)  # fmt: skip
 def test_data_that_does_not_fit_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: dict, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder in ("here", "empty"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "here").mkdir()
     with pytest.raises(ConfigError, match=words):
-        batches(name, data=source)
+        all_batches(name, data={"root": "here", **source})
 
 
 def test_a_label_beyond_the_models_classes_is_named(tmp_path: Path) -> None:
-    source = {"source": "folder", "root": images(tmp_path, a=1, b=1, c=4)}
+    source = {"source": "folder", "root": image_folder(tmp_path, a=1, b=1, c=4)}
     with pytest.raises(ConfigError, match="label 2 is not one of the model's 2 classes"):
-        batches("mobilenetv2", "inference", classes=2, data=source)
+        all_batches("mobilenetv2", "inference", classes=2, data=source)
 
 
-def test_too_few_images_say_how_many_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has 3 samples, 4 are needed"):
-        batches("mobilenetv2", data={"source": "folder", "root": images(tmp_path, a=3)})
+def drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[int, int]:
+    return int(torch.randint(10**9, (), generator=generator)), 0
 
 
-@pytest.mark.parametrize("memory_format", [CONTIGUOUS, CHANNELS_LAST])
-def test_to_device_keeps_structure_and_lays_out_images_only(memory_format: torch.memory_format) -> None:
-    batch = [(torch.rand(2, 3, 4, 4), "name"), torch.ones(2, 3, 4, 4, dtype=torch.int64), torch.rand(2, 3)]
-    (image, text), mask, vector = moved = data_loading.move_to_device(batch, torch.device("cpu"), memory_format)
-    assert type(moved) is list and text == "name" and torch.equal(image, batch[0][0])
-    assert image.is_contiguous(memory_format=memory_format) and mask.is_contiguous() and vector.is_contiguous()
+def test_two_batches_of_samples_are_made_and_come_in_turn() -> None:
+    made, generator = batches.SyntheticDataset(drawn, SimpleNamespace(), 7, 4, 5), torch.Generator()
+    seeds = [drawn(SimpleNamespace(), generator.manual_seed(5 * 1_000_003 + n))[0] for n in range(4)]
+    assert [made[n][0] for n in range(7)] == [*seeds, *seeds[:3]] and len(made) == 7
+    # No more than there are.
+    assert len(batches.SyntheticDataset(drawn, SimpleNamespace(), 2, 4, 5)._pool) == 2
+    for index in (-1, 7):
+        with pytest.raises(IndexError):
+            made[index]
+
+
+def test_where_samples_come_from_is_told() -> None:
+    mine, own = functions(dataset=lambda shape: [1]), functions(sample=drawn)
+    from_disk = {"source": "x", "name": "CIFAR10"}
+    for one, model, told in (
+        (cell(), own, ("sample", 6)), (cell(samples=5), own, ("sample", 5)), (cell(), mine, ("dataset", None)),
+        (cell(data=from_disk), mine, ("CIFAR10", None)),
+        (cell(data={"source": "folder", "name": None}), functions(), ("folder", None)),
+    ):  # fmt: skip
+        found = batches.describe_source(one, model)
+        assert (found["from"], found["pool"]) == told
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    asked: list[dict] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(batches, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
+    model = functions(sample=drawn)
+    for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
+        assert list(batches.iterate_batches(one, model)) == [7, 7]
+    assert [one["pin_memory"] for one in asked] == [there, False]
+    assert [one["shuffle"] for one in asked] == [True, False]
+    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
+    assert all(one["drop_last"] and one["batch_size"] == 3 and one["sampler"] is None for one in asked)
+    assert asked[0]["generator"].initial_seed() == 1
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("found", "gpus", "said"),
+    [
+        ([1, 2, 3], 1, None), ([1, 2], 1, "has 2 samples, too few for one batch of 3:"),
+        (list(range(6)), 2, None), (list(range(5)), 2, "has 5 samples, too few for one batch of 3 in each of 2"),
+        (Endless(), 1, None), (Endless(), 2, "is an IterableDataset, which 2 processes cannot share"),
+        ({1}, 1, "returned set: return a torch Dataset"), (SimpleNamespace(), 1, "returned SimpleNamespace"),
+    ],
+)  # fmt: skip
+def test_a_data_set_has_a_batch_for_each_process(found: Any, gpus: int, said: str | None) -> None:
+    one, model = cell(gpus=gpus), functions(dataset=lambda shape: found)
+    if said is None:
+        assert batches.make_dataset(one, model) is found
+    else:
+        with pytest.raises(ConfigError, match=said):
+            batches.make_dataset(one, model)
+
+
+def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
+    epochs: list[int] = []
+    share = SimpleNamespace(set_epoch=epochs.append)
+    coming = batches.repeat_batches([0, None, 2], share, cell())  # type: ignore[arg-type]
+    assert [next(coming) for _ in range(7)] == [0, None, 2, 0, None, 2, 0] and epochs == [0, 1, 2]
+    with pytest.raises(ConfigError, match="ended before one batch of 3"):
+        next(batches.repeat_batches([], None, cell()))  # type: ignore[arg-type]
+
+
+def test_a_batch_is_a_pair_or_a_mapping() -> None:
+    one, model, named = cell(), functions(sample=drawn), {"x": 1}
+    assert batches.split_batch((1, 2), one, model) == batches.split_batch([1, 2], one, model) == (1, 2)
+    assert batches.split_batch(named, one, model) == (named, named)
+    for batch, words in ((torch.ones(2, 3), "one tensor of 2 x 3"), (torch.ones(()), "one tensor of one number"),
+                         ((1, 2, 3), "a tuple of 3"), ("ab", "of type str")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"a batch is {words}, where .* sample.* give one$"):
+            batches.split_batch(batch, one, model)
+    network: Any = lambda *given, **named: (given, named)  # noqa: E731
+    assert [batches.call_network(network, given, 5) for given in (named, (1, 2))] == [((), {"x": 1}), ((5,), {})]
+    makers = [
+        batches.name_batch_maker(one, functions(collate=list)), batches.name_batch_maker(cell(data={"source": "folder"}), model),
+        batches.name_batch_maker(one, functions(dataset=list)), batches.name_batch_maker(one, model),
+    ]  # fmt: skip
+    assert makers == ["collate(samples)", "adapt(sample, shape)", "dataset(shape)", "sample(shape, generator)"]
+
+
+def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_size.gc, "collect", lambda: None)
+    tried: list[int] = []
+
+    def rehearsal(most: int) -> Callable[[Any], None]:
+        def rehearse(one: Any) -> None:
+            tried.append(one["batch"])
+            if one["batch"] > most:
+                raise RuntimeError("CUDA out of memory. Tried")
+
+        return rehearse
+
+    for most, fits, tries in ((10, 10, 1), (9, 5, 2), (4, 2, 3), (1, 1, 4)):
+        tried.clear()
+        assert batch_size.fit_batch(cell(batch=10), rehearsal(most))["batch"] == fits
+        assert tried == [10, 5, 2, 1][:tries]
+    with pytest.raises(ConfigError, match="runs out of memory at batch 1"):
+        batch_size.fit_batch(cell(batch=1), rehearsal(0))
+    told = [batch_size.is_out_of_memory(error) for error in (
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("can't allocate memory: you"), torch.OutOfMemoryError("x"), MemoryError(), RuntimeError("memory"),
+    )]  # fmt: skip
+    assert told == [True] * 5 + [False]
+
+
+def test_labels_and_masks_are_of_the_models_classes() -> None:
+    image, shape = Image.new("RGB", (8, 6), (255, 0, 51)), SimpleNamespace(size=4, classes=3)
+    tensor, label = classification.symmetric_adapt((image, 2), shape)
+    assert label == 2 and tensor.shape == (3, 4, 4) and tensor[:, 0, 0].tolist() == pytest.approx([1.0, -1.0, -0.6])
+    scaled, _ = classification.adapt((image, 0), shape)
+    by_hand = [(1 - 0.485) / 0.229, -0.456 / 0.224, (0.2 - 0.406) / 0.225]
+    assert scaled[:, 1, 1].tolist() == pytest.approx(by_hand, abs=1e-5)
+    for wrong in (3, -1, "a"):
+        with pytest.raises(ConfigError, match="is not one of the model's 3 classes"):
+            classification.adapt((image, wrong), shape)
+    mask = Image.new("L", (8, 6), 2)
+    mask.putpixel((0, 0), 255)
+    _, found = segmentation.adapt((image, mask), SimpleNamespace(height=6, width=8, classes=3))
+    assert found.shape == (6, 8) and int(found[0, 0]) == -100 and int(found.sum()) == 2 * 47 - 100
+    with pytest.raises(ConfigError, match="class 2 of a mask is not one of the model's 2"):
+        segmentation.adapt((image, mask), SimpleNamespace(height=6, width=8, classes=2))
+
+
+def test_classes_of_a_random_mask_go_by_its_first_channel() -> None:
+    shape = SimpleNamespace(height=20, width=24, classes=4, channels=2)
+    image, mask = segmentation.drawn(shape, torch.Generator().manual_seed(0))
+    assert image.shape == (2, 20, 24) and torch.equal(mask, (image[0] * 4).floor().long()) and mask.max() <= 3
+    assert torch.equal(images.random(shape, torch.Generator().manual_seed(0)), image)
+    # Of two channels, both have the mean of the three means, and of the deviations.
+    expected = (image - (0.485 + 0.456 + 0.406) / 3) / ((0.229 + 0.224 + 0.225) / 3)
+    assert torch.allclose(segmentation.sample(shape, torch.Generator().manual_seed(0))[0], expected, atol=1e-5)
+    # A free choice of colour every eight pixels, and two more: that many are drawn.
+    coarse = torch.rand(1, 2, 4, 5, generator=torch.Generator().manual_seed(0))
+    drawn = nn.functional.interpolate(coarse, size=(20, 24), mode="bilinear", align_corners=False)[0]
+    assert torch.equal(drawn, image)
+
+
+def test_an_auxiliary_head_counts_by_its_weight() -> None:
+    scores, other = torch.zeros(1, 2, 1, 1), torch.tensor([[[[0.0]], [[math.log(3)]]]])
+    # Of two classes that are as likely, ln 2; of one that is a quarter, ln 4.
+    found = segmentation.with_auxiliary(scores, other, torch.zeros(1, 1, 1).long(), 0.25)
+    assert float(found) == pytest.approx(math.log(2) + 0.25 * math.log(4))
+
+
+def test_a_worse_image_has_means_of_pixels() -> None:
+    worse, better = restoration._pair(torch.arange(16.0).reshape(1, 4, 4), SimpleNamespace(scale=2))
+    assert worse.tolist() == [[[2.5, 4.5], [10.5, 12.5]]] and better.shape == (1, 4, 4)
+    same, better = restoration._pair(torch.ones(1, 4, 4), SimpleNamespace(scale=1))
+    assert same is better and float(restoration.loss(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 0.0]))) == 5
+
+
+def test_weights_are_drawn_by_the_inputs_of_a_unit() -> None:
+    torch.manual_seed(0)
+    # 64 * 3 * 5 inputs; in groups of four a fourth; with strides of 2 and 3 a sixth of 64 * 6 * 6.
+    cases = [
+        (nn.Conv2d(64, 256, (3, 5)), 64 * 15), (nn.Conv2d(64, 256, (3, 5), groups=4), 16 * 15),
+        (nn.ConvTranspose2d(64, 64, 6, stride=(2, 3)), 64 * 36 / 6), (nn.Conv2d(64, 256, 3, stride=2, bias=False), 64 * 9),
+    ]  # fmt: skip
+    for layer, inputs in cases:
+        images.he(nn.Sequential(layer))
+        assert float(layer.weight.std()) == pytest.approx(math.sqrt(2 / inputs), rel=0.02)
+        assert abs(float(layer.weight.mean())) < 0.02 * math.sqrt(2 / inputs) * 2
+        assert layer.bias is None or not layer.bias.any()
+
+
+def test_features_are_of_the_convolutions_named() -> None:
+    features = adversarial.Features("conv1_1", "conv2_1", scale=((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
+    # conv1_1 and its ReLU; conv1_2, ReLU, pool, conv2_1 and its ReLU.
+    assert [len(part) for part in features.parts] == [2, 5]
+    assert not any(one.requires_grad for one in features.parameters())
+    image = torch.rand(1, 3, 8, 8)
+    first, second = features(image)
+    assert first.shape == (1, 64, 8, 8) and second.shape == (1, 128, 4, 4)
+    assert torch.allclose(first, features.parts[0]((image - 0.5) / 0.25))
+    features.scaled = False
+    assert torch.equal(features(image)[0], features.parts[0](image))
+    line = nn.Linear(1, 1)
+    with adversarial.frozen(line):
+        assert not line.weight.requires_grad
+    assert line.weight.requires_grad

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profzoo.report import cell_data, page
-from profzoo.tools.nsys import condensed_tracks, tracks
+from profzoo.tools.nsys.pictures import tracks
 from tests import browser
 
 STEP = {"step": 2, "steps": 3, "ns": 1_000_000, "names": ["step", "forward", "k"], "classes": ["", "", "gemm"],
@@ -31,7 +31,7 @@ def collected() -> pd.DataFrame:
 
 
 def write_page(folder: Path, spans: pd.DataFrame, not_collected: list[str]) -> Path:
-    drawn = cell_data.colour_tracks(condensed_tracks.condense_tracks(spans))
+    drawn = cell_data.colour_tracks(tracks.condense_tracks(spans))
     data = json.dumps({**STEP, "tracks": drawn, "not_collected": not_collected})
     html = folder / "page.html"
     html.write_text(
@@ -59,41 +59,37 @@ DRAW = """
   seen.memory = [rows(0.1, memory.colours[0]), rows(0.6, memory.colours[0])];
   seen.thread = [rows(0.35, thread.colours[0]), rows(0.97, thread.colours[1])];
 """
+# A timeline of an earlier version has no tracks.
+EARLIER = """
+  const other = document.createElement("div"), {tracks: _, not_collected: __, ...earlier} = given;
+  document.body.append(other);
+  page.timeline(other, earlier);
+  await wait(200);
+  seen.earlier = other.querySelector("canvas.timeline").getAttribute("aria-label");
+"""
+NOTED = """
+  seen.texts = [];
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+    seen.texts.push(text);
+    write.call(this, text, ...more);
+  };
+"""
 
 
 @browser.needed
-def test_values_are_drawn_as_high_as_they_are(tmp_path: Path) -> None:
-    seen, _ = browser.opened(write_page(tmp_path, collected(), ["nothing was sampled: set a"]), tmp_path, DRAW)
-    assert seen["failures"] == []
-    # A row is 34 pixels high for values and 22 for labels.
-    assert seen["dram"] == [34, 17] and seen["memory"] == [17, 34]
-    assert seen["thread"] == [22, 22]
-    assert "DRAM read 2, memory: device 2, thread 1 2" in seen["label"]
-    assert "Nothing was sampled: set a." in seen["text"]
-
-
-@browser.needed
-def test_names_of_tracks_are_whole(tmp_path: Path) -> None:
+def test_values_are_drawn_as_high_as_they_are_and_names_are_whole(tmp_path: Path) -> None:
     name = "calls: pt_autograd_0 4711"
     spans = pd.concat([collected(), tracks.make_spans(name, [(0, 9_000, np.nan)], labels=["poll"])], ignore_index=True)
-    noted = """
-      seen.texts = [];
-      const write = CanvasRenderingContext2D.prototype.fillText;
-      CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
-        seen.texts.push(text);
-        write.call(this, text, ...more);
-      };
-    """
-    seen, _ = browser.opened(write_page(tmp_path, spans, []), tmp_path, noted + DRAW.partition("// Rows")[0])
-    assert seen["failures"] == [] and name in seen["texts"] and "memory: device" in seen["texts"]
-
-
-@browser.needed
-def test_a_timeline_of_an_earlier_version_is_drawn_without_tracks(tmp_path: Path) -> None:
-    html = write_page(tmp_path, collected().head(0), [])
-    html.write_text(html.read_text().replace('"tracks": [], "not_collected": []', '"earlier": 1'))
-    seen, _ = browser.opened(html, tmp_path, DRAW.partition("// Rows")[0])
-    assert seen["failures"] == [] and "GPU: stream 7" in seen["label"]
+    html = write_page(tmp_path, spans, ["nothing was sampled: set a"])
+    seen, _ = browser.opened(html, tmp_path, NOTED + DRAW + EARLIER)
+    assert seen["failures"] == []
+    # A row is 34 pixels high for values and 22 for labels.
+    assert seen["dram"] == [34, 17] and seen["memory"] == [17, 34] and seen["thread"] == [22, 22]
+    assert "DRAM read 2, memory: device 2, thread 1 2" in seen["label"]
+    assert "Nothing was sampled: set a." in seen["text"]
+    assert name in seen["texts"] and "memory: device" in seen["texts"]
+    assert "GPU: stream 7" in seen["earlier"] and "DRAM" not in seen["earlier"]
 
 
 def test_many_spans_keep_their_mean_and_their_peak_of_memory() -> None:
@@ -101,8 +97,8 @@ def test_many_spans_keep_their_mean_and_their_peak_of_memory() -> None:
     starts, values = np.arange(20_000) * 100, random.uniform(0, 100, 20_000)
     rows = list(zip(starts, starts + 100, values, strict=True))
     spans = pd.concat([tracks.make_spans("SMs active", rows, "%"), tracks.make_spans("memory: device", rows, "bytes")])
-    active, memory = condensed_tracks.condense_tracks(spans.reset_index(drop=True))
-    assert len(active["spans"]) == len(memory["spans"]) == condensed_tracks.MOST
+    active, memory = tracks.condense_tracks(spans.reset_index(drop=True))
+    assert len(active["spans"]) == len(memory["spans"]) == tracks.MOST
     weights = [ns for _, ns, _, _ in active["spans"]]
     assert np.average([value for _, _, value, _ in active["spans"]], weights=weights) == pytest.approx(
         values.mean(), rel=1e-4

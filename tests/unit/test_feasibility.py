@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo import zoo_tables
+from profzoo.catalog import csv_files
 from profzoo.io.scripts import write_csv
-from profzoo.verdicts import advice_gain, feasibility, ranking, wait_table
-from profzoo.verdicts.feasibility import judge_feasibility
-from profzoo.what_if import storage
+from profzoo.verdicts.causes import verdict_table, verdicts
+from profzoo.verdicts.rules import feasibility, rule_evaluation
+from profzoo.verdicts.rules.feasibility import judge_feasibility
+from profzoo.what_if.program import read_programs, write_programs
 from tests import known_rules, simulated_waits
 from tests.known_rules import a_verdict
 from tests.simulated_waits import item, operator
@@ -28,13 +29,10 @@ def test_lines_of_the_step_forbid_a_graph_without_any_trace() -> None:
     }
 
 
-@pytest.mark.parametrize("part", ["data", "transfer"])
-def test_lines_of_the_input_forbid_nothing(part: str) -> None:
-    assert judge_feasibility(MODEL, None, [line(range=part)]).refused == {}
-    assert judge_feasibility(MODEL, None, [line(range=part)]).lines == []
-
-
 def test_nothing_is_forbidden_where_nothing_is_known_or_nothing_waits() -> None:
+    for part in ("data", "transfer"):
+        found = judge_feasibility(MODEL, None, [line(range=part)])
+        assert found.refused == {} and found.lines == []
     assert judge_feasibility(MODEL).refused == judge_feasibility(MODEL, None, []).refused == {}
     # It runs as a graph already.
     assert judge_feasibility({"graph": True}, None, [line()]).refused == {}
@@ -69,7 +67,8 @@ def test_three_lines_are_named_and_the_rest_counted() -> None:
 
 def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
     """Each is still in the texts that it is about."""
-    texts = [one["next"] for rule in known_rules.load()["rules"] for one in rule["advice"]] + [advice_gain.LAUNCH_LESS]
+    texts = [one["next"] for rule in known_rules.load()["rules"] for one in rule["advice"]]
+    texts.append(rule_evaluation.LAUNCH_LESS)
     assert all(any(hint in text for text in texts) for hint in feasibility.GRAPH_TEXTS)
     cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
     hinting = [text for text in texts if any(hint in text for hint in feasibility.GRAPH_TEXTS)]
@@ -80,7 +79,7 @@ def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
 
 
 def names(*rows: Any, feasible: feasibility.Feasibility) -> list[str]:
-    return [row.verdict for row in ranking.rank_verdicts(rows, feasible)]
+    return [row.verdict for row in verdicts.rank_verdicts(rows, feasible)]
 
 
 def test_what_prevents_a_graph_comes_before_what_one_would_cure() -> None:
@@ -98,18 +97,15 @@ def test_memory_given_back_comes_before_launches_whatever_is_possible() -> None:
     stalls = a_verdict("stalls", gain=1.2, about="allocations_removed")
     launch, other = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("other", gain=3.0, about="memory")
     for lines in ([], [line()]):
-        assert names(launch, stalls, other, feasible=judge_feasibility(MODEL, None, lines)) == [
-            "other",
-            "stalls",
-            "launch",
-        ]
+        feasible = judge_feasibility(MODEL, None, lines)
+        assert names(launch, stalls, other, feasible=feasible) == ["other", "stalls", "launch"]
 
 
 def programs(inside: Any, folder: Path) -> Any:
     """What is read of the file of a program with such steps, by cell."""
     program, _ = simulated_waits.traced(inside, folder)
-    storage.write([program], folder / "p.npz")
-    return {simulated_waits.CELL: storage.read(folder / "p.npz")}
+    write_programs([program], folder / "p.npz")
+    return {simulated_waits.CELL: read_programs(folder / "p.npz")}
 
 
 def test_the_only_line_of_a_part_has_the_time_of_its_waits(tmp_path: Path) -> None:
@@ -117,22 +113,20 @@ def test_the_only_line_of_a_part_has_the_time_of_its_waits(tmp_path: Path) -> No
     inside = [one for _ in range(12) for one in (operator(1e5), *item())]
     lines = {simulated_waits.CELL: [line(calls=12), line(calls=3, range="data")]}
     known = programs(inside, tmp_path)
-    table = wait_table.tabulate_waits(lines, known)
+    table = verdict_table.tabulate_waits(lines, known)
     first, second = table["wait_ns"]
     assert first == pytest.approx(12 * 1e5, rel=0.1) and np.isnan(second)
     two = {simulated_waits.CELL: [line(calls=6), line(calls=6, line=90)]}
-    assert wait_table.tabulate_waits(two, known)["wait_ns"].isna().all()
+    assert verdict_table.tabulate_waits(two, known)["wait_ns"].isna().all()
     fewer = {simulated_waits.CELL: [line(calls=9)]}
-    assert wait_table.tabulate_waits(fewer, known)["wait_ns"].isna().all()
+    assert verdict_table.tabulate_waits(fewer, known)["wait_ns"].isna().all()
 
 
 def test_the_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    table = wait_table.tabulate_waits({simulated_waits.CELL: [line(), line(range="", line=2, calls=1)]}, {})
+    table = verdict_table.tabulate_waits({simulated_waits.CELL: [line(), line(range="", line=2, calls=1)]}, {})
     write_csv(table, tmp_path / "waits.csv")
-    found = zoo_tables.read_table("waits", tmp_path / "waits.csv")
-    assert found[["file", "line", "operation", "calls"]].to_numpy().tolist() == [
-        ["train.py", 84, ".item()", 60],
-        ["train.py", 2, ".item()", 1],
-    ]
-    write_csv(wait_table.tabulate_waits({}, {}), tmp_path / "none.csv")
-    assert isinstance(zoo_tables.read_table("waits", tmp_path / "none.csv"), pd.DataFrame)
+    found = csv_files.read_table("waits", tmp_path / "waits.csv")
+    own = found[["file", "line", "operation", "calls"]].to_numpy().tolist()
+    assert own == [["train.py", 84, ".item()", 60], ["train.py", 2, ".item()", 1]]
+    write_csv(verdict_table.tabulate_waits({}, {}), tmp_path / "none.csv")
+    assert isinstance(csv_files.read_table("waits", tmp_path / "none.csv"), pd.DataFrame)

@@ -9,24 +9,29 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
+from PIL import Image
 
 from profzoo.figures import (
+    all_figures,
     classes,
+    drawing,
     launches,
     occupancy,
+    overhead,
     palette,
     plots,
     roofline,
     speed_of_light,
     step_time,
     steps,
-    theme,
 )
-from profzoo.kernels import kernel_classes
-from profzoo.tables import tabulate_roofline
+from profzoo.tables import across_cells
+from tests import slow, whole_zoo
 from tests.conftest import DATA
+from tests.unit import test_figures_of_counters
 
 PEAKS = {"dram": 4e12, "l2": 9e12, "fp32": 5e13, "tf32": 4e14, "bf16": 8e14}
 FIGURES = {
@@ -49,7 +54,7 @@ def tables(recording: Callable) -> dict[str, pd.DataFrame]:
     return {
         "kernels": kernels,
         "counted": counted,
-        "roofline": tabulate_roofline.make_roofline(counted.assign(mangled=counted["function"]), PEAKS),
+        "roofline": across_cells.make_roofline(counted.assign(mangled=counted["function"]), PEAKS),
         "steps": pd.read_csv(DATA / "zoo/steps.csv"),
     }
 
@@ -85,13 +90,13 @@ def test_the_theme_is_that_of_seaborn() -> None:
         # Figures with a colour map name it.
         theirs = {**plt.rcParams, "image.cmap": "viridis"}
         plt.rcdefaults()
-        plt.rcParams.update(theme.THEME)
+        plt.rcParams.update(plots.THEME)
         assert dict(plt.rcParams) == theirs
     # Undo single-letter colours too.
     seaborn.set_color_codes("reset")
 
 
-@pytest.mark.parametrize("name", ["classes", "steps", "speed of light"])
+@pytest.mark.parametrize("name", slow.first(["speed of light", "classes", "steps"]))
 def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name: str) -> None:
     figure = drawn(tables, name)
     axis = max(figure.axes, key=lambda axis: len(axis.get_yticklabels()))
@@ -99,20 +104,6 @@ def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name:
     assert len(boxes) == (21 if name == "classes" else 42)
     boxes.sort(key=lambda box: box.y0)
     assert all(lower.y1 <= upper.y0 + 0.5 for lower, upper in itertools.pairwise(boxes))
-
-
-@pytest.mark.parametrize("name", ["steps", "speed of light"])
-def test_a_long_name_of_a_cell_leaves_room_for_the_rest(tables: dict[str, pd.DataFrame], name: str) -> None:
-    draw, table = FIGURES[name]
-    rows = tables[table]
-    long = "inception_resnet_v2@channels_last+max-autotune-no-cudagraphs"
-    figure = draw(rows.assign(model=rows["model"].where(rows["model"] != "lstm", long)))
-    figure.tight_layout()
-    figure.canvas.draw()
-    for axis in figure.axes:
-        for text in (axis.xaxis.label, axis.yaxis.label, *axis.get_yticklabels()):
-            box = text.get_window_extent()
-            assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, f"{text.get_text()} is cut off"
 
 
 @pytest.mark.parametrize(("name", "least"), [("launches", 10), ("roofline", 5)])
@@ -124,26 +115,33 @@ def test_names_of_points_do_not_cover_each_other(tables: dict[str, pd.DataFrame]
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_single_cell_is_drawn_too(tables: dict[str, pd.DataFrame], name: str) -> None:
-    cell = {key: table[(table["model"] == "lstm") & (table["phase"] == "train")] for key, table in tables.items()}
-    assert drawn({key: table.reset_index(drop=True) for key, table in cell.items()}, name).axes
-
-
-@pytest.mark.parametrize("name", ["roofline", "speed of light", "occupancy"])
-def test_a_figure_without_counters_says_what_to_collect(tables: dict[str, pd.DataFrame], name: str) -> None:
-    draw, _ = FIGURES[name]
-    bare = tables["kernels"].assign(mangled=tables["kernels"]["function"], dram_bytes=float("nan"))
-    figure = draw(tabulate_roofline.make_roofline(bare, PEAKS) if name == "roofline" else bare)
-    assert "ncu.set" in figure.axes[0].texts[0].get_text()
-
-
-@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_of_nothing_says_so(tables: dict[str, pd.DataFrame], name: str) -> None:
     draw, table = FIGURES[name]
     assert draw(tables[table].iloc[:0]).axes[0].texts[0].get_text()
+    if table in ("roofline", "counted"):
+        few = tables["kernels"].head(50)
+        bare = few.assign(mangled=few["function"], dram_bytes=float("nan"))
+        without = draw(across_cells.make_roofline(bare, PEAKS) if name == "roofline" else bare)
+        assert "ncu.set" in without.axes[0].texts[0].get_text()
+    # One of a single cell is drawn.
+    one = tables[table].query("model == 'lstm' and phase == 'train'").reset_index(drop=True)
+    assert draw(one).axes
 
 
-@pytest.mark.parametrize("phases", [["train"], ["train", "inference"]], ids=len)
+def test_panels_without_data_are_not_drawn(tables: dict[str, pd.DataFrame]) -> None:
+    """An imported report has times and no throughput; a CPU launches no kernels."""
+    cells = pd.DataFrame({"model": ["run7"], "phase": "imported", "step_ns": [2.79e7], "items_per_s": [float("nan")]})
+    assert [axis.get_title(loc="left") for axis in step_time.draw(cells).axes] == ["Time per step (ms)"]
+    both = step_time.draw(cells.assign(items_per_s=300.0))
+    assert [axis.get_title(loc="left") for axis in both.axes] == ["Time per step (ms)", "Throughput (samples/s)"]
+    assert "No time" in step_time.draw(cells.assign(step_ns=float("nan"))).axes[0].texts[0].get_text()
+    none = launches.draw(tables["steps"].assign(launches=0.0))
+    assert "No kernel" in none.axes[0].texts[0].get_text()
+    rows = pd.DataFrame({"cell": list("aab"), "x": [0.0, 100.0, None], "total_ns": [1.0, 3.0, 5.0]})
+    assert plots.weighted_means(rows, "x", "cell").to_dict() == {"a": 75.0}
+
+
+@pytest.mark.parametrize("phases", slow.first([["train", "inference"], ["train"]]))
 def test_the_legend_of_all_classes_is_whole(phases: list[str], tmp_path: Path) -> None:
     rows = [{"model": "lstm", "phase": phase, "class": name, "total_ns": 1.0} for phase in phases
             for name in palette.CLASS_COLOURS]  # fmt: skip
@@ -155,40 +153,15 @@ def test_the_legend_of_all_classes_is_whole(phases: list[str], tmp_path: Path) -
     assert y0 >= max(axis.get_window_extent().y1 for axis in figure.axes)
 
 
-def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
-    figure = launches.draw(tables["steps"].assign(launches=0.0))
-    assert "No kernel" in figure.axes[0].texts[0].get_text()
-
-
-@pytest.mark.parametrize("longest", [3.0, 18.7, 90.0, 4000.0])
-def test_numbers_of_the_axes_of_step_times_do_not_overlap(longest: float) -> None:
-    cells = pd.DataFrame({"model": ["unet", "lstm"], "phase": "train", "step_ns": [longest * 1e6, 3.05e6],
-                          "items_per_s": [8e3 / longest, 3274.0]})  # fmt: skip
-    figure = step_time.draw(cells)
-    figure.tight_layout()
-    figure.canvas.draw()
-    for axis in figure.axes:
-        shown = [one for one in axis.get_xticklabels(which="both") if one.get_text() and one.get_visible()]
-        low, high = axis.get_window_extent().x0, axis.get_window_extent().x1
-        boxes = [one.get_window_extent() for one in shown]
-        inside = [box for box in boxes if low <= (box.x0 + box.x1) / 2 <= high]
-        assert len(inside) >= 1
-        assert not any(one.overlaps(other) for one, other in itertools.combinations(inside, 2))
-
-
-@pytest.mark.parametrize("name", ["launches", "speed of light"])
-def test_two_cells_have_whole_points_and_upright_names(tables: dict[str, pd.DataFrame], name: str) -> None:
-    draw, table = FIGURES[name]
-    rows = tables[table]
-    figure = draw(rows[rows["model"].isin(["mobilenetv2", "lstm"]) & rows["phase"].eq("train")])
+def test_two_cells_have_whole_points(tables: dict[str, pd.DataFrame]) -> None:
+    rows = tables["steps"]
+    figure = launches.draw(rows[rows["model"].isin(["mobilenetv2", "lstm"]) & rows["phase"].eq("train")])
     plots.save_figure(figure, [], "")
     axis = figure.axes[0]
-    assert {label.get_rotation() for label in axis.get_yticklabels()} == {0.0}
-    for points in axis.collections if name == "launches" else []:
-        for x, y in points.get_offsets():
-            (low, high), (left, right) = axis.get_ylim(), axis.get_xlim()
-            assert low < y < high - 0.01 * (high - low) and left < x < right
-    assert name != "launches" or [text.get_text() for text in axis.get_legend().get_texts()] == ["train"]
+    (low, high), (left, right) = axis.get_ylim(), axis.get_xlim()
+    points = [point for found in axis.collections for point in found.get_offsets()]
+    assert points and all(low < y < high - 0.01 * (high - low) and left < x < right for x, y in points)
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["train"]
 
 
 def test_a_label_says_how_much_of_the_time_was_counted(tables: dict[str, pd.DataFrame]) -> None:
@@ -199,34 +172,13 @@ def test_a_label_says_how_much_of_the_time_was_counted(tables: dict[str, pd.Data
     share = rows["total_ns"][most] / rows["total_ns"].sum()
     for table, ending in ((rows, ""), (some, f" ({share * 100:.0f} % counted)")):
         (label,) = speed_of_light.draw(table).axes[0].get_yticklabels()
-        assert label.get_text() == f"lstm · train{ending}"
-
-
-def test_a_wide_legend_is_whole_beside_long_names() -> None:
-    parts = dict.fromkeys([f"part with a name {number}" for number in range(9)], "#aaaaaa")
-    figure, axis = plt.subplots(figsize=(10, 3))
-    rows = pd.DataFrame(100 / 9, index=["mobilenetv2 · train · normalisation (24 % counted)"], columns=list(parts))
-    plots.draw_stacked_bars(axis, rows, parts, [""])
-    plots.save_figure(figure, [], "")
-    box = axis.get_legend().get_window_extent()
-    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
-
-
-def test_weighted_means_weigh_by_time() -> None:
-    table = pd.DataFrame({"cell": list("aab"), "x": [0.0, 100.0, None], "total_ns": [1.0, 3.0, 5.0]})
-    assert plots.weighted_means(table, "x", "cell").to_dict() == {"a": 75.0}
+        assert label.get_text() == f"lstm · train{ending}" and label.get_rotation() == 0
 
 
 def test_a_stack_ends_at_the_whole(tables: dict[str, pd.DataFrame]) -> None:
-    axis = drawn(tables, "steps").axes[0]
+    axis = steps.draw(tables["steps"]).axes[0]
     ends = pd.Series([patch.get_x() + patch.get_width() for patch in axis.patches])
     assert ends.max() == pytest.approx(100, abs=0.01)
-
-
-def test_every_class_has_a_colour_of_its_own() -> None:
-    classes = kernel_classes.read_rules_file()["classes"]
-    assert set(palette.CLASS_COLOURS) == set(classes)
-    assert len(set(palette.CLASS_COLOURS.values())) == len(classes)
 
 
 def test_the_roofline_shows_what_estimates_leave_open() -> None:
@@ -250,14 +202,78 @@ def test_the_roofline_shows_what_estimates_leave_open() -> None:
         assert not any(box.overlaps(Bbox.from_extents(x0, y0 - 0.5, x1 + 0.5, y1)) for box in named)
 
 
-@pytest.mark.parametrize("ends", [(8.02, 14.1), (93.0, 111.0), (1.0, 1.01), (4530.0, 7984.0), (3.0, 40.0), (1.0, 5e4)])
-def test_a_logarithmic_axis_has_two_to_eight_numbers(ends: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("least", "most"), slow.first([(1.0, 1.01), (93.0, 111.0), (90.0, 2e6), (8.02, 14.1), (4530.0, 7984.0),
+                                             (3.0, 40.0), (1.0, 200.0), (1.0, 5e4)], 3))  # fmt: skip
+def test_a_logarithmic_axis_has_two_to_eight_numbers(least: float, most: float) -> None:
     figure, axis = plt.subplots()
-    axis.scatter(ends, (0, 1))
+    axis.scatter((least, most), (0, 1))
     axis.margins(x=0.15)
-    plots.set_logarithmic_x(axis, pd.Series(ends))
+    plots.set_logarithmic(axis.xaxis, pd.Series((least, most)))
     figure.canvas.draw()
     low, high = axis.get_xlim()
     told = [label.get_text() for label in axis.get_xticklabels() if low <= label.get_position()[0] <= high]
     assert 2 <= len({word for word in told if word}) <= 8, told
-    plt.close(figure)
+    assert all(float(word.replace(",", "")) > 0 for word in told if word) and not any("e" in word for word in told)
+
+
+def test_a_figure_is_written_as_svg_png_of_any_resolution_and_pdf_with_fonts(tmp_path: Path) -> None:
+    """Width and height of the PNG are those in inches times the dots per inch; a second PDF is the same to the byte."""
+    for folder, dpi in (("a", 100), ("b", 250), ("c", 250)):
+        (tmp_path / folder).mkdir()
+        figure = plots.draw_nothing("no kernels")
+        plots.save_figure(figure, [str(tmp_path / folder / f"f.{kind}") for kind in ("svg", "png", "pdf")], "note", dpi)
+        with Image.open(tmp_path / folder / "f.png") as picture:
+            assert picture.size == tuple(round(inches * dpi) for inches in figure.get_size_inches())
+    assert (tmp_path / "b/f.pdf").read_bytes() == (tmp_path / "c/f.pdf").read_bytes()
+    assert b"/FontFile2" in (tmp_path / "b/f.pdf").read_bytes() and b"/Type3" not in (tmp_path / "b/f.pdf").read_bytes()
+
+
+SLOWDOWNS = {
+    "few": ([1.9, 1.2, 0.97], (0.9, 2.0)),
+    "far": ([30.0, 1.1, 1.0], (0.8, 40.0)),
+    "one": ([1.0] * 3, (0.9, 1.6)),
+}
+
+
+@pytest.mark.parametrize("case", SLOWDOWNS)
+def test_the_axis_of_overheads_holds_the_values_and_little_more(case: str) -> None:
+    values, (least, most) = SLOWDOWNS[case]
+    rows = pd.DataFrame(
+        {"model": ["a", "b", "c"], "phase": "train", "nsys_slowdown": values[::-1], "torch_slowdown": None}
+    )
+    axis = overhead.draw(rows).axes[0]
+    low, high = axis.get_xlim()
+    assert least < low <= min(values) and max(values) <= high < most
+    assert [text.get_text() for text in axis.texts] == [f"nsys {value:.2f}×" for value in sorted(values)[::-1]]
+    bare = overhead.draw(rows.assign(nsys_slowdown=float("nan")))
+    assert bare.axes[0].texts[0].get_text() == overhead.NOTHING
+
+
+@pytest.fixture(scope="module")
+def drawable() -> dict[str, list[pd.DataFrame]]:
+    given = whole_zoo.tables()
+    return {name: [given[table] for table in figure.inputs] for name, figure in all_figures().items()
+            if not figure.compares and set(figure.inputs) <= set(given)}  # fmt: skip
+
+
+# The largest models of the zoo and the smallest ones.
+MODELS = ["lstm", "inceptionresnetv2", "unet", "gpt", "mobilenetv2", "pixelrnn"]
+DRAWN = ["latency", "overhead", "step_time", "steps", "classes", "launches", "roofline", "needed_work", "speed_of_light",
+         "occupancy", "ranges", "layers", "top_kernels"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("models", "name"), slow.first([(count, name) for count in (3, 6, 0) for name in DRAWN], 2))
+def test_texts_of_a_figure_lie_apart_and_inside(
+    models: int, name: str, drawable: dict[str, list[pd.DataFrame]], tmp_path: Path
+) -> None:
+    rows = [table[table["model"].isin(MODELS[:models])].reset_index(drop=True) if models and "model" in table else table
+            for table in drawable[name]]  # fmt: skip
+    figure = drawing.draw_figure(name, rows, dict.fromkeys(all_figures()[name].options, 20))
+    plots.save_figure(figure, [str(tmp_path / "f.png")], "NVIDIA H200; measured 2026-11-26; profzoo")
+    figure.set_dpi(plots.DPI)
+    FigureCanvasAgg(figure).draw()
+    texts = test_figures_of_counters.shown_texts(figure)
+    test_figures_of_counters.assert_whole(figure)
+    boxes = [(text.get_text(), text.get_window_extent().shrunk(0.97, 0.8)) for text in texts]
+    over = [(one, other) for (one, box), (other, beside) in itertools.combinations(boxes, 2) if box.overlaps(beside)]
+    assert len(texts) > 5 and not over

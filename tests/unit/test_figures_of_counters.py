@@ -12,21 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from profzoo.compare.counter_quantities import COMPARED
-from profzoo.figures import (
-    comparison,
-    counter_changes,
-    kernel_timeline,
-    memory_chart,
-    occupancy_limits,
-    pipes,
-    plots,
-    warp_states,
-)
-from profzoo.tools.ncu.chart_quantities import LINKS, PIPE_NAMES, STATES
-from profzoo.tools.ncu.instances_page import TIME
-from tests.unit.compared import compared
+from profzoo.figures import counter_changes, kernel_timeline, memory_chart, occupancy_limits, pipes, plots, warp_states
+from profzoo.tools.ncu.instances import TIME
+from profzoo.tools.ncu.quantities import LINKS, PIPE_NAMES, STATES
+from tests import slow
 
-MANY = 8
 CLASSES = ["convolution", "normalisation", "elementwise"]
 # As of two variants joined, in a run with a budget.
 LONG = "inception_resnet_v2@channels_last+max-autotune-no-cudagraphs"
@@ -81,7 +71,9 @@ def drawn(draw: Callable[[pd.DataFrame], Figure], models: int, *, long: bool) ->
     return finished(draw(groups(models, long=long)))
 
 
-DRAWN = pytest.mark.parametrize("draw", [draw_memory, draw_pipes, draw_states, draw_limits])
+# Models with their phases, and classes where there are any, so that columns have their names on top too.
+MANY = {draw_memory: 8, draw_pipes: 2, draw_states: 2, draw_limits: 8}
+DRAWN = pytest.mark.parametrize("draw", MANY)
 
 
 def finished(figure: Figure) -> Figure:
@@ -111,17 +103,20 @@ def assert_whole(figure: Figure) -> None:
 
 
 @DRAWN
-@pytest.mark.parametrize(("models", "long"), [(1, False), (MANY, True)])
-def test_every_text_is_whole(draw: Callable[[pd.DataFrame], Figure], models: int, long: bool) -> None:
-    assert_whole(drawn(draw, models, long=long))
+@pytest.mark.parametrize("many", slow.first([True, False]))
+def test_every_text_is_whole(draw: Callable[[pd.DataFrame], Figure], many: bool) -> None:
+    assert_whole(drawn(draw, MANY[draw] if many else 1, long=many))
 
 
 @DRAWN
 def test_names_of_columns_do_not_run_into_each_other(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    axis = drawn(draw, MANY, long=True).axes[0]
+    axis = drawn(draw, MANY[draw], long=True).axes[0]
     boxes = [tick.label1.get_window_extent() for tick in axis.xaxis.get_major_ticks()]
     assert len(boxes) > 5 and all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+    on_top = [tick.label2.get_visible() for tick in axis.xaxis.get_major_ticks()]
     if draw in (draw_memory, draw_pipes):
+        few = draw(groups(1, long=False)).axes[0].xaxis.get_major_ticks()
+        assert any(on_top) and not any(tick.label2.get_visible() for tick in few)
         # The numbers in the fields stay within their fields.
         field = (axis.get_window_extent().x1 - axis.get_window_extent().x0) / len(boxes)
         assert max(text.get_window_extent().width for text in axis.texts) < field
@@ -133,13 +128,6 @@ def test_classes_stand_below_their_cell_by_their_own_name(draw: Callable[[pd.Dat
     classes = [f"{kind} (29 % counted)" for kind in CLASSES]
     assert names == [
         "model0 · train (29 % counted)", *classes, "model0 · infer (29 % counted)", *classes]  # fmt: skip
-
-
-@pytest.mark.parametrize("draw", [draw_memory, draw_pipes])
-def test_columns_of_a_long_map_have_their_names_on_top_too(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    few, many = drawn(draw, 1, long=False), drawn(draw, MANY, long=True)
-    on_top = [any(tick.label2.get_visible() for tick in one.axes[0].xaxis.get_major_ticks()) for one in (few, many)]
-    assert on_top == [False, True]
 
 
 def test_a_cell_says_what_changing_the_limiter_would_give() -> None:
@@ -160,13 +148,6 @@ def test_a_long_name_of_a_kernel_is_shortened_over_its_samples() -> None:
     figure = finished(kernel_timeline.draw(samples, pd.Series({0: 20_000.0})))
     assert_whole(figure)
     assert figure.axes[0].get_title(loc="left").startswith("1. ")
-
-
-def test_a_comparison_of_cells_with_long_names_has_room_for_its_points() -> None:
-    table, _ = compared([("unet", "train"), ("lstm", "train")])
-    figure = finished(comparison.draw(table.assign(model=table["model"].replace("unet", LONG))))
-    assert_whole(figure)
-    assert figure.axes[0].get_window_extent().width > 3.5 * plots.DPI
 
 
 def test_changes_of_counters_have_room_beside_long_names() -> None:

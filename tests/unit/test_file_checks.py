@@ -64,7 +64,7 @@ def test_a_whole_file_is_left_as_it_is(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("with_record", [False, True])
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_file_that_is_cut_off_is_named_with_the_command_that_makes_it_again(
+def test_a_file_that_is_cut_off_is_named_with_its_command(
     tmp_path: Path, name: str, left: int, with_record: bool
 ) -> None:
     """left: quarters of it; all but the last byte for 3."""
@@ -113,16 +113,6 @@ def test_pages_of_zeros_in_a_database_are_seen(tmp_path: Path) -> None:
         file_checks.require_whole([path])
 
 
-def test_weights_of_ones_own_are_taken_once_the_record_of_others_is_gone(tmp_path: Path) -> None:
-    path = recorded(written(tmp_path, "weights.pt"))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("mine/data.pkl", b"y" * 100)
-    with pytest.raises(DataError):
-        file_checks.require_whole([path])
-    path.with_name("weights.pt.json").unlink()
-    file_checks.require_whole([path])
-
-
 def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "train.full.ncu-ranks"
     folder.mkdir()
@@ -147,10 +137,6 @@ def test_a_disk_that_fails_says_nothing_about_the_file(tmp_path: Path, monkeypat
     with pytest.raises(OSError, match="disk I/O error"):
         file_checks.require_whole([path])
     assert path.exists()
-
-
-def test_what_is_not_there_is_left_to_its_reader(tmp_path: Path) -> None:
-    file_checks.require_whole([tmp_path / "weights.pt"])
 
 
 def test_the_command_line_says_it_in_the_log_and_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

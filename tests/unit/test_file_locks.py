@@ -1,4 +1,4 @@
-"""Locks and claims: what somebody else has put in their place is not followed, written or removed, and is named.
+"""Locks and claims: one run at a time on results, and what others put in a lock's place stays and is named.
 
 And what comes of a file system without locks: a line, and a run that goes on or does not.
 """
@@ -8,21 +8,25 @@ import fcntl
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from profzoo.collect import profile_ranks, transaction
 from profzoo.errors import CollectError, ConfigError
-from profzoo.machine import file_locks, gpu_slots, gpu_turns, process_tree, results_lock, scratch_folder
+from profzoo.machine import file_locks, gpu_slots, process_tree, scratch_folder
 from profzoo.machine.gpu_slots import LockTerms
 
 PROJECT = Path(__file__).parents[2]
+
+
 PRECIOUS = "precious"
 
 
@@ -75,12 +79,12 @@ def known(path: Path) -> tuple[int, int, str]:
 def test_what_is_in_the_place_of_the_lock_of_results_stays_and_is_named(tmp_path: Path, mine: Path, kind: str) -> None:
     made, said = KINDS[kind]
     (results := tmp_path / "results").mkdir()
-    path = results / results_lock.NAME
+    path = results / file_locks.NAME
     made(path, mine)
     before = known(path)
-    planned = results_lock.inspect_folder(results)
+    planned = file_locks.inspect_folder(results)
     with pytest.raises(ConfigError, match=f"cannot be locked for this run: .*{re.escape(str(path))} {said}") as refused:
-        results_lock.lock_results(results, planned)
+        file_locks.lock_results(results, planned)
     assert "\n" not in str(refused.value) and "Errno" not in str(refused.value)
     assert known(path) == before
 
@@ -165,32 +169,27 @@ def test_what_a_user_has_beside_a_claim_stays(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_leaves_the_lock_of_another(tmp_path: Path) -> None:
     """As where somebody has removed its own meanwhile."""
-    path = tmp_path / results_lock.NAME
+    path = tmp_path / file_locks.NAME
     mine = file_locks.acquire_lock(path, wait=False)
     path.unlink()
     with file_locks.hold_lock(path):
-        results_lock._release(tmp_path, mine, os.getpid())
+        file_locks._release(tmp_path, mine, os.getpid())
         assert path.exists()
 
 
 @pytest.mark.parametrize("text", ["[]", '"x"', '{"pid": 1}', "\0", ""])
 def test_a_lock_that_says_nothing_of_its_holder_is_held_all_the_same(tmp_path: Path, text: str) -> None:
-    with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
+    with file_locks.hold_lock(tmp_path / file_locks.NAME) as descriptor:
         file_locks.replace_text(descriptor, text)
-        assert results_lock.inspect_folder(tmp_path).holder == "which has just started"
+        assert file_locks.inspect_folder(tmp_path).holder == "which has just started"
 
 
 def test_what_a_lock_says_is_shown_without_controls(tmp_path: Path) -> None:
-    with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
+    with file_locks.hold_lock(tmp_path / file_locks.NAME) as descriptor:
         said = {"host": "h\x1b[2J\n", "pid": 7, "folder": "/f", "since": "x" * 9999}
         file_locks.replace_text(descriptor, json.dumps(said))
-        holder = results_lock.inspect_folder(tmp_path).holder
+        holder = file_locks.inspect_folder(tmp_path).holder
     assert holder and holder.startswith("process 7 on h[2J in /f, since xxx") and len(holder) < 1100
-
-
-def test_to_plan_a_run_makes_no_lock(tmp_path: Path) -> None:
-    results_lock.inspect_folder(tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 # -- File systems without locks ----------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ def lockless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Path, lockless: str) -> None:
-    said = results_lock.lock_results(tmp_path, results_lock.inspect_folder(tmp_path))
+    said = file_locks.lock_results(tmp_path, file_locks.inspect_folder(tmp_path))
     assert said == (
         f"{tmp_path} is on a file system without locks ({lockless}), so that nothing keeps two runs from using it at "
         "once: start one at a time there"
@@ -219,10 +218,6 @@ def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Pat
     assert (tmp_path / "s.json").read_text() == "new"
 
 
-def test_a_results_folder_with_locks_is_nothing_to_tell_of(tmp_path: Path) -> None:
-    assert results_lock.lock_results(tmp_path, results_lock.inspect_folder(tmp_path)) is None
-
-
 def test_a_gpu_without_locks_is_refused_in_a_line(tmp_path: Path, lockless: str) -> None:
     """Two jobs on it would spoil each other's numbers."""
     said = re.escape(f"its file system has no locks ({lockless}); set locks.folder to a local one")
@@ -231,9 +226,7 @@ def test_a_gpu_without_locks_is_refused_in_a_line(tmp_path: Path, lockless: str)
         pytest.fail("it was taken")
 
 
-def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
-    tmp_path: Path, lockless: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_files_do_without_locks(tmp_path: Path, lockless: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
     folder, held = scratch_folder.make_scratch()
     assert (
@@ -244,7 +237,7 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     )
     for descriptor in held:
         os.close(descriptor)
-    gate = gpu_turns.TurnGate(folder)
+    gate = gpu_slots.TurnGate(folder)
     with pytest.raises(
         CollectError, match=rf"a file system without locks \({lockless}\), .* or locks\.overlap to false"
     ):
@@ -252,7 +245,7 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     gate.close()
     with (
         pytest.raises(CollectError, match="without locks"),
-        gpu_turns.offer_gpu("GPU-a", folder, print, LockTerms(tmp_path)),
+        gpu_slots.offer_gpu("GPU-a", folder, print, LockTerms(tmp_path)),
     ):
         pytest.fail("it waits for nothing")
 
@@ -304,3 +297,105 @@ def test_the_folder_of_a_rank_that_has_ended_goes_with_the_next(tmp_path: Path) 
     assert not folder.exists() and beside.is_dir()
     for one in (other, third):
         one.communicate()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from profzoo.machine import file_locks
+results = Path(sys.argv[1])
+file_locks.lock_results(results, file_locks.inspect_folder(results))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(code: str, *words: object, **more: Any) -> subprocess.Popen[str]:
+    """A process of that code, once it has said that it holds."""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=PROJECT, text=True, **pipes, **more)
+    assert process.stdout and process.stdout.readline() == "held\n"
+    return process
+
+
+def holder(results: Path) -> subprocess.Popen[str]:
+    """A process that holds the folder until its input ends."""
+    return started(HOLD, results)
+
+
+def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    planned = file_locks.inspect_folder(results)
+    first = holder(results)
+    said = f"process {first.pid} on {os.uname().nodename} in {PROJECT}, since "
+    # Whether it was there when this was planned, or came then.
+    for seen in (file_locks.inspect_folder(results), file_locks.FolderState(None, results.stat().st_mtime_ns)):
+        with pytest.raises(ConfigError, match=f"is in use by another run, {said}.*wait until it has ended") as refused:
+            file_locks.lock_results(results, seen)
+        assert "\n" not in str(refused.value)
+    first.communicate()
+    assert first.returncode == 0 and not results.exists()
+    assert planned == file_locks.inspect_folder(results) == file_locks.FolderState(None, None)
+
+
+def test_what_was_planned_while_another_ran_is_planned_again(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").touch()
+    planned = file_locks.inspect_folder(tmp_path)
+    holder(tmp_path).communicate()
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+    with pytest.raises(ConfigError, match=r"another run has used .* while this one was planned: run it again"):
+        file_locks.lock_results(tmp_path, planned)
+
+
+def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
+    killed = holder(tmp_path)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert (tmp_path / file_locks.NAME).exists()
+    assert holder(tmp_path).communicate() == ("", None) and not tmp_path.exists()
+
+
+def test_programs_that_the_holder_starts_do_not_hold_it_on(tmp_path: Path) -> None:
+    script = HOLD.replace('print("held"', 'import subprocess; subprocess.Popen(["sleep", "60"]); print("held"')
+    process = started(script, tmp_path, start_new_session=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    holder(tmp_path).communicate()
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(ConfigError, match="results cannot be locked for this run: "):
+        file_locks.lock_results(tmp_path / "results", file_locks.inspect_folder(tmp_path / "results"))
+
+
+def test_a_fork_of_the_holder_that_ends_leaves_the_lock(tmp_path: Path) -> None:
+    """With all that Python does at its end, as workers that were forked do."""
+    code = HOLD.replace("sys.stdin.read()", "import os\nif not os.fork():\n    sys.exit()\nos.wait()\nprint('waited', flush=True)\n"
+                        "sys.stdin.read()")  # fmt: skip
+    results = tmp_path / "results"
+    process = started(code, results)
+    assert process.stdout and process.stdout.readline() == "waited\n"
+    assert (results / file_locks.NAME).exists() and file_locks.inspect_folder(results).holder
+    process.communicate()
+    assert not results.exists()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real, left = tmp_path / "lock", file_locks.lock_descriptor, [True]
+
+    def lock(descriptor: int, wait: bool) -> None:
+        real(descriptor, wait)
+        if left and left.pop():
+            path.unlink()
+
+    monkeypatch.setattr(file_locks, "lock_descriptor", lock)
+    with file_locks.hold_lock(path) as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        with pytest.raises(BlockingIOError):
+            file_locks.acquire_lock(path, wait=False)
+        file_locks.replace_text(descriptor, "longer than this")
+        file_locks.replace_text(descriptor, "short")
+        assert file_locks.read_text(descriptor) == path.read_text() == "short"

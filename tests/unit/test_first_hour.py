@@ -12,7 +12,6 @@ SCRIPT = PROJECT / "tests" / "benchmarks" / "first_hour.sh"
 
 
 def test_an_interpreter_without_venv_is_told_in_one_line(tmp_path: Path) -> None:
-    """As on Debian and Ubuntu, where venv is a package of its own."""
     for path in ("Makefile", *(lock.name for lock in PROJECT.glob("requirements*.lock"))):
         shutil.copy2(PROJECT / path, tmp_path)
     python = tmp_path / "python"

@@ -1,6 +1,7 @@
-"""Numbers of first steps, and what double precision and a stop of dropout change in a network's functions."""
+"""Numbers of first steps, samples of outputs, and what double precision and a stop of dropout change in functions."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from profzoo.harness import changed_functions, first_steps, output_samples
-from profzoo.harness.changed_functions import Changes, change_functions
-from profzoo.harness.first_steps import FirstSteps
+from profzoo.harness.observers import first_steps
+from profzoo.harness.observers.first_steps import FirstSteps
+from profzoo.harness.step import double_precision
+from profzoo.harness.step.double_precision import Changes, change_functions
 
 CELL: Any = {"warmup": 3, "phase": "train", "graph": False}
 
@@ -42,15 +44,11 @@ def test_gradients_are_noted_without_their_scale_in_two_steps() -> None:
 
 
 def test_an_optimizer_that_only_steps_is_taken_to_step_all_parameters() -> None:
-    # Training steps of models wrap optimizers in objects that have what their steps call, and no more.
-    class Wrapped:
-        def step(self) -> None: ...
-
-    network = nn.Linear(2, 1, bias=False)
+    """Training steps of models wrap optimizers in objects that have what their steps call, and no more."""
+    network, wrapped = nn.Linear(2, 1, bias=False), SimpleNamespace(step=lambda: None)
     network.weight.grad = torch.tensor([[3.0, 4.0]])
     first = FirstSteps(CELL, network)
-    wrapped: Any = Wrapped()
-    first.note_gradients([wrapped], torch.tensor(1.0))
+    first.note_gradients([wrapped], torch.tensor(1.0))  # type: ignore[list-item]
     assert first.read([], None)["gradient_norms"] == [[5.0]]
 
 
@@ -80,19 +78,16 @@ def test_buffers_and_outputs_are_noted() -> None:
 
 
 def test_samples_of_no_number_are_zero() -> None:
-    (sample,) = output_samples.sample_on_device(torch.tensor([math.nan, 2.0]))
+    (sample,) = first_steps.sample_on_device(torch.tensor([math.nan, 2.0]))
     assert sample.read() == {"values": [0.0, 2.0], "rms": None}
 
 
 def test_functions_compute_in_double_precision() -> None:
     numbers = torch.ones(2, dtype=torch.float64)
     with change_functions(Changes(double=True, drops=True)):
-        kinds = [
-            one.dtype
-            for one in (numbers.float(), numbers.half(), numbers.to(torch.bfloat16), numbers.softmax(0, dtype=torch.float32),
-                        torch.zeros(2), torch.zeros(2, dtype=torch.float16), numbers.long())
-        ]  # fmt: skip
-    assert kinds == [torch.float64] * 6 + [torch.int64]
+        made = (numbers.float(), numbers.half(), numbers.to(torch.bfloat16), numbers.softmax(0, dtype=torch.float32),
+                torch.zeros(2), torch.zeros(2, dtype=torch.float16), numbers.long())  # fmt: skip
+    assert [one.dtype for one in made] == [torch.float64] * 6 + [torch.int64]
     assert torch.zeros(1).dtype == torch.float32 and numbers.float().dtype == torch.float32
 
 
@@ -106,4 +101,24 @@ def test_dropout_is_stopped_and_its_shares_are_noted() -> None:
         assert torch.equal(functional.dropout(ones, 0.75, training=False), ones)
     assert changes.dropouts == [0.25, 0.5, 0.125, 0.0625]
     network = nn.ModuleList([nn.LSTM(2, 2, 2, dropout=0.3), nn.MultiheadAttention(2, 1, dropout=0.2), nn.GRU(2, 2)])
-    assert changed_functions.stop_dropout(network) == [0.3, 0.2] and not network[0].dropout
+    assert double_precision.stop_dropout(network) == [0.3, 0.2] and not network[0].dropout
+
+
+def test_a_sample_of_outputs_is_64_numbers_shared_by_tensors() -> None:
+    sample = first_steps.sample_outputs
+    assert sample(torch.arange(128.0)) == [2 * n for n in range(64)] and sample(torch.arange(5.0)) == [*range(5)]
+    # 32 each of 64 and of 33; 33 * n // 32 is n up to the last but none beyond.
+    assert sample([torch.arange(64.0), torch.arange(33.0)]) == [*range(0, 64, 2), *(33 * n // 32 for n in range(32))]
+    assert sample([torch.full((3,), float(n)) for n in range(70)]) == list(range(64))
+    given = [torch.ones(2, dtype=torch.complex64), torch.ones(0), torch.ones(2, dtype=torch.int64), torch.tensor(7.0)]
+    assert sample(given) == [7] and sample(torch.arange(3)) == sample(None) == []
+    assert sample(torch.tensor([1.001]).bfloat16()) == [1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64, torch.float8_e5m2])
+def test_one_number_that_is_not_finite_is_found(dtype: torch.dtype) -> None:
+    fine, bad = torch.ones(4).to(dtype), torch.tensor([1.0, math.inf, 1.0]).to(dtype)
+    assert first_steps.is_finite([fine, torch.ones(0), torch.ones(2, dtype=torch.int64)])
+    assert first_steps.is_finite([torch.tensor([1e300], dtype=torch.float64)])
+    for wrong in ([bad, fine], [fine, torch.tensor([math.nan, 1.0]).to(dtype)], {"a": fine, "b": bad}):
+        assert not first_steps.is_finite(wrong)

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.foreign_reports import kernel_identity, ncu_import, ncu_metrics, ncu_text
+from profzoo.foreign_reports import ncu_import, ncu_text
 from profzoo.io.scripts import read_json
-from profzoo.tools.ncu import details_page, export
+from profzoo.tools.ncu import export, raw_page
+from tests import slow
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
             "Device", "CC"]  # fmt: skip
@@ -101,7 +102,7 @@ FORMS: dict[str, Callable[[Page], str | bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow.only(FORMS, "program output around it", "UTF-16", "long form in microseconds"))
 def test_each_form_gives_the_same_launches(page, expected, tmp_path, form) -> None:
     content = FORMS[form](page)
     table, sidecar, _ = imported([written(content, tmp_path / "page.csv")], tmp_path / "out")
@@ -138,15 +139,6 @@ def test_metrics_of_the_same_launches_in_two_files_stand_side_by_side(page, expe
     assert len(sidecar["imported"]["files"]) == 2
 
 
-def test_other_launches_follow_one_another(page, tmp_path) -> None:
-    paths = [written(text([*page[:2], *page[2 + part :: 2]]), tmp_path / f"{part}.csv") for part in (0, 1)]
-    table, _, _ = imported(paths, tmp_path / "out")
-    assert table["id"].tolist() == list(range(468))
-    assert table["gpu__time_duration.sum"].sum() == sum(
-        int(row[page[0].index("gpu__time_duration.sum")].replace(",", "")) for row in page[2:]
-    )
-
-
 def test_shared_memory_that_was_rounded_is_left_out_and_told(page, tmp_path) -> None:
     name = "launch__shared_mem_per_block_dynamic"
     at = page[0].index(name)
@@ -164,7 +156,7 @@ def test_times_in_no_known_unit_are_left_out(tmp_path, unit) -> None:
     path = written(f"ID,Kernel Name,Metric Name,Metric Unit,Metric Value\n{rows}", tmp_path / "page.csv")
     with pytest.raises(DataError, match="no launch has a duration"):
         imported([path], tmp_path / "out")
-    read = ncu_metrics.read_launches(path, ncu_text.find_tables(path))
+    read = ncu_import.read_launches(path, ncu_text.find_tables(path))
     assert any("gpu__time_duration.sum is left out: it is" in line for line in read.left_out)
     assert read.table["launch__sm_count"].tolist() == ["132"] and "dram__bytes.sum" not in read.table
 
@@ -179,7 +171,7 @@ def test_a_details_page_gives_metrics_by_ncus_own_names_and_advice(recording, tm
     table, _, _ = imported([path], tmp_path / "out")
     assert set(table["gpu__time_duration.sum"]) == {2500}
     assert table["launch__registers_per_thread"].iloc[0] == 166
-    advice = details_page.read_details(tmp_path / "out" / "details.csv")
+    advice = raw_page.read_details(tmp_path / "out" / "details.csv")
     assert advice["Rule Name"].eq("LaunchConfiguration").any()
 
 
@@ -215,17 +207,74 @@ def test_kernels_are_told_by_any_demanglers_name() -> None:
         "(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)",
         mangled, "vectorized_elementwise_kernel",
     ]  # fmt: skip
-    assert set(kernel_identity.match_names(printed, traced).values()) == {mangled}
-    assert len(kernel_identity.match_names(printed, traced)) == 4
-    assert kernel_identity.match_names(["other_kernel"], traced) == {}
+    assert set(ncu_import.match_names(printed, traced).values()) == {mangled}
+    assert len(ncu_import.match_names(printed, traced)) == 4
+    assert ncu_import.match_names(["other_kernel"], traced) == {}
 
 
-def test_shared_memory_that_a_page_lacks_is_that_of_the_trace(recording, tmp_path) -> None:
-    traced = str(recording("nsys/train.sqlite"))
-    pages = {kind: Path(recording(f"ncu/launch.raw.{kind}.csv")) for kind in ("mangled", "demangled")}
-    own, _, _ = imported([pages["mangled"]], tmp_path / "own", traced)
-    filled, sidecar, _ = imported([pages["demangled"]], tmp_path / "filled", traced)
+def test_shared_memory_that_a_page_lacks_is_that_of_the_trace(recording, page, tmp_path) -> None:
+    path = Path(recording("ncu/launch.raw.demangled.csv"))
+    filled, sidecar, _ = imported([path], tmp_path / "filled", str(recording("nsys/train.sqlite")))
     known = filled["smem_static_bytes"].notna()
-    names = ["smem_static_bytes", "smem_dynamic_bytes"]
-    assert known.sum() == 292 and (filled.loc[known, names] == own.loc[known, names]).all(axis=None)
+    # The page of mangled names has them, of the same launches.
+    for kind in ("static", "dynamic"):
+        place = page[0].index(f"launch__shared_mem_per_block_{kind}")
+        own = pd.Series([float(row[place].replace(",", "")) for row in page[2:]])
+        assert known.sum() == 292 and (filled.loc[known, f"smem_{kind}_bytes"] == own[known]).all()
     assert any("292 of 468 launches have no shared memory" in line for line in sidecar["imported"]["coverage"])
+
+
+PROCESSES = [["0", "11", "k1"], ["1", "11", "k2"], ["0", "12", "k1"], ["1", "12", "k3"]]
+
+
+def of_processes(order: Sequence[int], columns: Sequence[str] = ("ID", "Process ID")) -> Page:
+    """A raw page of two processes with two launches each, of 1,000 to 4,000 ns, in an order."""
+    heading = [*columns, "Kernel Name", "Block Size", "Grid Size", "gpu__time_duration.sum"]
+    units = [*[""] * (len(heading) - 1), "ns"]
+    rows = [[*PROCESSES[at][: len(columns)], PROCESSES[at][2], "(32, 1, 1)", "(1, 1, 1)", str(1000 * (at + 1))]
+            for at in order]  # fmt: skip
+    return [heading, units, *rows]
+
+
+BOTH, ALONE = ("ID", "Process ID"), ("ID",)
+
+
+@pytest.mark.parametrize(
+    ("form", "order", "columns"),
+    [
+        # Rows of one metric each of equal launches with equal numbers, one behind the other, are told apart by nothing:
+        # not those of the long form by their ID alone, in the order 0, 2, 1, 3.
+        ("raw", (0, 1, 2, 3), ALONE), ("raw", (0, 2, 1, 3), BOTH), ("raw", (0, 2, 1, 3), ALONE),
+        ("long", (0, 1, 2, 3), BOTH), ("long", (0, 2, 1, 3), BOTH), ("long", (2, 3, 0, 1), ALONE),
+        ("two headings", (0, 2, 1, 3), ALONE), ("two headings", (2, 3, 0, 1), BOTH),
+    ],
+)  # fmt: skip
+def test_launches_of_two_processes_are_all_read(tmp_path, columns, order, form) -> None:
+    page = of_processes(order, columns)
+    printed = text(page)
+    if form == "long":
+        heading, units, *rows = page
+        printed = text([[*heading[:-1], "Section Name", "Metric Name", "Metric Unit", "Metric Value"],
+                        *([*row[:-1], "s", name, unit, value] for row in rows
+                          for name, unit, value in ((heading[-1], units[-1], row[-1]), ("launch__thread_count", "thread", "32")))])  # fmt: skip
+    elif form == "two headings":
+        printed = text(page[:4]) + text([page[0], page[1], *page[4:]])
+    launches, sidecar, _ = imported([written(printed, tmp_path / "a.csv")], tmp_path / "out")
+    found = sorted(zip(launches["gpu__time_duration.sum"], launches["kernel"], strict=True))
+    assert found == [(1000, "k1"), (2000, "k2"), (3000, "k1"), (4000, "k3")] and sidecar["step_ns"] == 10_000
+
+
+@pytest.mark.parametrize(
+    ("value", "cycles", "words"),
+    [("-5", "1000", "lasts -5 ns"), ("3200000000", "1000000", "lasts 3,200,000,000 ns and 1,000,000 cycles of a GPU"),
+     ("1", "1000000", "lasts 1 ns and 1,000,000 cycles")],
+)  # fmt: skip
+def test_a_duration_that_cannot_be_is_named_and_left_out(tmp_path, value, cycles, words) -> None:
+    heading, units, *rows = of_processes((0, 1, 2, 3))
+    page = [[*heading, "gpc__cycles_elapsed.max"], [*units, "cycle"], *([*row, str(int(row[-1]) * 2)] for row in rows)]
+    page[3][-2:] = [value, cycles]
+    launches, sidecar, said = imported([written(text(page), tmp_path / "a.csv")], tmp_path / "out")
+    assert sorted(launches["gpu__time_duration.sum"]) == [1000, 3000, 4000] and sidecar["step_ns"] == 8000
+    assert any(
+        f"1 of 4 launches has times that cannot be and is left out: launch 2 (k2) {words}" in line for line in said
+    )

@@ -14,8 +14,7 @@ import pytest
 
 from profzoo.experiments import fork_server, interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.machine import process_tree, processes, supervisor, time_slicing
-from tests import slow
+from profzoo.machine import process_tree, time_slicing
 from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
@@ -70,6 +69,22 @@ def command(program: str, *words: str, model: str = "m") -> list[str]:
     return [sys.executable, "-m", program, model, *words]
 
 
+def started(where: Path) -> tuple[int, int]:
+    """The ids of a process and of its server, once the process has left them."""
+    while not where.exists() or not where.read_text():
+        time.sleep(0.01)
+    own, server = where.read_text().split()[:2]
+    return int(own), int(server)
+
+
+def ends(*ids: int) -> bool:
+    """Whether these processes end within five seconds."""
+    until = time.monotonic() + 5
+    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not any(map(process_tree.is_alive, ids))
+
+
 def codes(starter: ProcessStarter, commands: list[list[str]], folder: Path, at_once: int = 1) -> list[int]:
     """Exit codes of these commands in turn; each prints into its own file."""
     printed = [folder / f"{number}.txt" for number in range(len(commands))]
@@ -77,9 +92,7 @@ def codes(starter: ProcessStarter, commands: list[list[str]], folder: Path, at_o
         return list(found)
 
 
-def test_each_process_is_a_fork_with_its_own_output_and_code(
-    program: str, starter: ProcessStarter, tmp_path: Path
-) -> None:
+def test_each_process_is_a_fork_with_own_output_and_code(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
     words = [[f"say={name}", f"where={tmp_path / name}", f"code={code}"] for name, code in (("a", 0), ("b", 3))]
     assert codes(starter, [command(program, *some) for some in words], tmp_path) == [0, 3]
     said = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]
@@ -96,9 +109,7 @@ def test_each_process_is_a_fork_with_its_own_output_and_code(
     ("end", "code", "said"),
     [("raises", 1, "RuntimeError: it cannot"), ("crashes", -signal.SIGSEGV, "said a"), ("exits", 1, "a last word")],
 )
-def test_a_fork_that_fails_leaves_the_code_and_the_words_of_a_process_of_its_own(
-    program: str, tmp_path: Path, end: str, code: int, said: str
-) -> None:
+def test_a_fork_fails_as_a_process_of_its_own(program: str, tmp_path: Path, end: str, code: int, said: str) -> None:
     found = {}
     for fork in (True, False):
         (folder := tmp_path / str(fork)).mkdir()
@@ -117,11 +128,10 @@ def test_closing_ends_what_runs(program: str, starter: ProcessStarter, tmp_path:
     where = tmp_path / "pid"
     running = interleaved_runs.run_in_turn([command(program, "end=sleeps", f"where={where}")], 1, starter=starter)
     process = starter.start(command(program, "end=sleeps", f"where={where}"), {})
-    while not where.exists() or not where.read_text():
-        time.sleep(0.01)
+    own, _ = started(where)
     assert process.poll() is None
     process.kill()
-    assert process.wait() == -signal.SIGKILL and not process_tree.is_alive(int(where.read_text().split()[0]))
+    assert process.wait() == -signal.SIGKILL and not process_tree.is_alive(own)
     running.close()
 
 
@@ -137,41 +147,17 @@ def test_a_parent_that_is_killed_leaves_no_process(program: str, tmp_path: Path)
     where = tmp_path / "pid"
     words = [sys.executable, "-c", PARENT, *command(program, "end=sleeps", f"where={where}")[2:]]
     with subprocess.Popen(words) as parent:
-        while not where.exists() or not where.read_text():
-            time.sleep(0.01)
+        ids = started(where)
         parent.kill()
-    own, server = (int(word) for word in where.read_text().split()[:2])
-    until = time.monotonic() + 5
-    while (process_tree.is_alive(own) or process_tree.is_alive(server)) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(own) and not process_tree.is_alive(server)
-
-
-@pytest.mark.slow
-def test_a_job_at_its_time_limit_leaves_no_process(program: str, tmp_path: Path) -> None:
-    where = tmp_path / "pid"
-    rounds = [["", command(program, "end=sleeps", f"where={where}")]]
-    files = ["--steps", str(tmp_path / "steps.csv"), "--facts", str(tmp_path / "facts.json")]
-    words = [sys.executable, "-m", interleaved_runs.__name__, "--fork", "--rounds", json.dumps(rounds), *files]
-    limits = processes.ProcessLimits(seconds=4.0, over="it took too long")
-    with (tmp_path / "log").open("w+b") as log:
-        assert processes.run_command(words, log, os.environ, limits) == supervisor.LATE
-    assert "it took too long" in (tmp_path / "log").read_text()
-    assert not any(process_tree.is_alive(int(word)) for word in where.read_text().split()[:2])
+    assert ends(*ids)
 
 
 def test_a_server_that_is_killed_ends_its_processes(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
     where = tmp_path / "pid"
     process = starter.start(command(program, "end=sleeps", f"where={where}"), {})
-    while not where.exists() or not where.read_text():
-        time.sleep(0.01)
-    own, server = (int(word) for word in where.read_text().split()[:2])
+    own, server = started(where)
     os.kill(server, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    until = time.monotonic() + 5
-    while process_tree.is_alive(own) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(own)
+    assert process.wait() == -signal.SIGKILL and ends(own)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +177,7 @@ def test_what_cannot_be_forked_starts_by_itself_and_the_reason_is_said_once(
     assert said.count("profzoo: each process starts by itself") == 1 and why in said
 
 
-def test_a_thread_that_its_library_starts_again_in_forks_does_not_matter(
-    program: str, starter: ProcessStarter, tmp_path: Path
-) -> None:
+def test_a_thread_that_forks_start_again_does_not_matter(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
     assert codes(starter, [command(program, "prepare=allocator", "code=4")], tmp_path) == [4]
     assert starter.prepare(command(program)) and starter.separate_why == ""
 
@@ -252,26 +236,23 @@ def cell_facts(folder: Path, fork: bool, *words: str, count: int = 1) -> list[di
     return [json.loads((folder / f"{number}.json").read_text()) for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    slow.first(
-        [
-            ["lstm", "train", "workers=2", "seed=3"],
-            ["lstm", "train", "compile=true"],
-            ["mobilenetv2", "inference", "size=64", "threads=2", "deterministic=true"],
-        ]
-    ),
+    [
+        ["lstm", "train", "workers=2", "seed=3"],
+        ["lstm", "train", "compile=true"],
+        ["mobilenetv2", "inference", "size=64", "threads=2", "deterministic=true"],
+    ],
 )
-def test_forked_cells_compute_what_separate_ones_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> None:
+def test_forked_cells_compute_what_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """Bit for bit, also with workers of a DataLoader, with a compiled network and with several threads."""
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     first, second = cell_facts(tmp_path, True, *words, count=2)
     (alone,) = cell_facts(tmp_path, False, *words)
-    same = (
+    same = [
         "loss",
         "outputs",
         "parameters",
@@ -282,6 +263,6 @@ def test_forked_cells_compute_what_separate_ones_do(
         "peak_memory_bytes",
         "device",
         "input",
-    )
+    ]
     assert [first.get(key) for key in same] == [second.get(key) for key in same] == [alone.get(key) for key in same]
     assert first["threads"] == 2

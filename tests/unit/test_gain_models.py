@@ -9,13 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.verdicts import advice_gain, advice_scores, gain_models, other_settings, reduced_precision, verdicts
-from profzoo.verdicts import rule_evaluation as judging
-from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.launch_traits import mark_traits
-from profzoo.what_if import storage, tables
-from profzoo.what_if.program import Program
-from tests import known_rules, launched, simulated
+from profzoo.verdicts import advice_scores, gain_models
+from profzoo.verdicts.causes import verdicts
+from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
+from profzoo.verdicts.rules import rule_evaluation
+from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.launch_traits import mark_traits
+from profzoo.verdicts.rules.rule_evaluation import CellRules
+from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if import tables
+from profzoo.what_if.program import Program, process_number
+from tests import known_rules, launched, simulated, slow
 from tests.known_rules import a_verdict
 from tests.simulated import Act
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held
@@ -42,6 +46,7 @@ def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
 
 PEAKS = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
 UNCOUNTED = {"bound": "", "efficiency": float("nan")}
+SIMT, DRAM = {"bound": "simt", "efficiency": 0.5}, {"bound": "dram", "efficiency": 0.8}
 AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}
 
 
@@ -52,12 +57,28 @@ def kernels(program: Program) -> pd.DataFrame:
                         multiprocessors=1, **{"class": "gemm"})  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Steps of ten launches of 50 us, one after the other: the GPU is the limit."""
+    return simulation(steps([LAUNCH] * 10), tmp_path_factory.mktemp("replayed"))[0]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, float]:
+    """Steps of thirty launches of 2 us, one every 7 us: the CPU is the limit."""
+    return simulation(steps([replace(LAUNCH, ns=2e3)] * 30), tmp_path_factory.mktemp("small"))
+
+
+def faster(rows: pd.DataFrame, part: Any, change: str = "faster") -> RequestedChange:
+    return RequestedChange(change, rows, pd.Series(part, rows.index, dtype="float64"))
+
+
 def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (), **given: Any) -> pd.DataFrame:
     """The verdicts on its cell, whose kernels come as near to SIMT's roof as given, in the order of the table."""
     rows = kernels(program)
     roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
-    step = step.assign(process=storage.process_number(program.process))
-    programs = {CELL: {storage.process_number(program.process): program}}
+    step = step.assign(process=process_number(program.process))
+    programs = {CELL: {process_number(program.process): program}}
     return verdicts.tabulate_verdicts(
         step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given}
     )
@@ -72,13 +93,13 @@ def test_every_change_that_rules_name_can_be_made() -> None:
     assert all("replay" in rule for rule in RULES["rules"] if rule["cured"] and rule["of"] not in ("trace", "cpu"))
 
 
-def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
+def test_a_graph_is_worth_what_the_replay_says(small: tuple[Program, float]) -> None:
     """Launched every 7 us, kernels of 2 us run back to back as a graph, which no share of idleness tells."""
-    program, step_ns = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
+    program, step_ns = small
     step = a_step({"idle_host": 0.6})
     (row, *_) = judged(program, step).to_dict("records")
     assert (row["verdict"], row["method"], row["score"]) == ("launch-bound", "replay", advice_scores.UNSCORED)
-    assert row["gain"] == pytest.approx(step_ns / (50 * 3e3), rel=0.1)
+    assert row["gain"] == pytest.approx(step_ns / (30 * 3e3), rel=0.1)
     assert row["gain_low"] < row["gain"] / 1.5 and row["gain"] * 1.5 < row["gain_high"]
     rows = kernels(program)
     (without, *_) = verdicts.tabulate_verdicts(step, rows, None, {}, {}, {}, RULES, scored=UNTRIED).to_dict("records")
@@ -86,102 +107,125 @@ def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
     assert without["gain_low"] == pytest.approx(2.5 / 1.61) and without["gain_high"] == pytest.approx(2.5 * 1.61)
 
 
-@pytest.mark.parametrize(("ns", "gains"), [(5e5, True), (4e3, False)])
+@pytest.mark.parametrize(("ns", "gains"), slow.first([(5e5, True), (4e3, False)]))
 def test_faster_kernels_gain_where_the_gpu_is_the_limit(tmp_path: Path, ns: float, gains: bool) -> None:
     group, other = replace(LAUNCH, ns=ns, group=1), replace(LAUNCH, ns=ns, group=2)
-    acts = [group, group, group, other] * 10
+    acts = [group, group, group, other] * 5
     program, step_ns = simulation(steps(acts), tmp_path)
     table = judged(program, a_step({}), [0.8, 0.1])
     (row, *_) = table[table["verdict"] == "compute-bound (SIMT)"].to_dict("records")
     # Four fifths and a tenth of their time at the roof, on tensor cores that are ten times as fast and reach 0.8 of it.
-    left = {group: reduced_precision.BEGINNING_NS["tf32"] + ns * at / 10 / 0.8 for group, at in ((1, 0.8), (2, 0.1))}
+    left = {group: gain_models.BEGINNING_NS["tf32"] + ns * at / 10 / 0.8 for group, at in ((1, 0.8), (2, 0.1))}
     if gains:
         changed = simulated.simulate(steps([replace(act, ns=left[act.group]) for act in acts])).step_ns()
         assert row["gain"] == pytest.approx(step_ns / changed, rel=0.1) and row["gain"] > 6
         assert pd.isna(row["limit"]) and row["settings"] == "precision=tf32"
     else:
         assert row["gain"] == pytest.approx(1, abs=0.01) == row["limit"]
-        assert row["next_step"].startswith(advice_gain.LAUNCH_LESS)
+        assert row["next_step"].startswith(rule_evaluation.LAUNCH_LESS)
 
 
-def test_gains_are_no_surer_than_processes_are_alike(tmp_path: Path) -> None:
-    """Of one process alone, than those of others are."""
-    program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
-    known = {
-        apart: judged(replace(program, apart=apart), a_step({"idle_host": 0.6})).loc[0] for apart in (0.0, 0.01, 1.0)
-    }
-    assert len({row["gain"] for row in known.values()}) == 1
-    # Half widths of logarithms add up as squares.
-    alone, sure, unsure = (np.log(row["gain_high"] / row["gain"]) ** 2 for row in known.values())
+def test_workers_need_time_for_the_input_of_a_step(tmp_path: Path) -> None:
+    """A step waits 1.5 ms for input. A step is no shorter than the part of it that each worker makes, whatever is saved."""
+    wait = replace(LAUNCH, part="data", before=1.5e6)
+    program, step_ns = simulation(steps([wait, *[LAUNCH] * 10]), tmp_path)
+    replayed = CellSimulation(program)
+
+    def gain(workers: int, data_ns: float) -> Any:
+        asked = RequestedChange("input_ready", workers=workers)
+        found = replayed.gain(asked, {**a_step({}).iloc[0], "cpu_data_ns": data_ns}, 0.5)
+        assert found
+        return found
+
+    free = gain(0, 1.5e6)
+    assert free.gain > 2.5 and free.gain == gain(4, float("nan")).gain == gain(4, 0.0).gain
+    for workers in (1, 2, 4):
+        limit, found = step_ns * workers / 1.5e6, gain(workers, 1.5e6)
+        assert found.gain == pytest.approx(min(limit, free.gain), rel=0.02)
+        assert found.low < found.gain <= found.high <= limit * 1.02
+    # One of two changes needs workers; together they need as long.
+    both = [RequestedChange("input_ready", workers=1), RequestedChange("graph")]
+    together = replayed.gain_together(both, {**a_step({}).iloc[0], "cpu_data_ns": 1.5e6}, 0.0)
+    assert together and together.gain == pytest.approx(step_ns / 1.5e6, rel=0.02)
+
+
+def test_gains_are_no_surer_than_processes_are_alike(program: Program) -> None:
+    """Of one process alone, than those of others are: half widths of logarithms add up as squares."""
+    widths = []
+    for apart in (0.0, 0.01, 1.0):
+        own = {process_number(program.process): replace(program, apart=apart)}
+        step = a_step({}).assign(process=process_number(program.process))
+        replayed = verdicts.judge_cell(step, {}, RULES, {}, own, UNTRIED).replayed
+        found = replayed and replayed.gain(faster(kernels(program), 0.5), {}, 0.25)
+        assert found and found.high
+        widths.append(np.log(found.high / found.gain) ** 2)
+    alone, sure, unsure = widths
     assert unsure - sure == pytest.approx(1.0, rel=1e-3)
     assert alone - sure == pytest.approx(UNTRIED.unrepeated**2, rel=0.01)
 
 
 def test_bf16_costs_casts(tmp_path: Path) -> None:
     """Where the CPU is the limit, the launches that autocast adds make a step slower, and it is not advised."""
-    program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 50), tmp_path)
-    replayed = gain_models.CellSimulation(program)
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 20), tmp_path)
+    replayed = CellSimulation(program)
     rows = kernels(program)
     once, never = pd.Series(1.0, rows.index), pd.Series(0.0, rows.index)
     for added, slower in (((once, never), 2.0), ((never, once), 1.6), (None, 1.0)):
-        asked = gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
+        asked = RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
-    asked = gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
+    asked = RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
     row = a_verdict("memory-bound", gain=1.3, share=0.5, cured=0.5, settings="x=1", change=asked)
-    told = advice_gain.add_expected_gain(row, replayed, {}, UNTRIED)
-    assert told.settings is None and told.next_step.startswith(advice_gain.NO_GAIN) and (told.gain or 1) < 1
+    told = rule_evaluation.add_expected_gain(row, replayed, {}, UNTRIED)
+    assert told.settings is None and told.next_step.startswith(rule_evaluation.NO_GAIN) and (told.gain or 1) < 1
 
 
-def test_a_trace_without_the_launches_leaves_amdahls_law(tmp_path: Path) -> None:
-    program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
-    rows = kernels(program).assign(mangled="another")
-    asked = gain_models.RequestedChange("faster", rows, pd.Series(0.5, rows.index))
-    assert gain_models.CellSimulation(program).gain(asked, {}, 0.0) is None
-    nothing_known = gain_models.RequestedChange("faster", kernels(program), pd.Series(np.nan, rows.index))
-    assert gain_models.CellSimulation(program).gain(nothing_known, {}, 0.0) is None
-
-
-def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(tmp_path: Path) -> None:
+def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(program: Program) -> None:
     """As of a layer, whose kernels others launch as well."""
-    program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
-    rows = kernels(program).drop(columns="range")
-    quarter = rows.assign(launches=5.0, total_ns=rows["total_ns"] / 4)
-    found = [gain_models.CellSimulation(program).gain(gain_models.RequestedChange("faster", one, pd.Series(1.0, rows.index)), {}, 0.0)
-             for one in (rows.assign(launches=10.0, total_ns=rows["total_ns"] / 2), quarter)]  # fmt: skip
-    assert [gain.gain for gain in found if gain] == pytest.approx([2, 4 / 3], rel=0.05)
+    rows, replayed = kernels(program).drop(columns="range"), CellSimulation(program)
+    for part, right in ((2, 2), (4, 4 / 3)):
+        found = replayed.gain(faster(rows.assign(launches=10 / part, total_ns=rows["total_ns"] / part), 1.0), {}, 0.0)
+        assert found and found.gain == pytest.approx(right, rel=0.06)
 
 
 def test_copies_to_the_host_and_waits_are_removed(tmp_path: Path) -> None:
     copy = Act("pageable", 0, "forward", 3e3, 5e3, ns=4e5)
     program, step_ns = simulation(steps([LAUNCH, LAUNCH, copy] * 5), tmp_path)
-    replayed = gain_models.CellSimulation(program)
+    replayed = CellSimulation(program)
     without = simulated.simulate(steps([LAUNCH, LAUNCH] * 5)).step_ns()
-    found = {
-        name: replayed.gain(gain_models.RequestedChange(name), {}, 0.0)
-        for name in ("transfers_removed", "copies_removed")
-    }
-    assert found["transfers_removed"].gain == pytest.approx(step_ns / without, rel=0.1)
-    assert found["copies_removed"].gain == pytest.approx(1)
+    for name, gain in (("transfers_removed", step_ns / without), ("copies_removed", 1.0)):
+        found = replayed.gain(RequestedChange(name), {}, 0.0)
+        assert found and found.gain == pytest.approx(gain, rel=0.1)
 
 
-def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path: Path) -> None:
-    acts = [*[LAUNCH] * 4, replace(LAUNCH, ns=4e5, group=-1)]
-    program, _ = simulation(steps(acts), tmp_path)
-    step = {"communication_ns": 4e5, "waiting_ns": 3e5}
-    found = gain_models.CellSimulation(program).gain(gain_models.RequestedChange("waiting_removed"), step, 0.0)
-    assert found and found.step_ns - found.predicted_ns == pytest.approx(3e5, rel=0.02)
+@pytest.mark.parametrize(
+    ("waiting", "talking", "left"),
+    [(1.0, 4.0, 0.75), (4.0, 4.0, 1e-3), (9.0, 4.0, 1e-3), (0.0, 0.0, 1.0)],
+)
+def test_communication_without_its_waits(tmp_path: Path, waiting: float, talking: float, left: float) -> None:
+    """A launch of 400 us that communicates takes the part that it does not wait."""
+    own, _ = simulation(steps([LAUNCH, replace(LAUNCH, ns=4e5, group=-1)], 2), tmp_path)
+    step = {"waiting_ns": waiting * 1e5, "communication_ns": talking * 1e5}
+    found = gain_models.STEP_CHANGES["waiting_removed"](own, step).gpu
+    talks = own.gpu["talking"].to_numpy(dtype=bool)
+    assert talks.sum() == 2 and found.loc[talks, "ns"].tolist() == pytest.approx([left * 4e5] * 2, rel=1e-3)
+    assert found.loc[~talks, "ns"].tolist() == own.gpu.loc[~talks, "ns"].tolist()
+
+
+def saved_part(to: str, now: str = "fp32", peaks: dict[str, float] | None = None, **row: Any) -> float:
+    rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "", "efficiency": np.nan, **row}])
+    return gain_models.saved_share(rows, peaks or {}, to, now).iloc[0]
 
 
 @pytest.mark.parametrize(
     ("row", "to", "now", "saved"),
     [
-        ({"bound": "simt", "efficiency": 0.5}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
-        ({"bound": "simt", "efficiency": 0.5, "class": "elementwise"}, "tf32", "fp32", 0),
-        ({"bound": "dram", "efficiency": 0.8}, "bf16", "fp32", 0.4),
-        ({"bound": "dram", "efficiency": 0.8, "class": "elementwise"}, "bf16", "fp32", 0.4),
-        ({"bound": "dram", "efficiency": 0.8, "class": "optimizer"}, "bf16", "fp32", 0),
-        ({"bound": "dram", "efficiency": 0.8, "range": "optimizer"}, "bf16", "fp32", 0),
+        (SIMT, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
+        (SIMT | {"class": "elementwise"}, "tf32", "fp32", 0),
+        (DRAM, "bf16", "fp32", 0.4),
+        (DRAM | {"class": "elementwise"}, "bf16", "fp32", 0.4),
+        (DRAM | {"class": "optimizer"}, "bf16", "fp32", 0),
+        (DRAM | {"range": "optimizer"}, "bf16", "fp32", 0),
         ({"bound": "tensor", "efficiency": 0.6}, "bf16", "tf32", 1 - 0.3 / 0.8 - 0.08),
         ({"bound": "tensor", "efficiency": 0.6}, "bf16", "bf16", 0),
         # Without counters a product does operations for 0.7 of its time beyond the shortest, and a copy moves bytes.
@@ -189,48 +233,69 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
         (UNCOUNTED, "bf16", "tf32", 1 - 0.7 * 0.98 / 2 / 0.8 - 0.08),
         ({**UNCOUNTED, "class": "copy"}, "bf16", "fp32", 0.7 * 0.98 / 2),
         ({**UNCOUNTED, "class": "copy"}, "tf32", "fp32", 0),
-        ({**UNCOUNTED, "class": "reduction"}, "bf16", "fp32", 0),
         # The roof of DRAM is next, and tensor cores do not raise it; but what FFTs are multiplied in, others do not read.
         ({**AT_BOTH, "kernel": "gemm_f32f32"}, "tf32", "fp32", 1 - 0.4 - 0.15),
         ({**AT_BOTH, "kernel": "gemm_cf32cf32"}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
         # By other kernels, what another one read again from L2 is none of these.
-        (
-            {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_l2_ns": 4.9e4},
-            "tf32",
-            "fp32",
-            1 - 0.05 / 0.8 - 0.15,
-        ),
+        (SIMT | {"roof_simt_ns": 5e4, "roof_l2_ns": 4.9e4}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
         # Convolutions are laid out otherwise on tensor cores, and transforms go.
-        ({"bound": "simt", "efficiency": 0.5, "class": "convolution"}, "tf32", "fp32", 1 - 1.25 * (0.05 / 0.8 + 0.15)),
+        (SIMT | {"class": "convolution"}, "tf32", "fp32", 1 - 1.25 * (0.05 / 0.8 + 0.15)),
         ({"bound": "dram", "efficiency": 0.5, "class": "convolution", "kernel": "fft2d_r2c_32x32"}, "tf32", "fp32", 1),
-        (
-            {"bound": "dram", "efficiency": 0.8, "class": "normalisation", "kernel": "cudnn::bn_fw_tr"},
-            "bf16",
-            "fp32",
-            0,
-        ),
+        (DRAM | {"class": "normalisation", "kernel": "cudnn::bn_fw_tr"}, "bf16", "fp32", 0),
         # No kernel of tensor cores is that short.
         ({"bound": "simt", "efficiency": 1.0, "mean_ns": 1e4}, "tf32", "fp32", 0),
     ],
 )
 def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, saved: float) -> None:
-    rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "range": "forward"} | row])
-    assert reduced_precision.saved_share(rows, PEAKS, to, now).tolist() == pytest.approx([saved])
+    assert saved_part(to, now, PEAKS, **{"range": "forward", **row}) == pytest.approx(saved)
 
 
-def test_rates_that_were_not_measured_are_those_of_data_sheets() -> None:
-    rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "simt", "efficiency": 0.8}])
-    assert reduced_precision.saved_share(rows, {}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.8 / 8 / 0.8 - 0.15])
-    assert reduced_precision.saved_share(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx(
-        [1 - 0.4 / 0.8 - 0.15]
-    )
+ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_tensor_ns": 0.0, "efficiency": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("right", "given"),
+    [
+        # 80 us of operations are 10 at the data sheet's rate of 8, of which 0.8 is reached: 12.5 and 15 to begin with.
+        (0.725, {"to": "tf32", **ROOFED}),
+        # As measured, twice as fast.
+        (1 - 0.4 / 0.8 - 0.15, {"to": "tf32", "peaks": {"fp32": 1, "tf32": 2}, "bound": "simt", "efficiency": 0.8}),
+        # At 16 times: 5 us, 6.25 and 8.
+        (0.8575, {"to": "bf16", **ROOFED}),
+        # From tf32 at half the time: 40 us are 20, 25 and 8.
+        (0.67, {"to": "bf16", "now": "tf32", **ROOFED, "roof_simt_ns": 0.0, "roof_tensor_ns": 4e4}),
+        # A rate that is no higher saves nothing.
+        (0.0, {"to": "tf32", "peaks": {"fp32": 2.0, "tf32": 1.0}, **ROOFED}),
+        # Nor does it lengthen operations: of 90 us by DRAM 45 are left, and the 80 of operations.
+        (0.1, {"to": "bf16", "peaks": {"fp32": 2.0, "bf16": 1.0}, **ROOFED, "roof_dram_ns": 9e4}),
+        (0.1, {"to": "bf16", "now": "tf32", "peaks": {"fp32": 1.0, "tf32": 2.0, "bf16": 1.0}, **ROOFED,
+               "roof_simt_ns": 0.0, "roof_tensor_ns": 8e4, "roof_dram_ns": 9e4}),
+        # Channels first: 12.5 and 15 us a quarter more, and for bf16 6.25 and 8 half more.
+        (1 - 0.34375, {"to": "tf32", **ROOFED, "class": "convolution"}),
+        (1 - 0.21375, {"to": "bf16", **ROOFED, "class": "convolution"}),
+        # Of 3 us two stay, whatever is saved.
+        (1 / 3, {"to": "bf16", "class": "copy", "mean_ns": 3e3, "roof_dram_ns": 2.8e3, "efficiency": 0.93}),
+        (0.0, {"to": "bf16", "class": "copy", "mean_ns": 2e3, "roof_dram_ns": 1.9e3, "efficiency": 0.93}),
+        # A copy of 40 us of DRAM's time and 30 of L2's has half of either left.
+        (0.2, {"to": "bf16", "class": "copy", "roof_dram_ns": 4e4, "roof_l2_ns": 3e4, "efficiency": 0.4}),
+        (0.2, {"to": "bf16", "class": "copy", "roof_dram_ns": 3e4, "roof_l2_ns": 4e4, "efficiency": 0.4}),
+        (0.2, {"to": "bf16", "class": "copy", "bound": "l2", "efficiency": 0.4, "range": "graph"}),
+        (0.0, {"to": "bf16", "class": "copy", "bound": "l2", "efficiency": 0.4, "range": "data"}),
+        # Pieces go with their product in fp32 alone.
+        (1.0, {"to": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4}),
+        (0.0, {"to": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4, "class": "copy"}),
+        (0.2, {"to": "bf16", "now": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4}),
+    ],
+)  # fmt: skip
+def test_what_is_saved_by_narrower_operands(right: float, given: dict[str, Any]) -> None:
+    assert saved_part(**given) == pytest.approx(right)
 
 
 def test_channels_last_need_no_other_layout() -> None:
     rows = pd.DataFrame([{"class": "convolution", "mean_ns": 1e5, "range": "forward", **AT_BOTH}])
-    last = reduced_precision.saved_share(rows, PEAKS, "tf32", "fp32", nchw=False)
+    last = gain_models.saved_share(rows, PEAKS, "tf32", "fp32", nchw=False)
     assert last.tolist() == pytest.approx([1 - 0.4 - 0.15])
-    assert [more.tolist() for more in reduced_precision.added_launches(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
+    assert [more.tolist() for more in gain_models.added_launches(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
 
 
 @pytest.mark.parametrize(
@@ -249,84 +314,132 @@ def test_launches_that_narrower_operands_add(
     rows: list[tuple[str, str, str]], to: str, now: str, operators: list[float], within: list[float]
 ) -> None:
     table = pd.DataFrame(rows, columns=["class", "range", "kernel"])
-    assert [more.tolist() for more in reduced_precision.added_launches(table, to, now)] == [operators, within]
+    assert [more.tolist() for more in gain_models.added_launches(table, to, now)] == [operators, within]
 
 
-def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) -> None:
+def test_settings_that_no_verdict_advises_have_their_gain_too(program: Program) -> None:
     """Of kernels that keep the GPU busy: a graph gains nothing much, and casts cost the CPU what they do not save."""
-    program, step_ns = simulation(steps([replace(LAUNCH, ns=5e4)] * 20), tmp_path)
     table = judged(program, a_step({}), [0.5])
     here, untold = (
-        table[table["level"] == level].set_index("settings") for level in ("cell", other_settings.SETTING_LEVEL)
+        table[table["level"] == level].set_index("settings") for level in ("cell", rule_evaluation.SETTING_LEVEL)
     )
     assert "precision=tf32" in here.index and "precision=tf32" not in untold.index
     assert {"graph=true", "precision=bf16"} <= set(untold.index) and untold["method"].eq("replay").all()
     graph = untold.loc["graph=true"]
     assert graph["verdict"] == "launch-bound" and graph["next_step"] == "not advised: launch-bound does not apply here"
-    assert graph["gain"] == pytest.approx(step_ns / (20 * 5e4 + 1e3), rel=0.05) and graph["gain_low"] < graph["gain"]
-    # Without counters operands go by times, and the row says so; without a trace nothing is said of any setting.
+    assert 1 < graph["gain"] < 1.1 and graph["gain_low"] < graph["gain"]
     assert untold.loc["precision=bf16", "metric"] == "replay: bf16"
-    timed = judged(program, a_step({})).query("level == 'setting'").set_index("settings")
-    assert (
-        timed.loc["precision=tf32", "metric"] == "replay: tf32, without counters"
-        and timed.loc["precision=tf32", "gain"] > 1
-    )
-    assert timed.loc["graph=true", "metric"] == "replay: graph"
-    rows = kernels(program)
-    without = verdicts.tabulate_verdicts(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES, scored=UNTRIED)
-    assert "setting" not in set(without["level"])
 
 
 def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
     """Kernels of 40 us take 10.5 us in bf16 and two casts of 3 us, which a CPU that launches every 7 us cannot keep up with."""
-    program, step_ns = simulation(steps([replace(LAUNCH, ns=4e4)] * 50), tmp_path)
-    found = judged(program, a_step({}), [0.8]).query("level == 'setting'").set_index("settings")
-    both, graph, narrower = (
-        found.loc[words] for words in ("graph=true precision=bf16", "graph=true", "precision=bf16")
-    )
-    assert both["gain"] == pytest.approx(step_ns / (50 * (8e3 + 2.5e3 + 6e3 + 1e3)), rel=0.05)
-    assert narrower["gain"] == pytest.approx(step_ns / (50 * 21e3), rel=0.05) and graph["gain"] < 1.1
-    assert both["verdict"] == "launch-bound + memory-bound" and both["metric"] == "replay: graph + bf16"
-    assert both["next_step"] == advice_gain.TOGETHER
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=4e4)] * 40, 3), tmp_path)
+    rows = mark_traits(kernels(program), held([0.8], ["simt"]), RULES["traits"], ROOFS)
+
+    def told(**ran_with: Any) -> dict[str, Any]:
+        replayed = CellSimulation(program)
+        cell = CellRules(a_step({}).iloc[0], ran_with, RULES, ROOFS, replayed, UNTRIED)
+        return {row.settings or "": row for row in rule_evaluation.other_setting_rows(cell, rows, [])}
+
+    found = told()
+    both, graph, narrower = (found[words] for words in ("graph=true precision=bf16", "graph=true", "precision=bf16"))
+    assert both.gain == pytest.approx(step_ns / (40 * (8e3 + 2.5e3 + 6e3 + 1e3)), rel=0.05)
+    assert narrower.gain == pytest.approx(step_ns / (40 * 21e3), rel=0.05) and graph.gain < 1.1
+    assert both.verdict == "launch-bound + memory-bound" and both.metric == "replay: graph + bf16"
+    assert both.next_step == rule_evaluation.TOGETHER
     # A cell that is a graph already is not told to become one.
-    step = a_step({}).iloc[0]
-    ran = judging.CellRules(step, {"graph": True}, RULES, ROOFS, gain_models.CellSimulation(program), UNTRIED)
-    words = {
-        row.settings or ""
-        for row in other_settings.other_setting_rows(ran, mark_traits(kernels(program), None, RULES["traits"], {}), [])
-    }
+    words = told(graph=True)
     assert "precision=bf16" in words and not any("graph" in one for one in words)
 
 
-def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:
-    """Gains that were less than expected by half in trials: 1.35 times as fast is no advice then, 2.3 times is."""
-    told = advice_scores.Score(
-        trials=9, advised=9, median_error=0.1, error=0.5, over=0.5, covered=0.9, helped=1, slowed_down=0
-    )
-    known = replace(UNTRIED, fitted={"launch-bound": told})
-    for ns, advised in ((4e3, False), (2e3, True)):
-        (folder := tmp_path / f"{ns:.0f}").mkdir()
-        program, _ = simulation(steps([replace(LAUNCH, ns=ns)] * 50), folder)
-        for scored in (UNTRIED, known):
-            table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
-            row, rest = table.loc[0], table[table["level"].eq("setting") & table["settings"].eq("graph=true")]
-            assert row["verdict"] == "launch-bound" and row["gain"] > 1.3
-            assert (row["settings"] == "graph=true") == rest.empty == (advised or scored is not known)
-        if not advised:
-            assert row["next_step"].startswith(advice_gain.UNSURE) and row["gain_low"] < 1
-            assert rest["next_step"].tolist() == [advice_gain.DOUBTED]
-
-
-def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(tmp_path: Path) -> None:
-    program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
-    poor = advice_scores.Score(
-        trials=4, advised=4, median_error=1, error=1, over=1, covered=0, helped=0.25, slowed_down=0.75
-    )
-    scored = replace(UNTRIED, held_out={"launch-bound": poor})
-    table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
+def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(small: tuple[Program, float]) -> None:
+    poor = advice_scores.Score(4, 4, 1, error=1, over=1, covered=0, helped=0.25, slowed_down=0.75)
+    table = judged(small[0], a_step({"idle_host": 0.6}), scored=replace(UNTRIED, held_out={"launch-bound": poor}))
     assert table.loc[0, "verdict"] == "launch-bound" and pd.isna(table.loc[0, "gain"])
     (row,) = table[table["settings"].eq("graph=true") & table["level"].eq("setting")].to_dict("records")
-    assert (
-        row["gain"] > 2
-        and row["next_step"] == "not advised: in trials, advice on launch-bound made at most half of the cells faster"
-    )
+    said = "not advised: in trials, advice on launch-bound made at most half of the cells faster"
+    assert row["gain"] > 2 and row["next_step"] == said
+
+
+def test_launches_are_found_where_four_fifths_of_their_time_are(program: Program) -> None:
+    rows, replayed = kernels(program), CellSimulation(program)
+    for more, found in ((1.249, True), (1.251, False)):
+        gain = replayed.gain(faster(rows.assign(total_ns=rows["total_ns"] * more), 0.5), {}, 0.0)
+        assert (gain is not None) == found
+
+
+def test_half_of_the_time_of_launches_that_are_the_limit(program: Program) -> None:
+    """Of ten launches of 50 us 25 us each are left; what is not known, or of launches that there are none of, has no gain."""
+    rows, replayed = kernels(program), CellSimulation(program)
+    gain = replayed.gain(faster(rows, 0.5), {}, 0.0)
+    assert gain and gain.step_ns - gain.predicted_ns == pytest.approx(250e3, rel=0.02)
+    gone = replayed.gain(faster(rows, 1.0), {}, 0.0)
+    assert gone and gone.gain > gain.gain
+    assert replayed.gain(faster(rows, np.nan), {}, 0.0) is None
+    assert replayed.gain(faster(rows.assign(mangled="another"), 0.5), {}, 0.0) is None
+    assert replayed.gain(faster(rows.assign(launches=0.0), 0.5), {}, 0.0) is None
+    assert replayed.gain(faster(rows.assign(total_ns=np.nan), 0.5), {}, 0.0) is None
+    assert replayed.gain(faster(rows.drop(columns="grid_x"), 0.5), {}, 0.0) is None
+    none = replayed.gain(faster(rows, 0.0, "fused"), {}, 0.0)
+    assert none and none.gain == pytest.approx(1)
+
+
+def test_intervals_are_as_wide_as_errors_and_processes_apart(program: Program) -> None:
+    """Steps that are alike have no spread: an error of a quarter is all there is, or with 0.3 apart exp(hypot(ln 1.25, 0.3))."""
+    rows = kernels(program)
+    for apart, wide in ((0.0, 1.25), (0.3, np.exp(np.hypot(np.log(1.25), 0.3)))):
+        gain = CellSimulation(program, apart).gain(faster(rows, 0.5), {}, 0.25)
+        assert gain and gain.high / gain.gain == pytest.approx(wide, rel=0.02)
+        assert gain.gain / gain.low == pytest.approx(wide, rel=0.02)
+    # What the program knows by itself counts before what is supposed of others.
+    assert CellSimulation(replace(program, apart=0.1), 0.3).apart == 0.1 and CellSimulation(program, 0.3).apart == 0.3
+    assert gain_models.error_interval(3.0, 0.5) == (2, 4.5)
+
+
+def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) -> None:
+    """Of what a rule advises with a gain nothing is said; of what abstains that it does, of the rest that it does not hold."""
+    rows = mark_traits(kernels(program), None, RULES["traits"], {})
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
+
+    def said(*verdicts: Verdict) -> dict[str | None, Verdict]:
+        return {row.settings: row for row in rule_evaluation.other_setting_rows(judged, rows, verdicts)}
+
+    every = said(a_verdict("v", gain=2.0))
+    gains = [row.gain or 0 for row in every.values()]
+    assert "graph=true" in every and gains == sorted(gains, reverse=True) and len(gains) > 2
+    graph = a_verdict("launch-bound", settings="graph=true", gain=1.5)
+    assert set(said(graph)) == set(every) - {"graph=true"}
+    silent = said(replace(graph, gain=None))
+    why = "not advised: in trials, advice on launch-bound made at most half of the cells faster"
+    assert set(silent) == set(every) and silent["graph=true"].next_step == why
+    # One that holds without settings, or with others that gain, does not abstain.
+    held = said(replace(graph, settings=None, gain=None), replace(graph, settings="graph=false"))
+    assert held["graph=true"].next_step == "not advised: launch-bound does not apply here"
+    without = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, None, UNTRIED)
+    assert rule_evaluation.other_setting_rows(without, rows, []) == []
+
+
+@pytest.mark.parametrize(("counted", "guessed"), slow.first([(0.79, True), (0.8, False)]))
+def test_settings_go_by_counters_where_four_fifths_have_them(program: Program, counted: float, guessed: bool) -> None:
+    rows = mark_traits(kernels(program), None, RULES["traits"], {})
+    rows = rows.assign(counted_ns=rows["total_ns"] * counted)
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
+    found = {row.settings: row.metric for row in rule_evaluation.other_setting_rows(judged, rows, [])}
+    assert found["precision=tf32"].endswith(rule_evaluation.UNCOUNTED) == guessed
+    assert not found["graph=true"].endswith(rule_evaluation.UNCOUNTED)
+
+
+def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Program) -> None:
+    """Launches that take half as long gain what the replay says; of what it does not find Amdahl's law says 1.2."""
+    rows, replayed = kernels(program), CellSimulation(program)
+    row = a_verdict("v", gain=1.2, settings="a=1", share=0.5, cured=0.5)
+    gain = replayed.gain(faster(rows, 0.5), {}, UNTRIED.unscored_error)
+    asked_for = faster(rows, 0.5)
+    found = rule_evaluation.add_expected_gain(replace(row, change=asked_for), replayed, {}, UNTRIED)
+    assert gain and (found.gain, found.gain_low, found.gain_high) == (gain.gain, gain.low, gain.high)
+    assert found.method == "replay" and gain.gain > 1.5
+    # Verdicts are compared by their changes.
+    assert found.change is asked_for
+    for asked, own in ((faster(rows, np.nan), replayed), (None, replayed), (faster(rows, 0.5), None)):
+        plain = rule_evaluation.add_expected_gain(replace(row, change=asked), own, {}, UNTRIED)
+        assert (plain.gain, plain.method) == (1.2, "Amdahl")

@@ -1,11 +1,13 @@
 """Intervals of gains contain the true gain of programs whose steps differ, by simulated windows of a known program."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from profzoo.what_if.predicted_gains import gain_of_steps
+from tests import slow
 
 DRAWS, STEPS = 2_000, (3, 5, 9, 19)
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -47,17 +49,21 @@ def coverage(draw: Draw, steps: int, differ: bool) -> float:
     return held / DRAWS
 
 
-@pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("draw", [lengths, routed, alternating], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize(
+    ("draw", "steps"), slow.only(itertools.product((lengths, routed, alternating), STEPS), (lengths, 5), (routed, 3))
+)
 def test_nine_of_ten_intervals_contain_the_gain(draw: Draw, steps: int) -> None:
     # Three standard errors of the simulated coverage, and what three steps of a uniform distribution lack.
-    assert coverage(draw, steps, differ=True) >= 0.9 - 3 * np.sqrt(0.09 / DRAWS) - 0.01
+    found = coverage(draw, steps, differ=True)
+    assert found >= 0.9 - 3 * np.sqrt(0.09 / DRAWS) - 0.01
+    # No wider than that needs. Steps that alternate are spread evenly over any window, and never miss the gain.
+    assert found <= 0.96 or draw is alternating
 
 
-@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("steps", slow.only(STEPS, 5))
 def test_of_skewed_steps_more_are_contained_than_by_t_alone(steps: int) -> None:
     found = coverage(skewed, steps, differ=True)
-    assert found >= 0.8 and found > coverage(skewed, steps, differ=False) + 0.02
+    assert 0.8 <= found <= 0.9 and found > coverage(skewed, steps, differ=False) + 0.02
 
 
 def test_ends_move_on_by_one_more_step_like_the_extreme_ones() -> None:
@@ -66,9 +72,6 @@ def test_ends_move_on_by_one_more_step_like_the_extreme_ones() -> None:
     assert wide.gain == plain.gain == 2.0
     # One more step of 10 ns: 70 / 40; one of 30 ns: 90 / 40.
     assert wide.low / plain.low == pytest.approx(70 / 40 / 2) and wide.high / plain.high == pytest.approx(90 / 40 / 2)
-
-
-def test_equal_steps_have_no_spread() -> None:
     same = np.full(4, 7.0)
-    found = gain_of_steps(same, same / 2, differ=True)
-    assert (found.low, found.gain, found.high) == (2.0, 2.0, 2.0)
+    equal = gain_of_steps(same, same / 2, differ=True)
+    assert (equal.low, equal.gain, equal.high) == (2.0, 2.0, 2.0)

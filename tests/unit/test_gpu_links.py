@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from profzoo.calibration import links
 from profzoo.collect import command_line
-from profzoo.machine import gpu_links
+from profzoo.machine import gpus
 
 # As drivers from 550 on print it: the header underlined, columns by tabs, some of them doubled, and network cards.
 TWO = (
@@ -26,9 +27,8 @@ UUIDS = [{"gpu_uuid": f"GPU-{name}"} for name in "abc"]
 
 
 def test_links_are_read_as_nvidia_smi_prints_them() -> None:
-    assert gpu_links.parse_topology(TWO) == {(0, 1): "NV18"}
-    assert gpu_links.parse_topology(SIX) == {(0, 1): "PIX", (0, 2): "NODE", (1, 2): "SYS"}
-    assert gpu_links.parse_topology("No devices were found\n") == {}
+    assert gpus.parse_topology(TWO) == {(0, 1): "NV18"} and gpus.parse_topology("No devices were found\n") == {}
+    assert gpus.parse_topology(SIX) == {(0, 1): "PIX", (0, 2): "NODE", (1, 2): "SYS"}
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_links_of_a_cell_are_those_between_its_gpus(
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'EOF'\n{printed}EOF\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert gpu_links.read_links(used, UUIDS) == expected
+    assert gpus.read_links(used, UUIDS) == expected
 
 
 def test_every_process_of_the_probe_is_started(tmp_path: Path) -> None:
     made = {"csv": tmp_path / "l.csv", "sidecar": tmp_path / "l.json"}
     job = {"tool": "links", "cell": {"device": "cuda", "gpus": 4, "nodes": 2}, "environment": []}
     command = command_line.build_command(job, made)
-    assert command.launcher == [*command_line.ON_NODES, "2", "4"]
-    assert command.program[:3] == ["python", "-m", "profzoo.calibration.links"] and command.leaves == [made["csv"]]
+    assert command.launcher == [*command_line.ON_NODES, "2", "4"] and command.leaves == [made["csv"]]
+    assert command.program[:3] == ["python", "-m", "profzoo.calibration.links"]
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
@@ -63,3 +63,32 @@ def test_sizes_can_be_divided_among_the_processes(processes: int) -> None:
     sizes = links.probe_sizes("cuda", processes)
     assert len(sizes) == 9 and all(size % (4 * processes) == 0 for size in sizes)
     assert sizes == sorted(sizes) and sizes[-1] >= 1 << 28
+
+
+def test_a_rate_is_the_bytes_of_a_call_by_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4 processes: each byte of an all-reduce passes a link 2 * 3 / 4 times, and one of an all-gather 3 / 4 times."""
+    names = ("all_reduce", "all_gather")
+    monkeypatch.setattr(links.dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(links, "make_operations", lambda size, device: dict.fromkeys(names, print))
+    monkeypatch.setattr(links, "_time", lambda operate, device: (7, 0.5))
+    rows = list(links.measure_links(torch.device("cpu")))
+    assert {row[0] for row in rows} == set(names) and len(rows) == 2 * len(links.probe_sizes("cpu", 4))
+    for name, size, processes, calls, ns, rate, bus in rows:
+        assert (processes, calls, ns, rate) == (4, 7, 5e8, size * 2)
+        assert bus == pytest.approx(size * 2 * {"all_reduce": 1.5, "all_gather": 0.75}[name])
+
+
+def test_a_call_takes_the_shortest_series_of_the_slowest_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call is not counted; one takes 0.1 of what a series should, so 10 calls are one."""
+    series: list[int] = []
+    times = iter([9.0, links.SERIES_S / 10, *(links.SERIES_S * factor for factor in range(2, 2 + links.SERIES))])
+
+    def run(operate: object, calls: int, device: torch.device) -> float:
+        series.append(calls)
+        return next(times)
+
+    monkeypatch.setattr(links, "_series", run)
+    monkeypatch.setattr(links, "_slowest", lambda seconds, device: seconds)
+    calls, seconds = links._time(print, torch.device("cpu"))
+    assert series == [2, 1] + [10] * links.SERIES
+    assert calls == 10 and seconds == pytest.approx(links.SERIES_S * 2 / 10)

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from profzoo.tables.step_shares import PARTS, step_shares
-from profzoo.verdicts import pause_costs
+from profzoo.tables.cell_tables import LAUNCHING, PARTS, step_shares
 from profzoo.verdicts.gain_models import STEP_CHANGES, CellSimulation, RequestedChange
-from profzoo.what_if import host_pauses, predicted_gains, storage, tables
-from tests import simulated_waits
+from profzoo.verdicts.rules import rule_evaluation
+from profzoo.what_if import host_time, predicted_gains, tables
+from profzoo.what_if.program import read_programs, write_programs
+from tests import simulated_waits, slow
 from tests.simulated import MAIN, Act, Recording
 from tests.simulated_waits import operator
 
@@ -55,18 +57,14 @@ def measured(paused: simulated_waits.Inside, mended: simulated_waits.Inside) -> 
     return simulated_waits.step_ns(paused) / simulated_waits.step_ns(mended)
 
 
-def test_waits_for_the_interpreters_lock_are_named_and_gain_what_they_cost(tmp_path: Path) -> None:
-    told = told_by_all(PAUSED, tmp_path, amend=add_lock_waits)
+@pytest.mark.parametrize(("thread", "verdict", "other"), slow.first([(MAIN, GIL, WORK), (MAIN + 7, WORK, GIL)]))
+def test_lock_waits_are_named_and_gain_their_cost(tmp_path: Path, thread: int, verdict: str, other: str) -> None:
+    """Those of a thread that launches nothing are not contention, and the pause is work of the host."""
+    told = told_by_all(PAUSED, tmp_path, amend=lambda path, made: add_lock_waits(path, made, thread))
     first = told.of_cell.iloc[0]
-    assert (first["verdict"], first["method"]) == (GIL, "replay")
+    assert (first["verdict"], first["method"]) == (verdict, "replay")
     assert first["gain"] == pytest.approx(measured(PAUSED, BUSY), rel=0.1)
-    assert first["gain"] > 1.5 and WORK not in set(told.of_cell["verdict"])
-
-
-def test_waits_of_a_thread_that_launches_nothing_are_no_contention(tmp_path: Path) -> None:
-    other = MAIN + 7
-    told = told_by_all(PAUSED, tmp_path, amend=lambda path, made: add_lock_waits(path, made, other))
-    assert told.of_cell.iloc[0]["verdict"] == WORK and GIL not in set(told.of_cell["verdict"])
+    assert first["gain"] > 1.5 and other not in set(told.of_cell["verdict"])
 
 
 @pytest.mark.slow
@@ -89,11 +87,11 @@ def test_pauses_come_before_launches_whose_share_no_longer_holds_them(tmp_path: 
     idle = [one.of_cell.set_index("verdict").loc["launch-bound", "share"] * one.row["step_ns"] for one in (told, twin)]
     assert idle[0] == pytest.approx(idle[1], rel=0.2)
     shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
-    charged = pause_costs.charge_pauses(shares, CellSimulation(told.program), told.row)
+    charged = rule_evaluation.charge_pauses(shares, CellSimulation(told.program), told.row)
     assert sum(charged[name] for name in PARTS) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("part", ["optimizer", "data"])
+@pytest.mark.parametrize("part", slow.first(["optimizer", "data"]))
 def test_pauses_of_the_optimizer_and_of_the_input_are_told_of_by_other_verdicts(part: str, tmp_path: Path) -> None:
     paused = [*BUSY[:60], replace(BUSY[60], before=PAUSE_NS, part=part), *BUSY[61:]]
     assert WORK not in set(told_by_all(paused, tmp_path).of_cell["verdict"])
@@ -150,15 +148,15 @@ def test_copies_from_pageable_memory_cost_what_their_calls_take_longer(tmp_path:
 @pytest.mark.slow
 def test_stored_programs_keep_pauses_and_those_of_an_earlier_version_have_none(tmp_path: Path) -> None:
     program, _ = simulated_waits.traced(PAUSED, tmp_path, add_lock_waits)
-    storage.write([program], tmp_path / "program.npz")
-    (kept,) = storage.read(tmp_path / "program.npz").values()
+    write_programs([program], tmp_path / "program.npz")
+    (kept,) = read_programs(tmp_path / "program.npz").values()
     assert np.array_equal(kept.host["locked"], program.host["locked"]) and kept.host["locked"].sum() > 7 * PAUSE_NS
     assert np.array_equal(kept.gpu["pageable"], program.gpu["pageable"])
     earlier = replace(
         program, host=program.host.drop(columns=["locked", "loads"]), gpu=program.gpu.drop(columns="pageable")
     )
-    storage.write([earlier], tmp_path / "earlier.npz")
-    (old,) = storage.read(tmp_path / "earlier.npz").values()
+    write_programs([earlier], tmp_path / "earlier.npz")
+    (old,) = read_programs(tmp_path / "earlier.npz").values()
     row = told_by_all(BUSY, tmp_path).row
     for change in ("lock_waits_removed", "loading_removed", "copies_pinned"):
         assert predicted_gains.predict_gain(old, STEP_CHANGES[change](old, row)).gain == pytest.approx(1)
@@ -169,8 +167,20 @@ def test_a_recorded_training_of_the_zoo_has_none_of_these(tmp_path: Path) -> Non
     trace = tmp_path / "train.sqlite"
     trace.write_bytes(gzip.decompress((DATA / "nsys" / "train.sqlite.gz").read_bytes()))
     (program,) = tables.read_programs(trace)
-    replayed = CellSimulation(program)
-    row = told_by_all(BUSY, tmp_path).row
+    replayed, row = CellSimulation(program), pd.Series({"process": 1})
     gains = {change: replayed.gain(RequestedChange(change), row, 0.0) for change in CHANGES}
     assert all(found and found.gain < 1.02 for found in gains.values())
-    assert not host_pauses.find_pageable_copies(program).all()
+    assert not host_time.find_pageable_copies(program).all()
+
+
+@pytest.mark.parametrize(("saved", "moved"), [(0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.9, 0.4)])
+def test_what_pauses_take_moves_from_launching(saved: float, moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than the 0.4 that waits for launches; each part of it keeps its share of the rest."""
+    monkeypatch.setattr(rule_evaluation, "saved_share", lambda replayed, change, step: saved)
+    first, *others = LAUNCHING
+    shares = dict.fromkeys(PARTS, 0.0) | {"idle_unknown": 0.25, first: 0.3}
+    shares |= dict.fromkeys(others, 0.1 / len(others))
+    found = rule_evaluation.charge_pauses(shares, CellSimulation.__new__(CellSimulation), pd.Series())
+    assert found["idle_unknown"] == pytest.approx(0.25 + moved)
+    assert found[first] == pytest.approx(0.3 * (0.4 - moved) / 0.4)
+    assert sum(found[name] for name in LAUNCHING) == pytest.approx(0.4 - moved)

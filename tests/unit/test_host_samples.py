@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from profzoo import run
-from profzoo.harness import host_samples
-from profzoo.harness.host_samples import HostSamples, SampledStep
+from profzoo.harness.observers import host_samples
+from profzoo.harness.observers.host_samples import HostSamples, SampledStep
 from profzoo.harness.ranges import Ranges
-from profzoo.script_harness.step_waits import StepWaits
-from profzoo.verdicts import host_places
+from profzoo.script_harness.session import StepWaits
+from profzoo.verdicts.causes import noted_verdicts
 from tests.known_rules import a_verdict
 from tests.planted.development import diffusion_schedules, gpt_busy_thread
 
@@ -38,11 +38,7 @@ def sampled(step: Callable[[Ranges], Any]) -> Lines:
 
 
 def share_of(lines: Lines, file: str, **where: str) -> float:
-    return sum(
-        line["share"]
-        for line in lines
-        if file in line["file"] and all(line[name] == is_ for name, is_ in where.items())
-    )
+    return sum(one["share"] for one in lines if file in one["file"] and all(one[name] == where[name] for name in where))
 
 
 def work_for(seconds: float) -> None:
@@ -57,27 +53,25 @@ def test_another_thread_that_runs_is_named_with_its_lines() -> None:
 
     On a busy machine all shares are smaller, because a step waits for a CPU.
     """
-    shares = {}
+    found = {}
     for fault in (True, False):
-        log, weights = gpt_busy_thread.Log(4_000_000, fault), torch.randn(64, 64)
+        log, weights = gpt_busy_thread.Log(2_000_000, fault), torch.randn(64, 64)
 
         def step(ranges: Ranges, log: gpt_busy_thread.Log = log, weights: Tensor = weights) -> None:
             thread = threading.Thread(target=log.summarise, name="log")
             thread.start()
-            work_for(0.3)
+            work_for(0.15)
             for _ in range(20):
                 weights.mm(weights)
             thread.join()
 
-        lines = sampled(step)
-        shares[fault] = share_of(lines, "gpt_busy_thread.py", thread="log")
-        if fault:
-            row = a_verdict("GIL contention", about=host_places.LOCK, next_step="move it")
-            told = host_places.name_places(
-                row, [line | {"share": max(line["share"], 0.05)} for line in lines]
-            ).next_step
-            assert told.startswith("thread 'log' runs Log.summarise at ") and told.endswith(": move it")
+        found[fault] = sampled(step)
+    shares = {fault: share_of(lines, "gpt_busy_thread.py", thread="log") for fault, lines in found.items()}
     assert shares[True] > max(shares[False], 0.01)
+    row = a_verdict("GIL contention", about=noted_verdicts.LOCK, next_step="move it")
+    lines = [line | {"share": max(line["share"], 0.05)} for line in found[True]]
+    told = noted_verdicts.name_places(row, lines).next_step
+    assert told.startswith("thread 'log' runs Log.summarise at ") and told.endswith(": move it")
 
 
 @pytest.mark.parametrize("fault", [True, False])
@@ -95,8 +89,8 @@ def test_python_that_a_step_runs_besides_launching_is_named(fault: bool) -> None
     lines = sampled(step)
     found = share_of(lines, "diffusion_schedules.py", thread="", range="forward")
     assert found > 0.3 if fault else found < 0.25
-    row = a_verdict("host work", about=host_places.WORK, next_step="do it once")
-    assert ("diffusion_schedules.py:" in host_places.name_places(row, lines).next_step) or not fault
+    row = a_verdict("host work", about=noted_verdicts.WORK, next_step="do it once")
+    assert ("diffusion_schedules.py:" in noted_verdicts.name_places(row, lines).next_step) or not fault
 
 
 class Samples(Dataset[Tensor]):
@@ -113,8 +107,10 @@ class Samples(Dataset[Tensor]):
         return torch.zeros(4)
 
 
-@pytest.mark.parametrize(("reading", "collating"), [(0.05, 0.0), (0.0, 0.4)], ids=["slow reading", "slow collating"])
-def test_reading_and_collating_are_told_apart(reading: float, collating: float) -> None:
+@pytest.mark.parametrize(
+    ("slow", "fast", "reading", "collating"), [("reading", "collating", 0.05, 0.0), ("collating", "reading", 0.0, 0.4)]
+)
+def test_reading_and_collating_are_told_apart(slow: str, fast: str, reading: float, collating: float) -> None:
     def collate(samples: list[Tensor]) -> Tensor:
         work_for(collating)
         return torch.stack(samples)
@@ -127,14 +123,11 @@ def test_reading_and_collating_are_told_apart(reading: float, collating: float) 
         work_for(0.1)
 
     lines = sampled(step)
-    shares = {
-        work: share_of(lines, "test_host_samples.py", work=work, range="data") for work in ("reading", "collating")
-    }
-    slow, fast = ("reading", "collating") if reading else ("collating", "reading")
-    assert shares[slow] > 0.4 and shares[fast] < 0.2
-    row = a_verdict("input-bound", about=host_places.DATA, next_step="decode less")
-    told = host_places.name_places(row, lines).next_step
-    assert told.startswith(f"{host_places.WORKS[slow]} takes ") and told.endswith(": decode less")
+    assert share_of(lines, "test_host_samples.py", work=slow, range="data") > 0.4
+    assert share_of(lines, "test_host_samples.py", work=fast, range="data") < 0.2
+    row = a_verdict("input-bound", about=noted_verdicts.DATA, next_step="decode less")
+    told = noted_verdicts.name_places(row, lines).next_step
+    assert told.startswith(f"{noted_verdicts.WORKS[slow]} takes ") and told.endswith(": decode less")
 
 
 def test_what_was_set_is_set_again_also_if_the_step_fails() -> None:
@@ -189,29 +182,23 @@ def test_the_lines_of_a_models_step_become_facts(tmp_path: Path) -> None:
 
 
 def test_advice_stays_as_it_is_where_nothing_was_sampled_or_found() -> None:
-    row = a_verdict("host work", about=host_places.WORK, next_step="do it once")
-    line = {
-        "thread": "",
-        "range": "forward",
-        "work": "",
-        "file": "torch/nn/x.py",
-        "line": 1,
-        "function": "f",
-        "text": "",
-    }
+    row = a_verdict("host work", about=noted_verdicts.WORK, next_step="do it once")
+    line = {"range": "forward", "file": "torch/nn/x.py", "line": 1} | dict.fromkeys(
+        ("thread", "work", "function", "text"), ""
+    )
     little: Any = line | {"file": "mine.py", "share": 0.001}
     of_torch: Any = line | {"share": 0.9}
     for lines in (None, [], [of_torch], [little]):
-        assert host_places.name_places(row, lines) == row
+        assert noted_verdicts.name_places(row, lines) == row
 
 
 def test_copies_are_named_by_the_lines_that_wait_for_them() -> None:
-    row = a_verdict("pageable copies", about=host_places.COPIES, next_step="pin it")
+    row = a_verdict("pageable copies", about=noted_verdicts.COPIES, next_step="pin it")
     wait = {"file": "net.py", "line": 7, "function": "f", "text": "", "range": "forward", "calls": 2}
     lines: Any = [wait | {"operation": ".item()", "line": 3}, wait | {"operation": ".to()"}]
-    told = host_places.name_places(row, None, lines).next_step
+    told = noted_verdicts.name_places(row, None, lines).next_step
     assert told == ".to() at net.py:7, 2 times per step: pin it"
-    assert host_places.name_places(row, None, lines[:1]) == row
+    assert noted_verdicts.name_places(row, None, lines[:1]) == row
 
 
 def test_modules_of_torch_are_not_the_programs() -> None:

@@ -1,14 +1,20 @@
-"""rounds: processes in turn start side by side, and only one of them is ever at work."""
+"""interleaved_runs: processes in turn start side by side, only one is ever at work, and what they leave is joined."""
 
 import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from profzoo.experiments import interleaved_runs
+from profzoo.experiments.forked_runs import ProcessStarter
+from tests import slow
 from tests.unit.test_gpu_slots import PROJECT
 
 # What a measured process does: it starts, waits for its turn, works, and leaves its steps and facts.
@@ -16,7 +22,7 @@ PROGRAM = """
 import argparse, json, sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from profzoo.machine import gpu_turns
+from profzoo.machine import gpu_slots
 parser = argparse.ArgumentParser()
 for name in ("project", "log", "name", "code"):
     parser.add_argument(name)
@@ -29,10 +35,10 @@ def say(what):
 say("started")
 if given.code == "early":
     sys.exit(5)
-gpu_turns.wait_for_turn()
-gpu_turns.wait_for_turn()
+gpu_slots.wait_for_turn()
+gpu_slots.wait_for_turn()
 say("at work")
-time.sleep(0.2)
+time.sleep(0.05)
 from profzoo.machine import time_slicing
 if worker := time_slicing.find_worker():
     for _ in range(given.code.count("+")):
@@ -51,15 +57,11 @@ sys.exit(int(given.code.strip("+")))
 
 def ran(folder: Path, names: Sequence[str], at_once: int, *more: str, **codes: str) -> tuple[int, list[str]]:
     """The exit code of these processes in turn, and what they did, in order."""
-    log = folder / "log"
-    words = {
-        name: [sys.executable, "-c", PROGRAM, str(PROJECT), str(log), name, codes.get(name, "0")] for name in names
-    }
-    given = ["--rounds", json.dumps([(name, words[name]) for name in names]), "--at-once", str(at_once)]
-    files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
-    return interleaved_runs.main(
-        [*given, *files, *more, "--memory", str(folder / "memory.csv")]
-    ), log.read_text().splitlines()
+    log, code = folder / "log", [sys.executable, "-c", PROGRAM, str(PROJECT)]
+    rounds = [(name, [*code, str(log), name, codes.get(name, "0")]) for name in names]
+    files = [f"--{name.split('.')[0]}={folder / name}" for name in ("steps.csv", "facts.json", "memory.csv")]
+    given = ["--rounds", json.dumps(rounds), "--at-once", str(at_once), *files, *more]
+    return interleaved_runs.main(given), log.read_text().splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -75,21 +77,14 @@ def test_those_that_start_side_by_side_work_one_after_the_other(tmp_path: Path) 
     at_work = [f"{name} {what}" for name in "abc" for what in ("at work", "done")]
     assert did[3:9] == at_work and set(did[9:11]) == {"d started", "e started"}
     assert did[11:] == [f"{name} {what}" for name in "de" for what in ("at work", "done")]
-    assert (tmp_path / "steps.csv").read_text().split() == [
-        "side,process,step,gpu_ns",
-        *(f"{s},{i},0,1" for i, s in enumerate("abcde")),
-    ]
+    header, *rows = (tmp_path / "steps.csv").read_text().split()
+    assert header == "side,process,step,gpu_ns" and rows == [f"{side},{i},0,1" for i, side in enumerate("abcde")]
     # Only the first of them takes stock of memory.
     processes = json.loads((tmp_path / "facts.json").read_text())["processes"]
     assert [one["stock"] for one in processes] == [True, False, False, False, False]
 
 
-def test_what_may_not_start_ahead_starts_in_its_turn(tmp_path: Path) -> None:
-    code, did = ran(tmp_path, "ab", 1)
-    assert (code, did) == (0, [f"{name} {what}" for name in "ab" for what in ("started", "at work", "done")])
-
-
-@pytest.mark.parametrize(("how", "code"), [("3", 3), ("early", 5), ("killed", 137)])
+@pytest.mark.parametrize(("how", "code"), slow.first([("killed", 137), ("3", 3), ("early", 5)]))
 def test_the_first_that_fails_ends_the_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, code: int
 ) -> None:
@@ -97,6 +92,8 @@ def test_the_first_that_fails_ends_the_others(
     assert found == code and "process 2 of 3, of b, failed" in capfd.readouterr().err
     assert "a done" in did and "c started" in did and "c at work" not in did
     assert not (tmp_path / "steps.csv").exists()
+    found, _ = ran(tmp_path, "ab", 1, "--by-shifts", "2", a="0+", b=how)
+    assert found == code and "process 2 of 2, of b, failed" in capfd.readouterr().err
 
 
 def test_processes_of_a_round_work_by_shifts_one_after_the_other(tmp_path: Path) -> None:
@@ -112,14 +109,6 @@ def test_processes_of_a_round_work_by_shifts_one_after_the_other(tmp_path: Path)
     assert [one["round"] for one in processes] == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(("how", "code"), [("3", 3), ("early", 5), ("killed", 137)])
-def test_one_that_fails_among_shifts_is_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, code: int
-) -> None:
-    found, _ = ran(tmp_path, "ab", 1, "--by-shifts", "2", a="0+", b=how)
-    assert found == code and "process 2 of 2, of b, failed" in capfd.readouterr().err
-
-
 def test_rounds_start_ahead_and_work_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
     code, did = ran(tmp_path, "abcd", 4, "--by-shifts", "2", a="0+", b="0", c="0", d="0")
@@ -129,10 +118,13 @@ def test_rounds_start_ahead_and_work_one_after_the_other(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(("more", "first"), [([], True), (["--baseline", "b"], False)])
-def test_facts_of_all_are_those_of_the_baselines_first_process(tmp_path: Path, more: list[str], first: bool) -> None:
+def test_what_may_not_start_ahead_starts_in_its_turn_and_facts_are_those_of_the_baselines_first_process(
+    tmp_path: Path, more: list[str], first: bool
+) -> None:
     """Only the very first process takes stock of memory, which tells whose facts these are."""
-    code, _ = ran(tmp_path, "ab", 1, *more)
-    assert code == 0 and json.loads((tmp_path / "facts.json").read_text())["stock"] == first
+    code, did = ran(tmp_path, "ab", 1, *more)
+    assert (code, did) == (0, [f"{name} {what}" for name in "ab" for what in ("started", "at work", "done")])
+    assert json.loads((tmp_path / "facts.json").read_text())["stock"] == first
 
 
 # A process whose steps take what its words say, with a spread of its own.
@@ -180,3 +172,88 @@ def test_processes_of_one_side_end_once_their_mean_is_known(tmp_path: Path) -> N
     facts = timed(tmp_path, {"": (1e6, 0.0005, 1)}, 9)
     assert facts["ended"] == "decided" and 2 <= len(facts["processes"]) <= 5
     assert [one["round"] for one in facts["processes"]] == list(range(len(facts["processes"])))
+
+
+def test_steps_of_processes_are_joined_with_sides_and_numbers(tmp_path: Path) -> None:
+    for name, text in (("a", "step,x\n0,5\n1,6\n"), ("b", "step,x\n0,7\n")):
+        (tmp_path / name).write_text(text)
+    given = [("", tmp_path / "a"), ("bf16", tmp_path / "b")]
+    assert interleaved_runs.join_steps(given, tmp_path / "all") == 3
+    assert (tmp_path / "all").read_text() == "side,process,step,x\n,0,0,5\n,0,1,6\nbf16,1,0,7\n"
+
+
+def test_processes_of_one_side_are_alike() -> None:
+    facts = [{"batch": 1, "torch": "2"}, {"batch": 2, "torch": "2"}, {"batch": 1, "torch": "2", "device": "b"}]
+    said = "processes of one side differ in device: None and b"
+    assert interleaved_runs.find_difference(["a", "b", "a"], facts) == said
+    assert interleaved_runs.find_difference(["a", "b", "c"], facts) is None
+    assert interleaved_runs.summarize_processes(["a", "b", "b"], facts, 5, "b")["batch"] == 2
+    assert interleaved_runs.summarize_processes(["a"], facts[:1], 5)["items"] == 0
+
+
+def test_so_many_start_at_a_time_as_there_are_cpus_and_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four CPUs, rounds of three begin one at a time, and of two, two."""
+    monkeypatch.setattr(interleaved_runs.os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    alive, most = [0], list[int]()
+
+    def begun(*given: Any) -> Any:
+        alive[0] += 1
+        most.append(alive[0])
+        process: Any = SimpleNamespace(poll=lambda: None, wait=lambda: alive.__setitem__(0, alive[0] - 1) or 0)
+        gate: Any = SimpleNamespace(wanted=lambda: True, open=lambda: None)
+        foreman: Any = SimpleNamespace(over=lambda process: False)
+        return nullcontext(interleaved_runs.WaitingProcess(process, gate, foreman))
+
+    monkeypatch.setattr(interleaved_runs, "_begun", begun)
+    for count, at_once, by_shifts, expected in ((12, 9, 3, 3), (12, 9, 2, 4), (5, 9, 0, 4), (5, 2, 0, 2), (3, 0, 0, 1)):
+        most.clear()
+        assert list(interleaved_runs.run_in_turn([["x"]] * count, at_once, by_shifts=by_shifts)) == [0] * count
+        assert max(most) == expected and len(most) == count
+
+
+def test_processes_wait_for_the_turn_and_shift_that_they_are_told_of(tmp_path: Path) -> None:
+    code = "import os; print(*sorted(k for k in os.environ if k in ('PROFZOO_TURN', 'PROFZOO_SHIFT')))"
+    words, starter = [sys.executable, "-S", "-c", code], ProcessStarter(fork=False)
+    for waiting, by_shifts in ((False, False), (True, False), (False, True), (True, True)):
+        with (
+            (tmp_path / "out").open("w+b") as to,
+            interleaved_runs._begun(words, starter, waiting, by_shifts, to) as one,
+        ):
+            assert one.process.wait() == 0
+        assert (tmp_path / "out").read_text().split() == ["PROFZOO_SHIFT"] * by_shifts + ["PROFZOO_TURN"] * waiting
+
+
+def test_rounds_add_up_the_samples_of_all_processes() -> None:
+    facts = [{"items": 3, "loss": 1.0}, {"items": 5, "loss": 2.0}, {"loss": 3.0}]
+    found = interleaved_runs.summarize_processes(["a", "b", "a"], facts, 9)
+    assert (found["items"], found["steps"], found["loss"]) == (8, 9, 1.0)
+    assert [(one["side"], one.get("items")) for one in found["processes"]] == [("a", 3), ("b", 5), ("a", None)]
+
+
+def write_steps(path: Path, times: np.ndarray, gpu: bool) -> Path:
+    rows = [f"{index},{1 if gpu else round(ns)},{round(ns) if gpu else ''}" for index, ns in enumerate(times)]
+    path.write_text("step,wall_ns,gpu_ns\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("spread", "gpu"), [(0.001, True), (0.01, False), (0.05, True)])
+def test_the_spread_of_drawn_steps_is_found(tmp_path: Path, spread: float, gpu: bool) -> None:
+    drawn = np.random.default_rng(1).normal(1.0, spread, (5, 400)) * 1e9
+    paths = [write_steps(tmp_path / f"{place}.csv", times, gpu) for place, times in enumerate(drawn)]
+    assert interleaved_runs.measure_spread(paths) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [0.003, 0.006, 0.008])
+def test_the_mean_of_a_window_is_known_to_a_tenth_of_the_margin(spread: float) -> None:
+    count = interleaved_runs.count_needed_steps(spread, 0.02, 10**6)
+    means = np.random.default_rng(2).normal(1.0, spread, (4000, count)).mean(axis=1)
+    assert means.std() <= 0.002 * 1.05 and (count == interleaved_runs.LEAST or means.std() >= 0.002 * 0.9)
+
+
+def test_one_slow_process_does_not_lengthen_the_windows_of_all(tmp_path: Path) -> None:
+    steady = [write_steps(tmp_path / f"{place}.csv", np.full(20, 1e6), True) for place in range(4)]
+    wild = write_steps(tmp_path / "wild.csv", np.linspace(1e6, 9e6, 20), True)
+    assert interleaved_runs.shorten_window(["lstm", "window=20"], [*steady, wild], 0.02) == ["window=8"]
+    # Without steps it stays, windows are never lengthened, and a command of a user's own may have none.
+    for words in (["window=20"], ["window=4"], []):
+        assert interleaved_runs.shorten_window(["lstm", *words], [], 0.02) == words

@@ -11,15 +11,15 @@ import pytest
 
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.kernels import demangle
+from profzoo.kernels import kernel_classes
 from profzoo.launches import joined_step
 from profzoo.launches.joined_step import OWNER
-from profzoo.tables import layer_kernels, layers, owner_coverage, range_sums, user_ranges
-from profzoo.tables.layer_sums import Others
-from profzoo.tables.range_sums import OfTorch
+from profzoo.tables import layers, user_ranges
+from profzoo.tables.layers import Others
+from profzoo.tables.user_ranges import OfTorch
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.raw_page import CONFIGURATION, function_name
-from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch import owners as torch_owners
 from tests.conftest import DATA
 from tests.unit.test_user_ranges import PUSH_POP, annotate, of_nsys
@@ -32,7 +32,7 @@ NEEDS = ("needed_product_flop", "needed_other_flop", "needed_bytes")
 @pytest.fixture(autouse=True)
 def by_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are told apart by functions, which all names tell."""
-    monkeypatch.setattr(demangle, "can_demangle", lambda: False)
+    monkeypatch.setattr(kernel_classes, "can_demangle", lambda: False)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def by_ncu() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def by_nsys(recording) -> pd.DataFrame:
     """Ten steps of the same under nsys."""
-    return launches_by_step.read_step_launches(recording("nsys/train.sqlite"))
+    return launches.read_step_launches(recording("nsys/train.sqlite"))
 
 
 def tree(called: pd.DataFrame, joined: joined_step.Joined, steps: int = 2) -> pd.DataFrame:
@@ -79,19 +79,23 @@ def tree(called: pd.DataFrame, joined: joined_step.Joined, steps: int = 2) -> pd
     return layers.layers(called, none, steps, joined, PEAKS).set_index(layers.NODE)
 
 
+def timed(by_torch: pd.DataFrame, joined: joined_step.Joined) -> pd.DataFrame:
+    """What owners called, with times of another tool but for copies."""
+    copies = layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
+    return layers.apply_other_times(layers.sum_by_owner([by_torch], 2), joined, copies)
+
+
 def test_layers_have_times_of_nsys_and_counters_of_ncu(
     by_torch: pd.DataFrame, by_ncu: pd.DataFrame, by_nsys: pd.DataFrame
 ) -> None:
     joined = joined_step.join_ncu_launches(by_ncu, 1, [by_ncu], by_torch, by_nsys)
-    called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
-    )
+    called = timed(by_torch, joined)
     table = tree(called, joined)
     counted = by_ncu["dram__bytes_read.sum"] + by_ncu["dram__bytes_write.sum"]
     forward = table.loc[("(step)", "forward")]
     assert forward["launches"] == 240 and forward["dram_bytes"] == pytest.approx(counted[:240].sum())
     assert forward["simt_flop"] == pytest.approx(2 * by_ncu[FLOP][:240].sum()) and forward["counted_share"] == 1
-    # What was counted is no estimate.
+    # What was counted is not an estimate.
     assert table[["dram_bytes_low", "efficiency_high"]].isna().all(axis=None)
     # The third layer of the first stage, and what holds it.
     one = table.loc[("stage0.2", "forward")]
@@ -104,9 +108,9 @@ def test_layers_have_times_of_nsys_and_counters_of_ncu(
     steps = table.xs("(step)")
     assert steps["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
     assert steps["needed_flop"].sum() == 476 * 16 and steps["share"].sum() == pytest.approx(1)
-    covered = owner_coverage.make_owner_coverage(called, joined).iloc[0]
+    covered = layers.make_owner_coverage(called, joined).iloc[0]
     assert covered[["operator_share", "module_share", "aligned_share", "nsys_share"]].tolist() == [1, 1, 1, 1]
-    kernels = layer_kernels.make_layer_kernels(joined_step.kernels(joined), PEAKS)
+    kernels = layers.make_layer_kernels(joined_step.kernels(joined), PEAKS)
     assert (kernels["multiprocessors"] == 132).all()
     assert kernels["launches"].sum() == 475 and kernels["dram_bytes"].mul(kernels["launches"]).sum() == counted.sum()
     assert kernels["bound"].ne("").all() and kernels["total_ns"].is_monotonic_decreasing
@@ -124,35 +128,14 @@ def test_counters_of_a_sample_have_intervals(by_torch: pd.DataFrame, by_ncu: pd.
     assert table["efficiency_low"] < table["efficiency"] < table["efficiency_high"]
 
 
-def test_without_ncu_times_are_those_of_nsys(by_torch: pd.DataFrame, by_nsys: pd.DataFrame) -> None:
-    joined = joined_step.join_nsys_launches(by_nsys, by_torch)
-    called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
-    )
-    table = tree(called, joined)
-    assert table.xs("(step)")["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
-    assert table["dram_bytes"].isna().all() and (table["bound"] == "").all()
-
-
-def test_a_window_of_several_steps_is_per_step(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
-    window = pd.concat([by_ncu, by_ncu], ignore_index=True).assign(id=range(950))
-    joined = joined_step.join_ncu_launches(window, 2, [window], by_torch, None)
-    assert (joined.launches["module"] != joined_step.UNALIGNED).all()
-    found = joined_step.totals(joined, ["direction"]).set_index("direction")
-    assert found["launches"].tolist() == [240, 235]
-    assert found.loc["forward", "total_ns"] == by_ncu["gpu__time_duration.sum"][:240].sum()
-
-
 def test_launches_that_torch_has_not_are_told_apart(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
     """Between two layers ncu's run has a kernel of its own."""
     other = by_ncu.iloc[[40]].assign(kernel="another_kernel", function="another_kernel")
     window = pd.concat([by_ncu[:40], other, by_ncu[40:]], ignore_index=True).assign(id=range(476))
     joined = joined_step.join_ncu_launches(window, 1, [window], by_torch, None)
     assert joined.launches.loc[40, [*OWNER]].tolist() == ["", "", "", joined_step.UNALIGNED, "", "forward"]
-    called = layers.apply_other_times(
-        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
-    )
-    covered = owner_coverage.make_owner_coverage(called, joined).iloc[0]
+    called = timed(by_torch, joined)
+    covered = layers.make_owner_coverage(called, joined).iloc[0]
     assert covered["aligned_launches"] == 475 / 476 and covered["unowned"].startswith("no operator")
     assert ("(unaligned)", "forward") in tree(called, joined).index
 
@@ -207,18 +190,28 @@ def test_ranges_of_torch_have_times_of_nsys(recording: Callable, tmp_path: Path,
     write_csv(known, files.ranges)
     write_json({"cell": {"window": 2}, "capture": "window"}, files.sidecar)
     csv = str(tmp_path / "r.csv")
-    range_sums.main(files, Others(nsys=str(path), sidecar=files.sidecar), csv)
+    user_ranges.write_user_ranges(files, Others(nsys=str(path), sidecar=files.sidecar), csv)
     table = reading.read(csv, user_ranges.TABLE).set_index("range")
     assert set(table["tool"]) == {"nsys"} and set(table["api"]) == {"record_function"}
-    by_step = launches_by_step.read_step_launches(path)
+    by_step = launches.read_step_launches(path)
     assert table.loc["(step)", "launches"] == by_step.groupby("step").size().mode()[0]
     assert table.loc["(step)", "total_ns"] == pytest.approx(by_step["ns"].sum() / 10, rel=0.02)
     outermost = table[table["parent"] == "(step)"]
     assert outermost["total_ns"].sum() == pytest.approx(table.loc["(step)", "total_ns"])
     assert table.loc["a > b", "launches"] == pytest.approx(100, abs=3)
     # Without nsys they are torch's own.
-    range_sums.main(files, Others(), csv)
+    user_ranges.write_user_ranges(files, Others(), csv)
     table = reading.read(csv, user_ranges.TABLE).set_index("range")
     kernels = by_torch[by_torch["kind"] == "kernel"]
     assert set(table["tool"]) == {"torch"} and table.loc["a > b", "launches"] == 100
     assert table.loc["(step)", "total_ns"] == kernels["ns"].sum() / 2
+
+
+@pytest.mark.slow
+def test_a_window_of_several_steps_is_per_step(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
+    window = pd.concat([by_ncu, by_ncu], ignore_index=True).assign(id=range(950))
+    joined = joined_step.join_ncu_launches(window, 2, [window], by_torch, None)
+    assert (joined.launches["module"] != joined_step.UNALIGNED).all()
+    found = joined_step.totals(joined, ["direction"]).set_index("direction")
+    assert found["launches"].tolist() == [240, 235]
+    assert found.loc["forward", "total_ns"] == by_ncu["gpu__time_duration.sum"][:240].sum()

@@ -1,18 +1,12 @@
 """kernel_table and metrics: time and counters meet by launch configuration, and nothing is lost or made up."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.tables import kernel_table
-from profzoo.tables.ncu_coverage import KEYS
-from profzoo.tools.ncu import derived_metrics
-from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.nsys import tables as nsys_tables
-
-FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_f{name}_pred_on.sum" for name in ("add", "mul", "fma"))
+from profzoo.tables.kernel_table import KEYS
+from profzoo.tools.ncu import estimates
 
 
 def rows(*configurations: tuple, **columns: list) -> pd.DataFrame:
@@ -50,38 +44,28 @@ def test_times_are_per_step_and_counters_per_launch() -> None:
 
 
 def test_what_ncu_alone_saw_has_a_row_of_its_own() -> None:
-    table = joined(rows(("d", 1, "forward"), ("a", 9, "forward"), **{derived_metrics.GPU_TIME: [10, 20]}))
+    table = joined(rows(("d", 1, "forward"), ("a", 9, "forward"), **{estimates.GPU_TIME: [10, 20]}))
     alone = table[table["source"] == "ncu"].set_index("mangled")
     assert set(alone.index) == {"a", "d"} and alone.loc["a", "grid_x"] == 9
-    assert alone[["launches", "total_ns", "share"]].isna().all(axis=None) and alone["ncu_ns"].to_dict() == {
-        "a": 20,
-        "d": 10,
-    }
+    assert alone[["launches", "total_ns", "share"]].isna().all(axis=None)
+    assert alone["ncu_ns"].to_dict() == {"a": 20, "d": 10}
     assert len(table) == len(NSYS) + 2 and (table["source"] != "nsys+ncu").all()
 
 
 def test_several_sets_complete_one_another_and_the_first_counts() -> None:
-    one = rows(("a", 1, "forward"), **{derived_metrics.GPU_TIME: [10]})
-    other = rows(
-        ("a", 1, "forward"), ("b", 1, "forward"), **{derived_metrics.GPU_TIME: [99, 30], "lts__t_bytes.sum": [5, 6]}
-    )
+    one = rows(("a", 1, "forward"), **{estimates.GPU_TIME: [10]})
+    other = rows(("a", 1, "forward"), ("b", 1, "forward"), **{estimates.GPU_TIME: [99, 30], "lts__t_bytes.sum": [5, 6]})
     table = joined(one, other).drop_duplicates("mangled").set_index("mangled")
     assert table["ncu_ns"].dropna().to_dict() == {"a": 10, "b": 30}
     assert table["l2_bytes"].dropna().to_dict() == {"a": 5, "b": 6}
 
 
 def test_launches_of_a_configuration_are_averaged_by_range() -> None:
-    every = rows(
-        ("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "backward"), **{derived_metrics.GPU_TIME: [10, 20, 90]}
-    )
+    every = rows(("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "backward"), **{estimates.GPU_TIME: [10, 20, 90]})
     found = joined(every).set_index(["mangled", "range"])["ncu_ns"]
     assert found["a"].to_dict() == {"forward": 15, "backward": 90}
-
-
-def test_a_range_of_which_ncu_saw_nothing_has_what_it_saw_of_the_others() -> None:
-    elsewhere = rows(
-        ("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "loss"), **{derived_metrics.GPU_TIME: [10, 20, 90]}
-    )
+    # A range of which ncu saw nothing has what it saw of the others.
+    elsewhere = every.assign(range=["forward", "forward", "loss"])
     found = joined(elsewhere).set_index(["mangled", "range"])["ncu_ns"]
     assert found["a"].to_dict() == {"forward": 15, "backward": 40}
 
@@ -89,7 +73,7 @@ def test_a_range_of_which_ncu_saw_nothing_has_what_it_saw_of_the_others() -> Non
 def window() -> pd.DataFrame:
     """A census: kernel a forward and backward, where it takes four times as long, and b."""
     census = rows(*[("a", 1, "forward"), ("a", 1, "backward")] * 3, *[("b", 1, "forward")] * 2)
-    return census.assign(**{derived_metrics.GPU_TIME: [1e4, 4e4] * 3 + [2e4, 2e4]})
+    return census.assign(**{estimates.GPU_TIME: [1e4, 4e4] * 3 + [2e4, 2e4]})
 
 
 def counted(launches: list[int], **values: list[float]) -> pd.DataFrame:
@@ -106,9 +90,11 @@ def test_each_range_has_what_stands_for_its_launches() -> None:
     assert table.loc["a", "l2_hit_pct"].to_dict() == {"forward": 50, "backward": 80}
     sides = table.loc["a", ["l2_bytes_low", "l2_bytes", "l2_bytes_high"]].to_numpy()
     assert (sides[:, 0] < sides[:, 1]).all() and (sides[:, 1] < sides[:, 2]).all()
-
-
-def test_an_interval_is_wide_where_one_launch_stands_for_unlike_ones() -> None:
+    # Rows without weights count as before and have no interval.
+    old = rows(("a", 1, "forward"), ("b", 1, "forward"), **{estimates.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6]})
+    bare = kernel_table.join(NSYS, 2, [old], CLASSES, window())
+    assert bare["l2_bytes"].dropna().tolist() == [8, 6, 8] and bare["l2_bytes_low"].isna().all()
+    # An interval is wide where one launch stands for unlike ones.
     first = counted([0, 6], **{"lts__t_bytes.sum": [8.0, 6.0]})
     table = kernel_table.join(NSYS, 2, [first], CLASSES, window()).set_index(["mangled", "range"])
     wide = (table["l2_bytes_high"] - table["l2_bytes_low"]) / table["l2_bytes"]
@@ -116,48 +102,9 @@ def test_an_interval_is_wide_where_one_launch_stands_for_unlike_ones() -> None:
     assert table.loc["a", "l2_bytes"].tolist() == [8, 8] and (table.loc["a", "l2_bytes_low"] >= 0).all()
 
 
-def test_rows_without_weights_count_as_before_and_have_no_interval() -> None:
-    old = rows(
-        ("a", 1, "forward"), ("b", 1, "forward"), **{derived_metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6]}
-    )
-    table = kernel_table.join(NSYS, 2, [old], CLASSES, window())
-    assert table["l2_bytes"].dropna().tolist() == [8, 6, 8] and table["l2_bytes_low"].isna().all()
-
-
 def test_without_ncu_there_is_time_and_no_counter() -> None:
     table = joined()
     assert list(table.columns) == kernel_table.COLUMNS and set(table["source"]) == {"nsys"}
-    assert table[list(derived_metrics.QUANTITIES)].isna().all(axis=None) and table["total_ns"].sum() == 500
-
-
-def test_without_launches_the_table_is_empty() -> None:
+    assert table[list(estimates.QUANTITIES)].isna().all(axis=None) and table["total_ns"].sum() == 500
     table = kernel_table.join(NSYS[:0], 2, [], CLASSES)
     assert table.empty and list(table.columns) == kernel_table.COLUMNS
-
-
-def test_fused_operations_count_twice() -> None:
-    table = pd.DataFrame({FADD: [1, 1], FMUL: [10, 10], FFMA: [100, None]})
-    derived = derived_metrics.derive_quantities(table)["fp32_flop"]
-    assert derived[0] == 211 and pd.isna(derived[1])
-
-
-def test_a_sum_is_derived_only_where_all_its_metrics_are_there() -> None:
-    assert "fp32_flop" not in derived_metrics.derive_quantities(pd.DataFrame({FADD: [1], FMUL: [1]}))
-    both = {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": [3], "sm__ops_path_tensor_src_fp16_dst_fp32.sum": [4]}
-    assert derived_metrics.derive_quantities(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
-    assert derived_metrics.derive_quantities(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
-        "tensor_fp16_flop"
-    ].tolist() == [9]
-
-
-def test_recordings(recording: Callable) -> None:
-    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
-    ncu, _ = ncu_tables.tidy_launches(raw, units, names, None)
-    nsys = nsys_tables.summarise(recording("nsys/train.sqlite"))
-    table = kernel_table.join(nsys, 10, [ncu], {})
-    assert table["launches"].sum() == pytest.approx(475) and table["share"].sum() == pytest.approx(1)
-    assert kernel_table.time_with(table, ["ncu_ns"]) == pytest.approx(0.7303, abs=1e-4)
-    both = table[table["source"] == "nsys+ncu"].drop_duplicates(KEYS)
-    # Kernels that both launched take much the same time, but for the caches, which this run of ncu emptied.
-    assert 1 < (both["ncu_ns"] / both["mean_ns"]).median() < 1.4

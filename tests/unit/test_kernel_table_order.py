@@ -1,6 +1,7 @@
-"""The kernel table's rows: their order, what becomes one row, and which of several sets counts, worked out by hand."""
+"""The kernel table's rows: their order, what becomes one row, which of several sets counts, and what ncu covered, by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
 from profzoo.tables import kernel_table
-from profzoo.tables.ncu_coverage import KEYS
-from profzoo.tools.ncu import derived_metrics
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tables.kernel_table import KEYS
+from profzoo.tools.ncu import estimates
+from profzoo.tools.ncu.estimates import GPU_TIME
+from profzoo.tools.nsys import tables as nsys_tables
 
 L2, READ, WRITTEN, L1 = "lts__t_bytes.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "l1tex__t_bytes.sum"
 
@@ -66,32 +68,6 @@ def test_launches_outside_every_range_are_one_row() -> None:
     ]
 
 
-def counted(**values: list[float]) -> pd.DataFrame:
-    """A set that profiled one launch forward and one backward of kernel a, each of which stands for itself."""
-    table = launches(("a", 1, "forward"), ("a", 1, "backward"), **{GPU_TIME: [1e4, 4e4]})
-    return table.assign(launch=[0, 1], multiplicity=1.0, **values)
-
-
-def test_of_several_sets_the_first_that_holds_a_quantity_counts_in_each_range() -> None:
-    """L2 by the first, DRAM by the second, L1 by the third, which all tell of L2 too."""
-    sets = [counted(**{L2: [8.0, 32.0]}),
-            counted(**{L2: [1.0, 2.0], READ: [100.0, 200.0], WRITTEN: [1.0, 1.0]}),
-            counted(**{L2: [3.0, 4.0], READ: [5.0, 6.0], WRITTEN: [0.0, 0.0], L1: [70.0, 90.0]})]  # fmt: skip
-    census = launches(("a", 1, "forward"), ("a", 1, "backward"), **{GPU_TIME: [1e4, 4e4]})
-    traced = nsys(("a", 1, "forward", 1, 10_000), ("a", 1, "backward", 1, 40_000))
-    table = kernel_table.join(traced, 1, sets, {}, census).set_index("range")
-    assert table.loc["forward", ["l2_bytes", "dram_bytes", "l1_bytes"]].tolist() == [8, 101, 70]
-    assert table.loc["backward", ["l2_bytes", "dram_bytes", "l1_bytes"]].tolist() == [32, 201, 90]
-
-
-def test_without_a_range_of_their_own_launches_have_the_mean_of_the_configuration() -> None:
-    """Of the two launches that ncu saw, none is in the range in which nsys saw others."""
-    census = launches(("a", 1, "forward"), ("a", 1, "backward"), **{GPU_TIME: [1e4, 4e4]})
-    traced = nsys(("a", 1, "forward", 1, 10_000), ("a", 1, "loss", 1, 30_000))
-    table = kernel_table.join(traced, 1, [counted(**{L2: [8.0, 32.0]})], {}, census).set_index("range")
-    assert table["l2_bytes"].to_dict() == {"loss": 20, "forward": 8}
-
-
 def test_time_with_all_quantities_is_of_rows_that_have_every_one() -> None:
     table = pd.DataFrame({"share": [0.5, 0.3, 0.15, 0.05], "l2_bytes": [1, 2, np.nan, np.nan],
                           "dram_bytes": [1, np.nan, 3, np.nan]})  # fmt: skip
@@ -120,31 +96,59 @@ def test_the_table_is_read_as_it_was_written(written: tuple[pd.DataFrame, Path])
     ]  # fmt: skip
     assert read["grid_x"].tolist() == [1, 3, 2] and read["grid_x"].dtype == "int64"
     assert read["total_ns"].fillna(-1).tolist() == [6, 2, -1] and read["l2_bytes"].fillna(-1).tolist() == [16, -1, 32]
-    # One of a version before those quantities were added is still read.
-    write_csv(table.drop(columns=list(derived_metrics.LATER)), path)
-    assert len(reading.read(path, kernel_table.TABLE)) == 3
+    # One of a version before those quantities were added is still read, and shared memory may be unknown.
+    write_csv(table.drop(columns=list(estimates.LATER)).assign(smem_static_bytes=np.nan), path)
+    assert reading.read(path, kernel_table.TABLE)["smem_static_bytes"].isna().tolist() == [True] * 3
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "why"),
-    [
-        ("grid_x", 1.5, "column grid_x, row 1 holds '1.5', which is no whole number"),
-        ("grid_x", None, "column grid_x, row 1 holds nothing|column grid_x, row 1 holds ''"),
-        ("total_ns", "fast", "column total_ns, row 1 holds 'fast', which is no number"),
-        ("share", 0.5, "shares of GPU time add up to 0.75"),
-        ("smem_static_bytes", 1.5, "column smem_static_bytes, row 1 holds '1.5', which is no whole number"),
-    ],
-)
-def test_a_damaged_table_is_refused(written: tuple[pd.DataFrame, Path], column: str, value: object, why: str) -> None:
+def test_a_damaged_table_is_refused(written: tuple[pd.DataFrame, Path]) -> None:
     table, path = written
-    table[column] = table[column].astype("object")
-    table.loc[0, column] = value
-    write_csv(table, path)
-    with pytest.raises(DataError, match=why):
-        reading.read(path, kernel_table.TABLE)
+    damaged = [("grid_x", 1.5, "column grid_x, row 1 holds '1.5', which is not a whole number"),
+               ("total_ns", "fast", "column total_ns, row 1 holds 'fast', which is not a number"),
+               ("share", 0.5, "shares of GPU time add up to 0.75")]  # fmt: skip
+    for column, value, why in damaged:
+        wrong = table.astype({column: "object"})
+        wrong.loc[0, column] = value
+        write_csv(wrong, path)
+        with pytest.raises(DataError, match=why):
+            reading.read(path, kernel_table.TABLE)
 
 
-def test_shared_memory_may_be_unknown(written: tuple[pd.DataFrame, Path]) -> None:
-    table, path = written
-    write_csv(table.assign(smem_static_bytes=np.nan), path)
-    assert reading.read(path, kernel_table.TABLE)["smem_static_bytes"].isna().all()
+def covered(**columns: Any) -> pd.DataFrame:
+    known = {"status": ["covered", "covered", "missing", "extra"], "share": [0.5, 0.25, 0.25, np.nan],
+             "time_spread": [1.5, 1.51, 9.0, 9.0], "other_launches": [0, 1, 0, 5], "cause": ["", "", "a", "b"],
+             "function": ["f", "g", "h", "i"]}  # fmt: skip
+    return pd.DataFrame(known | columns)
+
+
+def test_a_summary_of_four_configurations() -> None:
+    said = kernel_table.summarise_coverage(covered())
+    assert (said["configurations"], said["covered"], said["extra"], said["missing"]) == (3, 2, 1, "h")
+    assert (said["coverage"], said["time_coverage"]) == pytest.approx((2 / 3, 0.75))
+    # 1.5 times as long is alike, more is not.
+    assert (said["uneven_time"], said["other_launches"], said["other_choice"]) == (0.25, 0.25, False)
+    assert kernel_table.summarise_coverage(covered(cause=["", "", "a", kernel_table.OTHER_KERNEL]))["other_choice"]
+    none = kernel_table.summarise_coverage(covered(status="extra"))
+    assert none["configurations"] == 0 and np.isnan([none["coverage"], none["time_coverage"]]).all()
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.9, False), (-0.9, False), (1.1, True), (-1.1, True)])
+def test_shares_that_do_not_add_up(off: float, wrong: bool) -> None:
+    table = pd.DataFrame({"share": [0.5, 0.5 + off * nsys_tables.ROUNDING, np.nan]})
+    assert (kernel_table.shares_whole(table) is not None) == wrong
+    assert kernel_table.shares_whole(table[2:]) is None
+
+
+def test_rows_of_coverage_are_in_order() -> None:
+    """Missing ones first, then extra ones, then what is covered, each the longest first, then by name."""
+    traced = nsys(("a", 1, "forward", 10, 40), ("a", 1, "backward", 10, 20), ("a", 2, None, 5, 20), ("b", 1, None, 4, 15),
+                  ("c", 1, None, 1, 5))  # fmt: skip
+    found = kernel_table.compare_coverage(traced, launches(("b", 1, ""), ("z", 1, ""), ("y", 1, ""), ("a", 1, "")))
+    assert found[["status", "function", "grid_x"]].to_numpy().tolist() == [
+        ["missing", "a", 2], ["missing", "c", 1], ["extra", "y", 1], ["extra", "z", 1],
+        ["covered", "a", 1], ["covered", "b", 1],
+    ]  # fmt: skip
+    assert found["total_ns"].tolist() == pytest.approx([20, 5, np.nan, np.nan, 60, 15], nan_ok=True)
+    assert found["share"].tolist() == pytest.approx([0.2, 0.05, np.nan, np.nan, 0.6, 0.15], nan_ok=True)
+    assert str(found["launches"].dtype) == "Int64" and found["launches"].tolist()[4:] == [20, 4]
+    assert list(found.columns) == kernel_table.COVERAGE_COLUMNS and found.index.tolist() == list(range(6))

@@ -9,14 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.io import csv_tables as reading
-from profzoo.io.scripts import write_csv
-from profzoo.kernels import counters
-from profzoo.tables import kernel_table, layer_kernels
-from profzoo.tools.ncu import derived_metrics
-from profzoo.verdicts import launch_causes, verdicts
+from profzoo.verdicts.causes import verdicts
 from tests import known_rules
-from tests.conftest import DATA
 from tests.unit.test_gain_models import LAUNCH, judged, simulation, steps
 from tests.unit.test_verdicts import kernel_rows
 from tests.unit.test_verdicts import made as a_step
@@ -73,20 +67,27 @@ WELL: list[dict[str, Any]] = [
 ]
 
 
-def cell(planted: dict[str, Any]) -> pd.DataFrame:
-    """The verdicts on a cell of two kernels, one of which has what is planted."""
-    row = GOOD | planted
-    rows = kernel_rows(
-        **{name: [value, GOOD.get(name, "gemm")] for name, value in row.items()},
-        function=["f", "g"],
-        mean_ns=[1e5, 1e5],
-    )
-    return verdicts.tabulate_verdicts(a_step({}), rows, None, {}, {}, {}, RULES)
+@pytest.fixture(scope="module")
+def judged_cells() -> pd.DataFrame:
+    """The verdicts on cells of two kernels each, one of which has what is planted: well ones are those of WELL."""
+    cells = {str(number): planted for number, (_, planted, _) in enumerate(PLANTED)}
+    cells |= {f"well {number}": planted for number, planted in enumerate(({}, *WELL))}
+    rows = [
+        kernel_rows(
+            **{name: [value, GOOD.get(name, "gemm")] for name, value in (GOOD | planted).items()},
+            function=["f", "g"],
+            mean_ns=[1e5, 1e5],
+        ).assign(model=model)
+        for model, planted in cells.items()
+    ]
+    steps_ = pd.concat([a_step({}).assign(model=model) for model in cells], ignore_index=True)
+    return verdicts.tabulate_verdicts(steps_, pd.concat(rows, ignore_index=True), None, {}, {}, {}, RULES)
 
 
-@pytest.mark.parametrize(("verdict", "planted", "saved"), PLANTED)
-def test_a_cause_is_named_where_it_is_planted_and_no_other(verdict: str, planted: dict[str, Any], saved: float) -> None:
-    table = cell(planted)
+@pytest.mark.parametrize("number", range(len(PLANTED)), ids=[f"{verdict}" for verdict, _, _ in PLANTED])
+def test_a_cause_is_named_where_it_is_planted_and_no_other(judged_cells: pd.DataFrame, number: int) -> None:
+    verdict, _, saved = PLANTED[number]
+    table = judged_cells[judged_cells["model"] == str(number)]
     named = table[table["verdict"].isin(OWN)]
     assert named["verdict"].tolist() == [verdict] * 2 and named["level"].tolist() == ["cell", "kernel"]
     assert named["function"].tolist()[1] == "f" and named["share"].tolist() == pytest.approx([0.5, 0.5])
@@ -94,32 +95,16 @@ def test_a_cause_is_named_where_it_is_planted_and_no_other(verdict: str, planted
     assert named["source"].str.len().gt(0).all() and table.iloc[0]["verdict"] == verdict
 
 
-@pytest.mark.parametrize("counted", WELL)
-def test_few_bytes_of_a_sector_are_no_fault_where_no_more_are_needed(counted: dict[str, Any]) -> None:
-    assert not cell(counted)["verdict"].isin(OWN).any()
+def test_few_bytes_of_a_sector_are_no_fault_where_no_more_are_needed(judged_cells: pd.DataFrame) -> None:
+    well = judged_cells[judged_cells["model"].str.startswith("well")]
+    assert well["model"].nunique() == len(WELL) + 1 and not well["verdict"].isin(OWN).any()
 
 
-def test_what_is_well_or_was_not_counted_has_no_cause() -> None:
-    assert not cell({})["verdict"].isin(OWN).any()
+def test_what_was_not_counted_has_no_cause() -> None:
     nothing = {name: np.nan for name in GOOD if name != "kernel"}
     rows = kernel_rows(total_ns=[1.0]).assign(kernel="k", **nothing)
     table = verdicts.tabulate_verdicts(a_step({}), rows, None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [verdicts.NOTHING]
-
-
-def test_every_cause_has_a_rule_and_a_planted_one() -> None:
-    assert set(RULES["traits"]["causes"]) == {rule["share"] for rule in RULES["rules"]} & set(RULES["traits"]["causes"])
-    assert len(RULES["traits"]["causes"]) == 14
-    assert set(OWN) == {verdict for verdict, _, _ in PLANTED} and len(OWN) == 14
-    assert set(launch_causes.CONDITIONS) >= set(derived_metrics.QUANTITIES)
-
-
-@pytest.mark.slow
-def test_few_kernels_of_the_zoo_have_a_cause_by_their_names(recording: Any) -> None:
-    """Without counters names alone tell. None of the zoo's, in fp32 and in one layout, is double or a cast."""
-    rows = pd.read_csv(recording("zoo/kernels.csv"))
-    table = verdicts.tabulate_verdicts(pd.read_csv(DATA / "zoo/steps.csv"), rows, None, {}, {}, {}, RULES)
-    assert set(table.loc[table["verdict"].isin(OWN), "verdict"]) <= {"changes of layout", "full precision"}
 
 
 def test_memory_taken_from_the_driver_within_steps_is_named(tmp_path: Path) -> None:
@@ -127,7 +112,7 @@ def test_memory_taken_from_the_driver_within_steps_is_named(tmp_path: Path) -> N
     acts = [LAUNCH] * 20
     plain, _ = simulation(steps(acts), tmp_path)
     table = judged(plain, a_step({}))
-    assert "allocator stalls" not in set(table["verdict"])
+    assert not {"allocator stalls", "tuning within the window"} & set(table["verdict"])
     busy = plain.host.assign(allocates=plain.host["launches"] & (np.arange(len(plain.host)) % 4 == 0))
     stalled = replace(plain, host=busy.assign(own=np.where(busy["allocates"], 3e5, busy["own"])))
     found = judged(stalled, a_step({})).iloc[0]
@@ -152,37 +137,23 @@ def test_kernels_of_a_step_alone_are_tuning(tmp_path: Path) -> None:
     (row,) = found[found["verdict"] == "tuning within the window"].to_dict("records")
     # 1.2 of 3.2 ms, of four steps that count.
     assert row["share"] == pytest.approx(1.2 / 3.25, rel=0.1) and row["method"] == "replay"
-    plain, _ = simulation(acts, tmp_path / "..")
-    assert "tuning within the window" not in set(judged(plain, a_step({}))["verdict"])
 
 
-def test_tables_made_before_these_quantities_are_read(tmp_path: Path) -> None:
-    for table in (kernel_table, layer_kernels):
-        earlier = [name for name in table.COLUMNS if name not in counters.LATER]
-        write_csv(pd.DataFrame(columns=earlier), tmp_path / "k.csv")
-        assert list(reading.read(tmp_path / "k.csv", table.TABLE).columns) == earlier
-        write_csv(pd.DataFrame(columns=table.COLUMNS), tmp_path / "k.csv")
-        assert list(reading.read(tmp_path / "k.csv", table.TABLE).columns) == list(table.COLUMNS)
-    assert len(derived_metrics.LATER) == 17 and len(counters.LATER) == 17 + 2 * 2
-
-
-@pytest.mark.parametrize(
-    ("kernel", "full"),
-    [
-        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(T1::Params)", True),
-        (
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute",
-            True,
-        ),
-        ("ampere_sgemm_128x64_tn", True),
-        ("maxwell_scudnn_128x64_relu_interior_nn_v1", True),
-        ("implicit_convolve_sgemm", True),
-        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_warpsize2x2x1_tensor16x8x8", False),
-        ("sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x128x16_stage3_warpsize2x2x1_tensor16x8x8", False),
-        ("nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NTN", False),
-        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", False),
-    ],
-)
-def test_products_in_full_precision_are_told_by_their_names(kernel: str, full: bool) -> None:
+def test_products_in_full_precision_are_told_by_their_names() -> None:
     """Names of cuBLAS, CUTLASS and cuDNN as they stand in traces of H100s, A100s and older GPUs."""
-    assert bool(re.search(RULES["traits"]["causes"]["full_precision"]["match"], kernel)) == full
+    known = {
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(T1::Params)": True,
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute": True,
+        "ampere_sgemm_128x64_tn": True,
+        "maxwell_scudnn_128x64_relu_interior_nn_v1": True,
+        "implicit_convolve_sgemm": True,
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_warpsize2x2x1_tensor16x8x8": False,
+        "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NTN": False,
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn": False,
+    }
+    match = RULES["traits"]["causes"]["full_precision"]["match"]
+    assert {kernel: bool(re.search(match, kernel)) for kernel in known} == known
+
+
+def test_every_cause_is_planted() -> None:
+    assert set(OWN) == {verdict for verdict, _, _ in PLANTED} and len(OWN) == 14

@@ -4,18 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.launches import cross_tool, joined_step
+from profzoo.launches import joined_step
 from profzoo.launches.cross_tool import match_steps
-from profzoo.launches.step_joining import BY, join_launches, owners_of, times_of, totals
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
-
-
-def launches(kernels: str, **columns: object) -> pd.DataFrame:
-    """A launch of each of these kernels, all in one configuration."""
-    table = pd.DataFrame({"mangled": list(kernels), "kernel": list(kernels)})
-    sizes = dict.fromkeys(cross_tool.GRID, 1)
-    table = table.assign(**sizes, smem_static_bytes=0, smem_dynamic_bytes=0, function=table["kernel"], range="")
-    return table.assign(**columns)
+from profzoo.launches.joined_step import BY, join_launches, join_totals, owners_of, times_of
+from profzoo.tools.ncu.estimates import GPU_TIME
+from tests.unit.test_cross_tool import launches
 
 
 def told(found: pd.DataFrame) -> tuple[str, str]:
@@ -54,7 +47,6 @@ def test_owners_of_a_step(kernels: list[str], owners: list[str], census: str, ow
 
 
 def test_launches_of_no_step_say_nothing() -> None:
-    """Before the first step a ran for another owner, and took longer."""
     rows = launches("abab", step=[np.nan, np.nan, 0, 0], owner=list("XYPQ"), ns=[50.0, 60.0, 5.0, 6.0])
     assert told(owners_of(launches("ab"), rows, ["owner"])) == ("PQ", "ll")
     assert times_of(launches("ab"), rows)["nsys_ns"].tolist() == [5, 6]
@@ -82,13 +74,13 @@ def test_a_launch_that_nsys_has_not_takes_what_ncu_says() -> None:
     assert table["ns"].tolist() == [90, 80, 300] and table["ncu_ns"].tolist() == [100, 200, 300]
     assert table["launch"].tolist() == [0, 1, 2] and join_launches(census)["ns"].tolist() == [100, 200, 300]
     assert set(table.columns) == {*census.columns, "launch", "ncu_ns", "ns", "nsys_ns", "nsys_steps"}
-    by_hand = totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner"])
+    by_hand = join_totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner"])
     assert by_hand["owner"].tolist() == ["Q", "P"] and by_hand["launches"].tolist() == [2, 1]
     # Of 390 ns of Q nsys has 90.
     assert by_hand["total_ns"].tolist() == [390, 80] and by_hand["nsys_share"].tolist() == pytest.approx([90 / 390, 1])
-    both = totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner", "half"])
+    both = join_totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner", "half"])
     assert both[["owner", "half", "total_ns"]].to_numpy().tolist() == [["Q", "u", 90], ["P", "u", 80], ["Q", "v", 300]]
-    assert totals(join_launches(census).assign(owner="P"), ["owner"])["nsys_share"].tolist() == [0]
+    assert join_totals(join_launches(census).assign(owner="P"), ["owner"])["nsys_share"].tolist() == [0]
 
 
 def torchs(kernels: str, owners: str, step: object = 0) -> pd.DataFrame:
@@ -130,9 +122,8 @@ def test_rates_are_those_of_the_configuration_and_sums_of_the_owner_alone() -> N
     found = joined_step.kernels(
         joined_step.join_ncu_launches(census, 1, [counted], torchs("aab", "PQQ"), None)
     ).set_index(["module", "kernel"])
-    assert found["sm_pct"].fillna(-1).to_dict() == pytest.approx(
-        {("P", "a"): 140 / 3, ("Q", "a"): 140 / 3, ("Q", "b"): -1}
-    )
+    expected = pytest.approx({("P", "a"): 140 / 3, ("Q", "a"): 140 / 3, ("Q", "b"): -1})
+    assert found["sm_pct"].fillna(-1).to_dict() == expected
     assert found["l2_bytes"].isna().all() and found["total_ns"].tolist() == [1, 2, 3]
     every = joined_step.kernels(
         joined_step.join_ncu_launches(census[:2], 1, [counted], torchs("aa", "PQ"), None)
@@ -166,3 +157,14 @@ def test_what_torch_alone_saw_is_grouped_by_owner_kernel_and_grid() -> None:
     assert found[["module", "kernel", "grid_x", "launches", "total_ns", "mean_ns"]].to_numpy().tolist() == [
         ["Q", "b", 1, 1, 5.5, 5.5], ["P", "a", 1, 1, 8, 8], ["Q", "b", 2, 0.5, 5, 10],
     ]  # fmt: skip
+
+
+def test_launches_and_times_of_torch_are_per_step_and_copies_are_what_is_no_kernel() -> None:
+    """Of two steps, four launches of 100, 200, 300 and 400 ns: two per step, 500 ns together, 250 each."""
+    rows = torchs("ffffcs", "hhhhhh").assign(ns=[100.0, 200.0, 300.0, 400.0, 50.0, 60.0])
+    rows["name"] = ["void a::f<1>(int)"] * 4 + ["c", "s"]
+    rows["kind"] = ["kernel"] * 4 + ["memcpy", "memset"]
+    (row,) = joined_step.sum_torch_launches(rows, 2).to_dict("records")
+    assert (row["launches"], row["total_ns"], row["mean_ns"]) == (2, 500, 250)
+    assert row["function"] == "f" and row["module"] == "h"
+    assert joined_step.select_copies(rows)["name"].tolist() == ["c", "s"]

@@ -27,12 +27,10 @@ def table() -> pd.DataFrame:
         )  # fmt: skip
         other = called.iloc[[0]].assign(module="(optimizer)", direction="optimizer", needed_flop=np.nan)
         modules = pd.DataFrame({"module": called["module"].unique(), "type": "", "inputs": "", "calls": 1})
-        modules["type"] = (
-            modules["module"].str.rpartition(".")[2].map({"conv": "Conv2d", "bn": "BatchNorm2d", "act": ""})
-        )
-        tree = layer_tables.layers(
-            pd.concat([called, other], ignore_index=True), modules, 1, layer_tables.Joined(pd.DataFrame(), 1), {}
-        )
+        types = {"conv": "Conv2d", "bn": "BatchNorm2d", "act": ""}
+        modules["type"] = modules["module"].str.rpartition(".")[2].map(types)
+        every = pd.concat([called, other], ignore_index=True)
+        tree = layer_tables.layers(every, modules, 1, layer_tables.Joined(pd.DataFrame(), 1), {})
         leaf = tree["type"] == "Conv2d"
         counts = {"bound": np.where(leaf, "tensor", "dram"), "counted_share": 1.0, "simt_flop": 0.0, "tensor_flop": 2e9}
         frames.append(tree.assign(model=f"model{cell}", phase="train", **counts))
@@ -72,11 +70,30 @@ def test_names_are_within_their_boxes(table: pd.DataFrame) -> None:
     figure.canvas.draw()
     (axis,) = figure.axes
     names = [text for text in axis.texts if text.get_text()]
-    assert {text.get_text() for text in names} >= {"forward", "backward", "stage0", "conv"}
+    said = {text.get_text() for text in names}
+    # A layer with a number is named with the word before it.
+    assert said >= {"forward", "backward", "stage0", "conv", "stage1.2"} and not any(name.isdecimal() for name in said)
     drawn = [patch.get_window_extent() for patch in axis.patches if isinstance(patch, Rectangle)]
     for text in names:
         extent = text.get_window_extent()
         assert any(box.x0 - 1 <= extent.x0 and extent.x1 <= box.x1 + 1 for box in drawn), text.get_text()
+
+
+def test_without_counters_colours_are_types_of_layers(table: pd.DataFrame) -> None:
+    """Both types with time of their own have a colour each, which the legend names; what contains them is pale."""
+    figure = layers.draw(table[table["model"] == "model3"].assign(bound=""))
+    (legend,) = figure.legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["Conv2d", "BatchNorm2d", layers.OTHER_TYPES, layers.OF_LAYERS]
+    meant = {name: patch.get_facecolor() for name, patch in zip(named, legend.get_patches(), strict=True)}
+    assert len(set(meant.values())) == 4
+    patches = figure.axes[0].patches
+    shown = {one.get_gid().removeprefix("told:").partition(":")[0]: one.get_facecolor() for one in patches}
+    assert shown["stage0.1.conv Conv2d"] == meant["Conv2d"] and shown["stage0.1.bn BatchNorm2d"] == meant["BatchNorm2d"]
+    assert shown["stage0"] == meant[layers.OF_LAYERS] and shown["stage0.1.act"] == meant[layers.OTHER_TYPES]
+    # Without known types no legend says what colours mean.
+    assert layers.draw(table[table["model"] == "model3"].assign(bound="", type="")).legends == []
+    assert "collect with tool torch" in layers.draw(table[:0]).axes[0].texts[0].get_text()
 
 
 def test_work_is_drawn_where_it_is_counted_and_known(table: pd.DataFrame) -> None:
@@ -87,7 +104,3 @@ def test_work_is_drawn_where_it_is_counted_and_known(table: pd.DataFrame) -> Non
     assert len(points) == 12 * 2 * 6 * 2 and np.allclose(points[:, 0], 2)
     unknown = table.assign(needed_share=0.5)
     assert "set ncu.set to roofline" in needed_work.draw(unknown).axes[0].texts[0].get_text()
-
-
-def test_no_layers_are_said_to_be_none(table: pd.DataFrame) -> None:
-    assert "collect with tool torch" in layers.draw(table[:0]).axes[0].texts[0].get_text()

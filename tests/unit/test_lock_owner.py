@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import file_locks, lock_owner
-from profzoo.machine.lock_owner import Owner
+from profzoo.machine import file_locks
+from profzoo.machine.file_locks import Owner
 
 PROJECT = Path(__file__).parents[2]
 HOLD = """
 import sys
 from pathlib import Path
-from profzoo.machine import lock_owner
-owner, descriptor = lock_owner.start_owner(Path(sys.argv[1]))
-print(lock_owner.format_owner(owner), flush=True)
+from profzoo.machine import file_locks
+owner, descriptor = file_locks.start_owner(Path(sys.argv[1]))
+print(file_locks.format_owner(owner), flush=True)
 sys.stdin.read()
 """
 LOCAL = "36 35 98:0 / {0} rw shared:1 - ext4 /dev/sda rw\n"
@@ -36,7 +36,7 @@ def holder(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Owner]]:
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )  # fmt: skip
     assert process.stdout
-    owner = lock_owner.parse_owner(process.stdout.readline())
+    owner = file_locks.parse_owner(process.stdout.readline())
     assert owner and owner.process.startswith(f"{process.pid}:")
     yield process, owner
     process.kill()
@@ -47,7 +47,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
     """Have a folder be on a file system of that kind, as the kernel would tell."""
     told = folder / "mountinfo"
     told.write_text(text.format(str(folder).replace(" ", r"\040")))
-    monkeypatch.setattr(lock_owner, "MOUNTS", told)
+    monkeypatch.setattr(file_locks, "MOUNTS", told)
 
 
 def killed(process: subprocess.Popen[str]) -> None:
@@ -61,30 +61,26 @@ Held = tuple[subprocess.Popen[str], Owner]
 def test_an_owner_holds_until_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
     process, owner = holder
     monkeypatch.chdir(tmp_path)
-    assert not lock_owner.is_gone(owner, tmp_path / "owners")
+    assert not file_locks.is_gone(owner, tmp_path / "owners")
     killed(process)
-    assert lock_owner.is_gone(owner, tmp_path / "owners")
+    assert file_locks.is_gone(owner, tmp_path / "owners")
 
 
-def test_an_owner_among_processes_that_cannot_be_seen_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held
-) -> None:
+def test_an_owner_among_hidden_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
     """Of another container: the kernel's lock tells, and nothing else may."""
     process, owner = holder
     monkeypatch.chdir(tmp_path)
     hidden = replace(owner, process=f"{2**22 + 1}:5:1")
-    assert not lock_owner.is_gone(hidden, tmp_path / "owners")
+    assert not file_locks.is_gone(hidden, tmp_path / "owners")
     killed(process)
-    assert lock_owner.is_gone(hidden, tmp_path / "owners")
+    assert file_locks.is_gone(hidden, tmp_path / "owners")
     (tmp_path / "owners" / owner.file).unlink()
-    assert not lock_owner.is_gone(hidden, tmp_path / "owners")
+    assert not file_locks.is_gone(hidden, tmp_path / "owners")
     # Where processes are the same ones, they tell.
-    assert lock_owner.is_gone(owner, tmp_path / "owners")
+    assert file_locks.is_gone(owner, tmp_path / "owners")
 
 
-def test_a_file_system_without_locks_leaves_it_to_the_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held
-) -> None:
+def test_without_locks_processes_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
     process, owner = holder
     monkeypatch.chdir(tmp_path)
 
@@ -93,12 +89,12 @@ def test_a_file_system_without_locks_leaves_it_to_the_processes(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     other_start = replace(owner, process=":".join([str(process.pid), "1", owner.process.split(":")[2]]))
-    assert not lock_owner.is_gone(owner, tmp_path / "owners")
+    assert not file_locks.is_gone(owner, tmp_path / "owners")
     # Its number is another's by now.
-    assert lock_owner.is_gone(other_start, tmp_path / "owners")
-    assert not lock_owner.is_gone(replace(owner, process=f"{2**22 + 1}:5:1"), tmp_path / "owners")
+    assert file_locks.is_gone(other_start, tmp_path / "owners")
+    assert not file_locks.is_gone(replace(owner, process=f"{2**22 + 1}:5:1"), tmp_path / "owners")
     killed(process)
-    assert lock_owner.is_gone(owner, tmp_path / "owners")
+    assert file_locks.is_gone(owner, tmp_path / "owners")
 
 
 def test_a_copy_of_a_folder_is_held_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
@@ -107,19 +103,19 @@ def test_a_copy_of_a_folder_is_held_by_nobody(tmp_path: Path, monkeypatch: pytes
     (copied / "owners").mkdir(parents=True)
     (copied / "owners" / owner.file).write_bytes((tmp_path / "owners" / owner.file).read_bytes())
     monkeypatch.chdir(copied)
-    assert lock_owner.is_gone(owner, copied / "owners")
+    assert file_locks.is_gone(owner, copied / "owners")
     # A link leads nowhere that is looked at.
     (copied / "owners" / owner.file).unlink()
     (copied / "owners" / owner.file).symlink_to(tmp_path / "owners" / owner.file)
-    assert not lock_owner.is_gone(owner, copied / "owners")
+    assert not file_locks.is_gone(owner, copied / "owners")
 
 
 def test_a_folder_that_was_moved_meanwhile_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (old := tmp_path / "old").mkdir()
     monkeypatch.chdir(old)
-    owner, descriptor = lock_owner.start_owner(old / "owners")
+    owner, descriptor = file_locks.start_owner(old / "owners")
     old.rename(tmp_path / "new")
-    assert not lock_owner.is_gone(owner, tmp_path / "new" / "owners")
+    assert not file_locks.is_gone(owner, tmp_path / "new" / "owners")
     os.close(descriptor)
 
 
@@ -131,55 +127,53 @@ def test_an_owner_on_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     killed(process)
     elsewhere = replace(owner, host="elsewhere", boot="another")
     mounted(monkeypatch, mine, SHARED)
-    assert not lock_owner.is_gone(elsewhere, mine / "owners")
-    assert not lock_owner.is_gone(replace(elsewhere, host=owner.host, machine=""), mine / "owners")
+    assert not file_locks.is_gone(elsewhere, mine / "owners")
+    assert not file_locks.is_gone(replace(elsewhere, host=owner.host, machine=""), mine / "owners")
     # Another machine of that name, and this one, which has begun anew.
-    assert not lock_owner.is_gone(replace(elsewhere, host=owner.host, machine="another"), mine / "owners")
-    assert lock_owner.is_gone(replace(owner, machine=owner.machine or "m", boot="earlier"), mine / "owners") == bool(
+    assert not file_locks.is_gone(replace(elsewhere, host=owner.host, machine="another"), mine / "owners")
+    assert file_locks.is_gone(replace(owner, machine=owner.machine or "m", boot="earlier"), mine / "owners") == bool(
         owner.machine
     )
     mounted(monkeypatch, mine, LOCAL)
-    assert lock_owner.is_gone(elsewhere, mine / "owners")
+    assert file_locks.is_gone(elsewhere, mine / "owners")
     # The file system is the one that is mounted last, and deepest.
     mounted(monkeypatch, mine, LOCAL + SHARED)
-    assert not lock_owner.is_gone(elsewhere, mine / "owners")
+    assert not file_locks.is_gone(elsewhere, mine / "owners")
     mounted(monkeypatch, mine, SHARED + LOCAL.replace("{0}", "/"))
-    assert not lock_owner.is_gone(elsewhere, mine / "owners")
-    monkeypatch.setattr(lock_owner, "MOUNTS", tmp_path / "none")
-    assert not lock_owner.is_gone(elsewhere, mine / "owners")
+    assert not file_locks.is_gone(elsewhere, mine / "owners")
+    monkeypatch.setattr(file_locks, "MOUNTS", tmp_path / "none")
+    assert not file_locks.is_gone(elsewhere, mine / "owners")
 
 
-def test_a_lock_that_another_host_holds_by_the_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held
-) -> None:
+def test_a_lock_that_another_host_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
     mounted(monkeypatch, tmp_path, LOCAL)
     owner = replace(holder[1], boot="another")
-    assert not lock_owner.is_gone(owner, tmp_path / "owners")
+    assert not file_locks.is_gone(owner, tmp_path / "owners")
     killed(holder[0])
-    assert lock_owner.is_gone(owner, tmp_path / "owners")
+    assert file_locks.is_gone(owner, tmp_path / "owners")
 
 
 def test_a_kernel_that_does_not_tell_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
     """Then the host's name is all that tells: what is on this one is asked for its locks and processes."""
     process, owner = holder
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lock_owner, "BOOT", tmp_path / "none")
+    monkeypatch.setattr(file_locks, "BOOT", tmp_path / "none")
     mounted(monkeypatch, tmp_path, SHARED)
     (tmp_path / "owners" / owner.file).unlink()
     unknown = replace(owner, boot="")
-    assert not lock_owner.is_gone(unknown, tmp_path / "owners")
+    assert not file_locks.is_gone(unknown, tmp_path / "owners")
     killed(process)
-    assert lock_owner.is_gone(unknown, tmp_path / "owners")
-    assert not lock_owner.is_gone(replace(unknown, host="elsewhere"), tmp_path / "owners")
+    assert file_locks.is_gone(unknown, tmp_path / "owners")
+    assert not file_locks.is_gone(replace(unknown, host="elsewhere"), tmp_path / "owners")
 
 
 def test_what_names_no_owner_is_none(holder: Held) -> None:
     owner = holder[1]
-    assert lock_owner.parse_owner(lock_owner.format_owner(owner)) == owner
-    for text in ("", "{}", "[1]", "7", lock_owner.format_owner(owner)[:-5]):
-        assert lock_owner.parse_owner(text) is None
+    assert file_locks.parse_owner(file_locks.format_owner(owner)) == owner
+    for text in ("", "{}", "[1]", "7", file_locks.format_owner(owner)[:-5]):
+        assert file_locks.parse_owner(text) is None
     for changed in ({"file": "../../x"}, {"process": "x"}, {"host": 7}):
-        assert lock_owner.parse_owner(lock_owner.format_owner(replace(owner, **changed))) is None
+        assert file_locks.parse_owner(file_locks.format_owner(replace(owner, **changed))) is None
 
 
 def test_whether_a_lock_is_free(tmp_path: Path) -> None:

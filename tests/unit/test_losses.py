@@ -12,11 +12,12 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
-from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools.torch import export, losses, owners, tables
 from profzoo.tools.torch import trace as torch_trace
+from tests import slow
 from tests.conftest import DATA
 from tests.unit.collected import collected
+from tests.unit.test_torch_trace import called
 
 YEAR_US = 365 * 86400 * 1e6
 Events = list[dict[str, Any]]
@@ -50,10 +51,8 @@ def found(events: Events) -> losses.Losses:
 def test_steps_that_lack_kernels_are_named() -> None:
     lacking = found(several((36, 32), (36, 0), (36, 0)))
     assert lacking.told() == ["step 1 of 3: 32 of 36 launch calls have no kernel"]
-    assert found(several((5, 5), (5, 2), (5, 0))).told() == [
-        "step 1 of 3: 5 of 5 launch calls have no kernel",
-        "step 2 of 3: 2 of 5 launch calls have no kernel",
-    ]
+    expected = ["step 1 of 3: 5 of 5 launch calls have no kernel", "step 2 of 3: 2 of 5 launch calls have no kernel"]
+    assert found(several((5, 5), (5, 2), (5, 0))).told() == expected
 
 
 def test_steps_that_launch_different_kernels_lack_nothing() -> None:
@@ -62,14 +61,19 @@ def test_steps_that_launch_different_kernels_lack_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["cudaLaunchKernelExC_v11060", "cuLaunchKernelEx", "cudaLaunchCooperativeKernel_v9000"]
+    "call",
+    [
+        "cudaLaunchKernelExC_v11060",
+        "cuLaunchKernelEx",
+        "cudaLaunchCooperativeKernel_v9000",
+        "hipLaunchKernel",
+        "hipExtModuleLaunchKernel",
+        "hipLaunchCooperativeKernel",
+    ],
 )
 def test_all_calls_that_have_kernels_run_count(call: str) -> None:
-    assert found(step(0, 4, 0, lost=1, call=call)).told() == ["step 1 of 1: 1 of 4 launch calls have no kernel"]
-
-
-def test_other_calls_have_none() -> None:
     assert not found(step(0, 4, 0, lost=4, call="cudaMemcpyAsync")).lacking
+    assert found(step(0, 4, 0, lost=1, call=call)).told() == ["step 1 of 1: 1 of 4 launch calls have no kernel"]
 
 
 def test_a_call_of_the_runtime_and_the_drivers_within_are_one() -> None:
@@ -80,13 +84,24 @@ def test_a_call_of_the_runtime_and_the_drivers_within_are_one() -> None:
         assert found(both).told() == ["step 1 of 1: 1 of 3 launch calls have no kernel"]
 
 
-def test_what_is_captured_runs_later() -> None:
+@pytest.mark.parametrize(
+    ("api", "launch"),
+    [
+        ("cuda", "LaunchKernel"),
+        ("cu", "LaunchKernelEx"),
+        *(("hip", f"{name}Kernel") for name in ("Launch", "ExtLaunch", "ModuleLaunch", "ExtModuleLaunch")),
+    ],
+)
+def test_what_is_captured_runs_later(api: str, launch: str) -> None:
     """By whatever thread, between the calls that begin and end the capture, and there alone."""
     calls = [{"ph": "X", "cat": "cuda_runtime", "name": name, "tid": 1, "ts": at, "dur": 1.0, "args": {"correlation": 900 + at}}
-             for name, at in (("cudaStreamBeginCapture_v10000", 15), ("cudaStreamEndCapture_v10000", 35))]  # fmt: skip
-    events = [{**one, "tid": 2} if one.get("cat") == "cuda_runtime" else one for one in step(0, 4, 0, lost=3)]
+             for name, at in ((f"{api}StreamBeginCapture_v10000", 15), (f"{api}StreamEndCapture_v10000", 35))]  # fmt: skip
+    events = [{**one, "tid": 2} if one.get("cat") == "cuda_runtime" else one
+              for one in step(0, 4, 0, lost=3, call=f"{api}{launch}")]  # fmt: skip
     # Of launches at 10, 20, 30 and 40 us the second and the third are captured.
     assert found([*events, *calls]).told() == ["step 1 of 1: 1 of 2 launch calls have no kernel"]
+    captured = owners.find_captures(torch_trace.make_trace([*events, *calls]))
+    assert [len(operators) for _, _, operators in captured] == [2]
 
 
 def test_a_trace_without_steps_lacks_kernels_as_a_whole() -> None:
@@ -95,7 +110,6 @@ def test_a_trace_without_steps_lacks_kernels_as_a_whole() -> None:
 
 
 def test_what_is_outside_of_steps_is_of_no_step() -> None:
-    """Such as a capture that is made once more behind the window."""
     apart = [one for one in step(9000.0, 3, 500, lost=3) if one["cat"] != "user_annotation"]
     assert not found([*several((4, 0)), *apart]).told()
 
@@ -130,16 +144,6 @@ def test_a_replay_that_the_session_began_in_lacks_kernels(kernels: Sequence[str]
     assert found(replays(*kernels)).lacking == lacking
 
 
-def test_a_trace_without_some_steps_has_nothing_of_them() -> None:
-    events = several((3, 2), (4, 0), (5, 0))
-    events += [{"ph": "X", "cat": "cpu_op", "name": f"op{at}", "tid": 1, "ts": at, "dur": 1.0, "args": {}}
-               for at in (5.0, 2005.0, 4005.0, 3500.0)]  # fmt: skip
-    kept = losses.drop_steps(torch_trace.make_trace(events), [0, 2])
-    names = [kept.texts[name] for name in kept.operators["name"]]
-    assert names == ["op2005.0", "op3500.0"] and len(kept.ranges["start"]) == 1
-    assert sorted(kept.launches["correlation"]) == [100, 101, 102, 103] == sorted(kept.calls["correlation"])
-
-
 def test_where_steps_meet_each_has_what_it_begins_with() -> None:
     """What begins as a step ends is of the next; a launch without a call is of the step that it runs in."""
     steps = [
@@ -170,36 +174,24 @@ def long(index: int, **given: float) -> Events:
 @pytest.mark.parametrize(
     ("events", "words"),
     [
+        ([], None), (several((30, 0), (30, 0)), None),
         (long(3, dur=YEAR_US), r"launch 4 of 60 \(k3\) lasts 31,536,000\.000 s, in a trace of 0\.003 s"),
-        (long(3, dur=1.1e6), r"launch 4 of 60 \(k3\) lasts 1\.100 s, in a trace of 0\.003 s"),
-        # From 45 us on, 10 us apart: those of 55 to 135 us begin before 145.
-        (long(3, dur=100.0), r"launch 4 of 60 \(k3\) runs beside 9 that follow it in its stream"),
+        # A trace of 3000 us, and a second behind it.
+        (long(59, dur=1_003_000.0), None), (long(59, dur=1_003_000.001), r"launch 60 .* lasts 1\.003 s, in .*"),
+        # From 45 us on, 10 us apart: those of 55 to 135 us end before 145; and two of 55 and 65, at 57 and 67, of which
+        # less than a us is none; and other streams.
+        (long(3, dur=100.0), r"launch 4 of 60 \(k3\) runs over 9 that follow it in its stream, 0\.000100 s"),
+        (long(3, dur=23.0), None), (long(3, dur=23.001), r"launch 4 .* runs over 2 that follow it in its stream, .*"),
+        (long(3, dur=500.0, args={"correlation": 3, "device": 0, "context": 1, "stream": 8}), None),
+        (long(3, ts=0.0, dur=0.0), r"launch 4 of 60 \(k3\) begins and ends at 0"),
+        # Launched at 2020 us: clocks may differ by 1 ms.
         (long(31, ts=-1000.0), r"launch 32 of 60 \(k1\) begins 3\.020 ms before it is launched"),
+        (long(31, ts=1020.0), None), (long(31, ts=1019.999), r"launch 32 .* begins 1\.000 ms before it is launched"),
     ],
-)
-def test_impossible_times_are_told(events: Events, words: str) -> None:
-    assert re.fullmatch(words, losses.find_impossible(torch_trace.make_trace(events)) or "")
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        several((30, 0), (30, 0)),
-        [],
-        # Eight that follow, as launches may begin early by themselves; what runs on behind the host's end; clocks apart.
-        long(3, dur=90.0),
-        long(59, dur=0.9e6),
-        long(31, ts=2019.5),
-        long(31, ts=1020.0),
-        # Of another stream, context or device.
-        long(3, dur=500.0, args={"correlation": 3, "device": 0, "context": 1, "stream": 8}),
-        long(3, dur=500.0, args={"correlation": 3, "device": 0, "context": 2, "stream": 7}),
-        long(3, dur=500.0, args={"correlation": 3, "device": 1, "context": 1, "stream": 7}),
-        long(3, dur=500.0, args={"correlation": 3}),
-    ],
-)
-def test_possible_times_are_none(events: Events) -> None:
-    assert losses.find_impossible(torch_trace.make_trace(events)) is None
+)  # fmt: skip
+def test_times_that_cannot_be_are_told(events: Events, words: str | None) -> None:
+    said = losses.find_impossible(torch_trace.make_trace(events))
+    assert said is None if words is None else re.fullmatch(words, said or "")
 
 
 def test_branches_of_a_graph_run_side_by_side() -> None:
@@ -254,11 +246,6 @@ def test_a_step_that_lacks_kernels_is_in_no_table(tmp_path: Path, recording: Cal
     assert launches.groupby("step")["ns"].sum().tolist() == means.tolist()[1:]
 
 
-def test_a_sidecar_tells_of_how_many_steps_numbers_are() -> None:
-    cell = {"window": 3, "model": "lstm", "phase": "train"}
-    assert count_profiled_steps({"cell": cell}) == 3 and count_profiled_steps({"cell": cell, "traced_steps": 2}) == 2
-
-
 @pytest.mark.parametrize(
     ("lost", "facts", "words"),
     [
@@ -274,11 +261,10 @@ def test_a_table_without_a_whole_step_or_without_its_number_is_refused(
         exported(tmp_path, recording, recorded(lost), **facts)
 
 
-def test_a_table_of_impossible_times_is_refused(tmp_path: Path, recording: Callable) -> None:
-    events = recorded(lambda step: 0)
-    next(one for one in events if one.get("cat") == "kernel")["dur"] = YEAR_US
-    with pytest.raises(DataError, match=r"lasts 31,536,000\.000 s, in a trace of .*, which cannot be: delete it"):
-        exported(tmp_path, recording, events)
+def test_of_a_trace_made_elsewhere_all_steps_stay_where_none_is_whole(tmp_path: Path, recording: Callable) -> None:
+    made, _ = exported(tmp_path, recording, recorded(lambda step: 1), imported={"coverage": ["every step lacks"]})
+    kernels = reading.read(made["launches"], owners.TABLE).query("kind == 'kernel'")
+    assert kernels.groupby("step").size().tolist() == [35] * 3
 
 
 # A program that leaves the first of some traces at first, and then the second, and so on.
@@ -327,14 +313,21 @@ def test_a_job_that_loses_kernels_twice_says_what_it_left_out(
     assert said["left_out"] == [said["lost"]] == ["step 1 of 3: 7 of 36 launch calls have no kernel"]
 
 
-def test_a_job_with_impossible_times_runs_once_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for years in (1, 236):
-        (folder := tmp_path / str(years)).mkdir()
-        said = job(folder, capsys, long(3, dur=years * YEAR_US), WHOLE)
-        assert said["runs"] == 2 and f"lasts {years * 31_536_000:,}" in said["repeated"]
+@pytest.mark.parametrize("years", slow.first([236, 1]))
+def test_a_job_with_impossible_times_runs_once_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], years: int
+) -> None:
+    said = job(tmp_path, capsys, long(3, dur=years * YEAR_US), WHOLE)
+    assert said["runs"] == 2 and f"lasts {years * 31_536_000:,}" in said["repeated"]
 
 
-@pytest.mark.parametrize(("events", "device"), [(WHOLE, "cuda"), (several((36, 0), (4, 0)), "cuda"), (LOSSY, "cpu")])
+@pytest.mark.parametrize(("events", "device"), slow.first([(several((36, 0), (4, 0)), "cuda"), (LOSSY, "cpu")]))
 def test_other_jobs_run_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], events: Events, device: str) -> None:
     said = job(tmp_path, capsys, events, device=device)
     assert said["runs"] == 1 and not {"repeated", "lost", "traced_steps", "left_out"} & set(said)
+
+
+def test_a_capture_holds_what_is_launched_between_its_calls_and_not_with_them() -> None:
+    marks = [called(10, 900, "cudaStreamBeginCapture_v10000"), called(30, 901, "cudaStreamEndCapture_v10000")]
+    # Of launches at 10, 20, 30 and 40 us that of 20 is captured.
+    assert found([*step(0, 4, 0, lost=4), *marks]).told() == ["step 1 of 1: 3 of 3 launch calls have no kernel"]

@@ -5,18 +5,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from models import lstm
-from profzoo.cell import registry, settings
+from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import interface, step_loop
+from profzoo.harness import interface
+from profzoo.harness.step import step_loop
 from tests import slow
-from tests.stepwise import Stepwise
 
 FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
-# Those of the workloads.
-WIDTHS = [64, 1024]
 
 
 def network(**shape: object) -> nn.Module:
@@ -43,34 +40,14 @@ def operators(module: nn.Module, length: int, train: bool) -> dict[str, int]:
     return {event.key: event.count for event in profiler.key_averages()}
 
 
-def is_fused(module: nn.Module, train: bool) -> bool:
-    """The criterion: one fused operator a forward pass, and no more operators for a longer sequence."""
-    short, long = operators(module, 16, train), operators(module, 64, train)
-    return sum(short.values()) == sum(long.values()) and FUSED & set(long) and long[max(FUSED & set(long))] == 1
-
-
-@pytest.mark.parametrize("hidden", slow.first(WIDTHS))
+@pytest.mark.parametrize("hidden", slow.first([64, 1024]))
 @pytest.mark.parametrize("train", [False, True])
-def test_the_zoos_lstm_is_fused(train: bool, hidden: int) -> None:
+def test_the_zoos_lstm_is_one_fused_operator_for_a_sequence_of_any_length(train: bool, hidden: int) -> None:
     module = network(hidden=hidden)
     if train and "aten::mkldnn_rnn_layer_backward" not in operators(module, 16, train):
         pytest.skip("torch has no fused backward pass on this CPU")
-    assert is_fused(module, train)
-
-
-@pytest.mark.parametrize("hidden", slow.first(WIDTHS))
-@pytest.mark.parametrize("train", [False, True])
-def test_a_stepwise_lstm_fails_the_same_criterion(train: bool, hidden: int) -> None:
-    assert not is_fused(Stepwise(hidden), train)
-
-
-@pytest.mark.parametrize("hidden", WIDTHS)
-def test_a_stepwise_lstm_computes_the_same(hidden: int) -> None:
-    fused, stepwise = network(hidden=hidden), Stepwise(hidden)
-    for name, parameter in stepwise.cell.named_parameters():
-        parameter.data = getattr(fused.lstm, f"{name}_l0").data
-    stepwise.head.load_state_dict(fused.head.state_dict())
-    torch.testing.assert_close(fused(text(9)), stepwise(text(9)))
+    short, long = operators(module, 8, train), operators(module, 24, train)
+    assert sum(short.values()) == sum(long.values()) and FUSED & set(long) and long[max(FUSED & set(long))] == 1
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -92,20 +69,14 @@ def test_carried_state_continues_the_text(packed: bool) -> None:
     torch.testing.assert_close(scores, whole((words, torch.tensor([8, 8]))))
 
 
-def test_training_with_carried_state_goes_on() -> None:
+def test_training_with_carried_state_goes_on_and_state_is_no_part_of_the_weights() -> None:
     module = network(stateful=True).train()
-    optimizer = interface.make_adam(module.parameters())
+    before, optimizer = set(module.state_dict()), interface.make_adam(module.parameters())
     for _ in range(3):
         torch.nn.functional.cross_entropy(module(text(5)), torch.tensor([0, 1])).backward()
         optimizer.step()
         optimizer.zero_grad()
         assert all(state.grad_fn is None and not state.requires_grad for state in module.state)
-
-
-def test_state_is_no_part_of_the_weights() -> None:
-    module = network(stateful=True)
-    before = set(module.state_dict())
-    module(text(5))
     assert set(module.state_dict()) == before == set(network().state_dict())
 
 
@@ -120,35 +91,19 @@ def test_samples(packed: bool) -> None:
         assert row[length:].eq(0).all() and row[:length].ne(0).any(1).all()
 
 
+class Library(nn.Linear):
+    """Has a method of that name that is something else, as it needs arguments."""
+
+    def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("not for the harness")
+
+
 def test_prepare_reaches_modules_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[nn.Module] = []
-    modules = nn.Sequential(nn.Linear(2, 2), nn.Sequential(network(), network()))
+    modules = nn.Sequential(Library(2, 2), nn.Sequential(network(), network()))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: calls.append(self))
     step_loop.prepare_network(modules)
     assert calls == [module.lstm for module in modules[1]]
-
-
-def test_a_method_named_prepare_that_needs_arguments_is_something_else() -> None:
-    class Library(nn.Linear):
-        def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
-            raise AssertionError("not for the harness")
-
-    step_loop.prepare_network(nn.Sequential(Library(2, 2)))
-
-
-def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    to, train = nn.Module.to, nn.Module.train
-    monkeypatch.setattr(nn.Module, "to", lambda self, *a, **k: order.append("to") or to(self, *a, **k))
-    monkeypatch.setattr(nn.Module, "train", lambda self, mode=True: order.append("train") or train(self, mode))
-    monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: order.append("flatten"))
-    cell = settings.resolve_cell("lstm", "train", "time", config.normalise_config({}))
-    step_loop.make_network(cell, lstm, torch.device("cpu"), None)
-    assert order[-1] == "flatten" and "to" in order
-
-
-def test_parameters_are_as_derived() -> None:
-    assert sum(p.numel() for p in network().parameters()) == registry.shipped_models()["lstm"].parameters == 93_826
 
 
 @pytest.mark.parametrize("phase", settings.PHASES)
@@ -159,11 +114,3 @@ def test_the_reference_is_as_wide_as_ai_benchmarks(phase: str) -> None:
     # AI Benchmark's count, and a second bias for each of 1024 units in four gates.
     assert sum(p.numel() for p in module.parameters()) == 5_429_250 + 4 * 1024
     assert settings.resolve_cell("lstm", phase, "time", config.normalise_config({}))["shape"]["hidden"] == 64
-
-
-def test_the_reference_computes_what_ai_benchmark_does() -> None:
-    """A forward pass of batch 10 over 1024 words takes 111 GFLOP."""
-    words = 8
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        Stepwise(1024)(text(words, batch=10))
-    assert counter.get_total_flops() / words * 1024 == pytest.approx(111e9, rel=0.01)

@@ -44,7 +44,7 @@ def table(path: Path) -> pd.DataFrame:
     return memory_over_time.tabulate_memory(trace.read_trace(path), "cpu")
 
 
-def test_bytes_of_a_known_program(table: pd.DataFrame) -> None:
+def test_bytes_parts_and_peaks_of_a_known_program(table: pd.DataFrame) -> None:
     found = table[["step", "range", "bytes", "allocated_bytes"]].astype({"step": int}).values.tolist()
     before = EARLY * ITEM
     expected = []
@@ -57,21 +57,16 @@ def test_bytes_of_a_known_program(table: pd.DataFrame) -> None:
             expected.append([step, "backward", -EARLY * ITEM, before])
     assert found == expected
     assert table["operator"].iloc[0] == "aten::zeros" and table["reserved_bytes"].isna().all()
-
-
-def test_parts_add_up_to_what_the_allocator_reports(table: pd.DataFrame) -> None:
+    # Parts add up to what the allocator reports.
     parts = table[[f"{part}_bytes" for part in HELD]]
     assert parts.sum(axis=1).tolist() == table["allocated_bytes"].tolist()
     assert table["forward_bytes"].iloc[-1] == STEPS * KEPT * ITEM and table["backward_bytes"].iloc[-1] == 0
     assert table["earlier_bytes"].tolist() == [EARLY * ITEM] * 6 + [0] * (len(table) - 6)
     assert table["allocated_bytes"].diff().iloc[1:].tolist() == table["bytes"].iloc[1:].tolist()
-
-
-def test_peaks_of_steps(table: pd.DataFrame) -> None:
     peaks = memory_over_time.find_peaks(table)
     assert peaks["range"].tolist() == ["backward"] * STEPS
-    expected = [(EARLY * (step < 2) + KEPT * (step + 1) + SHORT) * ITEM for step in range(STEPS)]
-    assert peaks["allocated_bytes"].tolist() == expected
+    most = [(EARLY * (step < 2) + KEPT * (step + 1) + SHORT) * ITEM for step in range(STEPS)]
+    assert peaks["allocated_bytes"].tolist() == most
 
 
 def moved(ts: float, size: int, allocated: int, reserved: int, address: int, kind: int = 1) -> dict[str, Any]:
@@ -102,7 +97,7 @@ def test_the_table_and_the_figure_are_written(path: Path, tmp_path: Path) -> Non
     facts = {"device_type": "cpu", "device": "CPU, 2 threads", "started": "2026-11-26T05:00:00+00:00"}
     sidecar.write_text(json.dumps(facts))
     memory_over_time.main(str(path), str(sidecar), str(csv))
-    figure.main(str(csv), str(sidecar), [str(home / "m.svg")])
+    figure.main(str(csv), str(sidecar), [str(home / "m.svg")], 150)
     drawn = (home / "m.svg").read_text()
     assert "known train: memory by the part" in drawn and "peak 14 MB" in drawn and ">earlier<" in drawn
     assert "reserved" not in drawn

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import schema
+from profzoo.cell import schema
 from profzoo.config import configuration as config
 from profzoo.errors import CollectError, ConfigError
 from profzoo.tools.ncu import command as ncu
@@ -26,7 +26,12 @@ CHANGES = {
 }
 # Budget and error are those of tests/unit/test_run_planning.py, the census that of test_step_sequence.py.
 NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census", "detailed_kernels"}
-KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
+
+
+def listed() -> dict[str, str]:
+    """Every option that ncu's help names, by its long name, with its short one."""
+    rows = [line.split() for line in (DATA / "ncu/options.txt").read_text().splitlines() if not line.startswith("#")]
+    return {long: short for long, short, _ in rows}
 
 
 def words(name: str = "roofline", **given: object) -> str:
@@ -51,7 +56,7 @@ def test_every_key_changes_the_command_line(key: str, value: object, expected: s
 def test_ncu_knows_every_option(name: str) -> None:
     given = {key: value for key, (value, _) in CHANGES.items() if key not in ("target_processes", "launches")}
     used = {word for word in words(name, **given).split() if word.startswith("--")}
-    assert used <= KNOWN and len(used) >= 11
+    assert used <= {f"--{option}" for option in listed()} and len(used) >= 11
 
 
 @pytest.mark.parametrize(
@@ -71,109 +76,73 @@ def test_a_sets_own_selection_and_cache_control_go_first() -> None:
     assert "--launch-count 3" in words("mine", sets=sets, launches="all")
     assert "--cache-control none" in words("mine", sets=sets)
     assert "--cache-control none" in words("launch") and "--cache-control all" in words("roofline")
-
-
-def test_a_set_keeps_machine_code_and_source_by_itself() -> None:
     assert "--import-sass yes --import-source yes" in words("source") and "--import-sass no" in words("roofline")
-    sets = {"mine": {"set": "full", "sass": False}}
-    assert "--import-sass no" in words("mine", sets=sets, sass=True) and "--import-source" not in words("roofline")
-
-
-def test_shared_memory_is_always_asked_for_once() -> None:
-    sets = {"mine": {"metrics": ["a.sum", ncu.SHARED_MEMORY[0]]}, "regex": {"sections": "regex:Mem.*"}}
-    assert f"--metrics a.sum,{','.join(ncu.SHARED_MEMORY)}" in words("mine", sets=sets)
-    assert f"--section regex:Mem.* --metrics {','.join(ncu.SHARED_MEMORY)}" in words("regex", sets=sets)
-
-
-@pytest.mark.parametrize("replay", ["range", "app-range"])
-def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
-    all_of_them = words(replay=replay, launches="all")
-    assert "--profile-from-start" not in all_of_them and "launch__shared_mem" not in all_of_them
+    own = {"mine": {"set": "full", "sass": False}}
+    assert "--import-sass no" in words("mine", sets=own, sass=True) and "--import-source" not in words("roofline")
+    # Shared memory is always asked for once.
+    own = {"mine": {"metrics": ["a.sum", ncu.SHARED_MEMORY[0]]}, "regex": {"sections": "regex:Mem.*"}}
+    assert f"--metrics a.sum,{','.join(ncu.SHARED_MEMORY)}" in words("mine", sets=own)
+    assert f"--section regex:Mem.* --metrics {','.join(ncu.SHARED_MEMORY)}" in words("regex", sets=own)
 
 
 @pytest.mark.parametrize("replay", ["range", "app-range"])
 def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
+    every = words(replay=replay, launches="all")
+    assert "--profile-from-start" not in every and "launch__shared_mem" not in every
     filled = config.normalise_config({"ncu": {"replay": replay, "launches": "all"}})["ncu"]
-    assert not ncu.measures_ranges(filled, ncu.CENSUS) and "--replay-mode kernel" in " ".join(
-        ncu.options(filled, ncu.CENSUS)
-    )
+    assert not ncu.measures_ranges(filled, ncu.CENSUS)
+    assert "--replay-mode kernel" in " ".join(ncu.options(filled, ncu.CENSUS))
     assert ncu.measures_ranges(filled, "roofline") and ncu.launch_sets(filled) == [ncu.CENSUS]
 
 
-@pytest.mark.parametrize(
-    ("name", "sets"), [("launch", ["launch"]), ("roofline", ["roofline", "launch"]), ("ranges", ["launch"])]
-)
-def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> None:
-    assert ncu.launch_sets(config.normalise_config({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
-
-
 def test_a_set_measures_ranges_by_its_own_replay() -> None:
+    for name, sets in {"launch": ["launch"], "roofline": ["roofline", "launch"], "ranges": ["launch"]}.items():
+        assert ncu.launch_sets(config.normalise_config({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
     given = words("ranges", kernel_name="gemm", launches=3)
-    assert (
-        "--replay-mode app-range --nvtx-include profzoo@profzoo_forward/ --nvtx-include profzoo@profzoo_loss/" in given
-    )
+    included = " ".join(f"--nvtx-include profzoo@profzoo_{part}/" for part in ("forward", "loss"))
+    assert f"--replay-mode app-range {included}" in given
     assert "--launch-count" not in given and "--kernel-name" not in given and "--profile-from-start" not in given
 
 
-@pytest.mark.parametrize(("budget", "expected"), [("120s", 120), ("2m", 120), ("1.5h", 5400), (30, 30), ("30", 30)])
-def test_budgets_are_times(budget: object, expected: float) -> None:
-    assert ncu.parse_budget(config.normalise_config({"ncu": {"budget": budget}})["ncu"]["budget"]) == expected
+RANGES = "measures whole ranges: "
+REFUSED = [
+    ({"set": "nothing"}, "ncu.set = 'nothing': "),
+    ({"replay": "range"}, f"ncu.replay = 'range' {RANGES}set ncu.launches to all, not 'sampled'"),
+    ({"replay": "range", "launches": "all", "kernel_name": "x"}, f"ncu.replay = 'range' {RANGES}unset"),
+    (
+        {"replay": "app-range", "launches": "all", "sets": {"mine": {"set": "full", "launches": 2}}},
+        f"ncu.replay = 'app-range' {RANGES}set ncu.sets.mine.launches to all, not 2",
+    ),
+    ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
+    ({"budget": "soon"}, "ncu.budget = 'soon' is not a time: give seconds, or such as 120s, 10m or 1h"),
+    ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launches: set the launches of "),
+    (
+        {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},
+        "ncu.sets.mine.ranges needs range replay: set ncu.sets.mine.replay to app-range",
+    ),
+    (
+        {"sets": {"launch": {"metrics": ["a.sum"], "replay": "app-range"}}},
+        "ncu.sets.launch.replay = 'app-range': all launches are counted in it, not ranges",
+    ),
+    (
+        {"sets": {"mine": {"metrics": ["a.sum"], "replay": "app-range", "launches": 2}}},
+        f"ncu.sets.mine.replay = 'app-range' {RANGES}set ncu.sets.mine.launches to all, not 2",
+    ),
+    ({"target_processes": "application-only", "target_processes_filter": "x"}, "ncu.target_processes_filter choose"),
+    ({"extra": ["--verbose", "-k", "x"]}, "ncu.extra holds -k, which the workflow sets itself: change ncu.kernel_"),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"set": "nothing"}, "ncu.set = 'nothing': "),
-        ({"replay": "range"}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all, not 'sampled'"),
-        (
-            {"replay": "range", "launches": "all", "kernel_name": "x"},
-            "ncu.replay = 'range' measures whole ranges: unset",
-        ),
-        (
-            {"replay": "app-range", "launches": "all", "sets": {"mine": {"set": "full", "launches": 2}}},
-            "ncu.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
-        ),
-        ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
-        ({"budget": "soon"}, "ncu.budget = 'soon' is not a time: give seconds, or such as 120s, 10m or 1h"),
-        ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launches: set the launches of "),
-        (
-            {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},
-            "ncu.sets.mine.ranges needs range replay: set ncu.sets.mine.replay to app-range",
-        ),
-        (
-            {"sets": {"launch": {"metrics": ["a.sum"], "replay": "app-range"}}},
-            "ncu.sets.launch.replay = 'app-range': all launches are counted in it, not ranges",
-        ),
-        (
-            {"sets": {"mine": {"metrics": ["a.sum"], "replay": "app-range", "launches": 2}}},
-            "ncu.sets.mine.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
-        ),
-        (
-            {"target_processes": "application-only", "target_processes_filter": "x"},
-            "ncu.target_processes_filter choose",
-        ),
-        (
-            {"extra": ["--verbose", "-k", "x"]},
-            "ncu.extra holds -k, which the workflow sets itself: change ncu.kernel_",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "line"), REFUSED)
 def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         config.normalise_config({"ncu": given})
     assert str(error.value).startswith(line)
 
 
-@pytest.mark.parametrize("option", sorted(ncu.OWN_OPTIONS))
-def test_options_that_the_workflow_gives_itself(option: str) -> None:
-    with pytest.raises(ConfigError, match="which the workflow sets itself"):
-        config.normalise_config({"ncu": {"extra": [f"{option}=x"]}})
-
-
-def test_no_option_of_the_command_line_can_be_given_twice() -> None:
-    given = {key: value for key, (value, _) in CHANGES.items() if key not in ("extra", "target_processes", "launches")}
-    used = {word for word in f"{words('basic', **given)} {words('memory')}".split() if word.startswith("--")}
-    assert used <= set(ncu.OWN_OPTIONS)
+def test_budgets_are_times() -> None:
+    for budget, expected in {"120s": 120, "2m": 120, "1.5h": 5400, 30: 30, "30": 30}.items():
+        assert ncu.parse_budget(config.normalise_config({"ncu": {"budget": budget}})["ncu"]["budget"]) == expected
 
 
 # All options of ncu 2025.3 that a user may add: they change neither the launches that are profiled nor their numbers.
@@ -190,17 +159,10 @@ HARMLESS = {
 }  # fmt: skip
 
 
-def listed() -> dict[str, str]:
-    """Every option that ncu's help names, by its long name, with its short one."""
-    rows = [line.split() for line in (DATA / "ncu/options.txt").read_text().splitlines() if not line.startswith("#")]
-    return {long: short for long, short, _ in rows}
-
-
 @pytest.mark.parametrize("option", sorted(listed()))
 def test_every_option_of_ncu_is_allowed_or_refused_on_purpose(option: str) -> None:
     short = listed()[option]
-    words = [f"--{option}", f"--{option}=1", *([] if short == "-" else [f"-{short}", f"-{short}3"])]
-    for word in words:
+    for word in [f"--{option}", f"--{option}=1", *([] if short == "-" else [f"-{short}", f"-{short}3"])]:
         if option in HARMLESS:
             assert config.normalise_config({"ncu": {"extra": [word]}})["ncu"]["extra"] == [word]
         else:
@@ -213,9 +175,6 @@ def test_every_option_of_ncu_is_allowed_or_refused_on_purpose(option: str) -> No
 def test_options_that_shift_launches_are_refused_however_they_are_written(word: str) -> None:
     with pytest.raises(ConfigError, match="profiles other launches than the workflow expects"):
         config.normalise_config({"ncu": {"extra": [word, "1"]}})
-
-
-def test_the_line_says_what_to_do() -> None:
     with pytest.raises(ConfigError) as error:
         config.normalise_config({"ncu": {"extra": ["--launch-skip", "10"]}})
     assert str(error.value) == (
@@ -253,16 +212,7 @@ def test_metrics_are_asked_for_by_the_names_that_the_gpu_has(
 ) -> None:
     monkeypatch.setenv("PATH", answering(tmp_path, said, code))
     command = ["ncu", "--set", "basic", "--metrics", DRAM, "--nvtx", "--", "python", "-m", "x"]
-    assert ncu.adapt_command(command, True) == [
-        "ncu",
-        "--set",
-        "basic",
-        "--metrics",
-        asked,
-        "--nvtx",
-        "--",
-        *command[-3:],
-    ]
+    assert ncu.adapt_command(command, True) == [asked if word == DRAM else word for word in command]
 
 
 def test_without_a_gpu_nothing_is_profiled() -> None:

@@ -9,26 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo import schema
-from profzoo.figures import kernel_timeline
-from profzoo.io import csv_tables, scripts
+from profzoo.cell import schema
 from profzoo.machine.external_programs import ask_program
-from profzoo.tools.ncu import (
-    details_page,
-    instances_columns,
-    instances_export,
-    raw_page,
-    source_columns,
-    source_export,
-)
-from profzoo.tools.ncu.chart_quantities import MEMORY, PIPES, WARP_STATES
+from profzoo.tools.ncu import instances, raw_page, source_lines
 from profzoo.tools.ncu.command import section_options
-from profzoo.tools.ncu.quantities import QUANTITIES
-from profzoo.tools.ncu.quantity import Kind
-from profzoo.tools.ncu.report_pages import print_page
-from profzoo.tools.ncu.source_columns import adds_up, name_column
-from profzoo.tools.ncu.source_page import read_lines
-from tests import nvperf
+from profzoo.tools.ncu.instances import print_page
+from profzoo.tools.ncu.quantities import MEMORY, PIPES, QUANTITIES, WARP_STATES, Kind
+from profzoo.tools.ncu.source_lines import adds_up, name_column, read_lines
+from tests import nvperf, slow
 
 FOLDER = os.environ.get("PROFZOO_NCU", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="PROFZOO_NCU names no folder of ncu; tests/tools/install-ncu.sh")
@@ -63,12 +51,12 @@ def named(name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("report", reports(), ids=lambda path: Path(path).stem)
+@pytest.mark.parametrize("report", slow.first(reports()), ids=lambda path: Path(path).stem)
 def test_lines_and_instructions_add_up_to_what_ncu_itself_has(report: str) -> None:
-    table, notes = source_export.tabulate_report(report, ONE)
+    table, notes = source_lines.tabulate_report(report, ONE)
     assert notes == []
     lines, own = (table[table["level"].eq(level)] for level in ("line", "instruction"))
-    printed = read_lines(print_page(report, [*source_export.PAGE, "cuda,sass"], 0), report)
+    printed = read_lines(print_page(report, [*source_lines.PAGE, "cuda,sass"], 0), report)
     assert lines["line"].tolist() == [line.number for line in printed] and len(printed) >= 5
     compared = 0
     for line, (_, row) in zip(printed, lines.iterrows(), strict=True):
@@ -87,7 +75,7 @@ def test_lines_and_instructions_add_up_to_what_ncu_itself_has(report: str) -> No
 
 
 def test_a_program_of_known_size_executes_what_it_must_at_its_lines() -> None:
-    table, _ = source_export.tabulate_report(named("addConstDouble3"), ONE)
+    table, _ = source_lines.tabulate_report(named("addConstDouble3"), ONE)
     own = table.query("level == 'instruction' and inst_executed > 0")
     loads, stores = own[own["opcode"].eq("LDG")], own[own["opcode"].eq("STG")]
     # Its three doubles are read at line 55 and written at line 59, each by every warp.
@@ -100,9 +88,9 @@ def test_a_program_of_known_size_executes_what_it_must_at_its_lines() -> None:
     assert lines[["local_loads", "local_stores"]].sum().sum() == 0
 
 
-@pytest.mark.parametrize("report", reports(), ids=lambda path: Path(path).stem)
+@pytest.mark.parametrize("report", slow.first(reports()), ids=lambda path: Path(path).stem)
 def test_opcodes_and_samples_over_time_add_up_to_the_launch(report: str) -> None:
-    table = instances_export.tabulate_report(report, ONE)
+    table = instances.tabulate_report(report, ONE)
     whole = raw(report)
     mix = table.query("metric == 'sass__inst_executed_per_opcode'")
     assert mix["value"].sum() == number(whole["smsp__inst_executed.sum"]) and mix["instance"].is_unique
@@ -117,46 +105,11 @@ def test_opcodes_and_samples_over_time_add_up_to_the_launch(report: str) -> None
     assert -0.02 * took < begun.min() < begun.max() < 1.1 * took
 
 
-@pytest.fixture
-def exported(tmp_path: Path) -> Path:
-    """The table of a section set of a report, with its sidecar, as the workflow exports it."""
-    words = ["--page", "raw", "--print-units", "base", "--print-kernel-base"]
-    pages = [tmp_path / f"raw.{base}.csv" for base in ("mangled", "demangled")]
-    for page in pages:
-        page.write_text(print_page(named("sobelDouble"), [*words, page.name.split(".")[1]]))
-    (first, units), (second, _) = map(raw_page.read_raw, pages)
-    table, _ = raw_page.tidy_launches(first, units, second, None)
-    scripts.write_csv(table.assign(launches=1), tmp_path / "launches.csv")
-    scripts.write_json({"gpu": "NVIDIA RTX A4500", "started": "2023-10-24T10:00:00"}, tmp_path / "launches.csv.json")
-    return tmp_path / "launches.csv"
-
-
-def test_tables_and_figure_are_written_as_declared(exported: Path) -> None:
-    report, folder = named("sobelDouble"), exported.parent
-    lines, values = folder / "source.csv", folder / "instances.csv"
-    said: list[str] = []
-    source_export.main(report, str(exported), 10, str(lines), said.append)
-    assert said == [f"{lines}: Sobel: 66% of its warp samples are at instructionMix.cu:78, where warps wait most for "
-                    "room in the queue for textures (tex_throttle)"]  # fmt: skip
-    instances_export.main(report, str(exported), 10, str(values))
-    # NVIDIA's own rule says so of the whole kernel.
-    assert "L1 instruction queue for texture operations" in print_page(report, ["--page", "details"])
-    table = csv_tables.read(lines, source_columns.TABLE)
-    assert set(table["function"]) == {"Sobel"} and set(table["mangled"]) == {"_Z5SobelIdEvP6uchar4S1_ii"}
-    assert list(table)[:10] == list(source_columns.LEADING)[:10] and table["share"].max() < 1
-    told = csv_tables.read(values, instances_columns.TABLE)
-    assert {"time", "opcode", "occupancy"} <= set(told["kind"])
-    made = [str(folder / f"timeline.{end}") for end in ("svg", "png")]
-    kernel_timeline.main(str(values), str(exported), f"{exported}.json", made)
-    drawn = Path(made[0]).read_text()
-    assert "1. Sobel, 628.0 µs" in drawn and "NVIDIA RTX A4500; measured 2023-10-24" in drawn
-
-
 def test_the_details_page_has_rules_with_speedups(tmp_path: Path) -> None:
     page = tmp_path / "details.csv"
     page.write_text(print_page(named("addConstDouble3"), ["--page", "details"]))
-    advice = details_page.read_details(page).query("`Rule Type` == 'OPT'")
-    assert len(advice) >= 3 and advice[details_page.SPEEDUP].max() > 10
+    advice = raw_page.read_details(page).query("`Rule Type` == 'OPT'")
+    assert len(advice) >= 3 and advice[raw_page.SPEEDUP].max() > 10
     assert advice["Rule Description"].str.contains("uncoalesced global accesses").any()
 
 
@@ -165,7 +118,7 @@ def exact(product: Sequence[str]) -> bool:
     return len(product) == 1 or product == ("smsp__issue_active.avg.per_cycle_active", "smsp__cycles_active.avg")
 
 
-@pytest.mark.parametrize("name", [name for name, own in SETS.items() if "set" not in own])
+@pytest.mark.parametrize("name", slow.first([name for name, own in SETS.items() if "set" not in own]))
 def test_a_set_collects_what_its_ratios_are_weighted_by(name: str) -> None:
     """Else a mean over launches of other kernels is weighted by time, and may be off by a factor of two."""
     listed = ask_program(["ncu", "--list-metrics", *section_options(SETS[name])], 60).stdout.split()
@@ -181,8 +134,10 @@ def test_a_set_collects_what_its_ratios_are_weighted_by(name: str) -> None:
     assert not unweighted
 
 
-@pytest.mark.parametrize("chip", ["GH100", "GA100", "AD102"])
-@pytest.mark.parametrize(("name", "weight"), [("survey", "sm__cycles_active.avg"), ("stalls", "smsp__inst_issued.sum")])
+@pytest.mark.parametrize("chip", slow.first(["GH100", "GA100", "AD102"]))
+@pytest.mark.parametrize(
+    ("name", "weight"), slow.first([("stalls", "smsp__inst_issued.sum"), ("survey", "sm__cycles_active.avg")])
+)
 def test_a_weight_costs_no_pass(name: str, weight: str, chip: str) -> None:
     """Its counter is one that the ratio needs anyway, so that recorded costs of the set stay those of the set."""
     listed = ask_program(["ncu", "--list-metrics", *section_options(SETS[name])], 60).stdout.split()

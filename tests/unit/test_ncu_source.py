@@ -8,12 +8,17 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.io import csv_tables, scripts
-from profzoo.tools.ncu import source_columns, source_export
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.expensive_launches import choose_launches, read_expensive
-from profzoo.tools.ncu.source_page import UNOPENED, read_instructions, read_lines, split_row
-from profzoo.tools.ncu.source_summary import describe_kernels
-from profzoo.tools.ncu.source_table import tabulate_source
+from profzoo.tools.ncu import source_lines
+from profzoo.tools.ncu.estimates import GPU_TIME
+from profzoo.tools.ncu.instances import choose_launches, read_expensive
+from profzoo.tools.ncu.source_lines import (
+    UNOPENED,
+    describe_kernels,
+    read_instructions,
+    read_lines,
+    split_row,
+    tabulate_source,
+)
 
 FIRST = 0x7F14A325D200
 WARPS = 32768
@@ -82,15 +87,11 @@ def test_lines_are_sums_over_their_instructions_as_ncu_has_them() -> None:
     assert lines["share"].sum() == pytest.approx(1) and lines["share"].idxmax() == 12
     # Means do not add up, and ncu's sum of them means nothing.
     assert lines["avg_threads_executed"].isna().all()
-
-
-def test_spills_are_at_their_line() -> None:
-    lines = table().query("level == 'line'").set_index("line")
     assert lines["local_loads"].to_dict() == {10: 0, 11: 0, 12: 3 * WARPS, 13: 0}
     assert lines["local_stores"].to_dict() == {10: 0, 11: 0, 12: WARPS, 13: 0}
-
-
-def test_instructions_are_in_order_with_their_lines() -> None:
+    # Quotes and carriage returns of a line are no end.
+    assert lines["source"].tolist() == [TEXT[number].strip() for number in sorted(TEXT)]
+    assert split_row('"7","f(""a"",""b"")","-"', 3) == ["7", 'f("a","b")', "-"]
     rows = table().query("level == 'instruction'")
     assert rows["offset_bytes"].tolist() == list(range(0, 16 * len(CODE), 16))
     assert rows["opcode"].tolist() == ["MOV", "STL", "LDG", "LDL", "LDL", "EXIT"]
@@ -98,10 +99,18 @@ def test_instructions_are_in_order_with_their_lines() -> None:
     assert set(rows["file"]) == {"/src/spill.cu"} and rows["address_space"].tolist()[1] == "Local"
 
 
-def test_quotes_and_carriage_returns_of_a_line_are_no_end() -> None:
-    texts = table().query("level == 'line'")["source"].tolist()
-    assert texts == [TEXT[number].strip() for number in sorted(TEXT)]
-    assert split_row('"7","f(""a"",""b"")","-"', 3) == ["7", 'f("a","b")', "-"]
+def test_pages_that_say_the_same_otherwise() -> None:
+    # ncu 2025.3 printed the last launch of a report of 20 twice.
+    assert read_instructions(sass_page() * 2, "x") == read_instructions(sass_page(), "x")
+    assert read_lines(cuda_page() * 2, "x") == read_lines(cuda_page(), "x")
+    # A column before the address.
+    heading, *rows = sass_page().strip().split("\n")[1:]
+    numbered = "\n".join([f'"#",{heading}', *(f'"{at}",{row}' for at, row in enumerate(rows))])
+    assert read_instructions(numbered, "x") == read_instructions(sass_page(), "x")
+    # A line whose file ncu does not find keeps its number.
+    lines = read_lines(cuda_page(dict.fromkeys(TEXT, UNOPENED)), "x")
+    found = tabulate_source(read_instructions(sass_page(), "x"), lines)
+    assert found.query("level == 'line'")["line"].tolist() == sorted(TEXT) and set(found["source"]) == {""}
 
 
 def test_without_a_table_of_lines_instructions_remain() -> None:
@@ -109,13 +118,6 @@ def test_without_a_table_of_lines_instructions_remain() -> None:
     rows = tabulate_source(read_instructions(sass_page(), "x"), unknown)
     assert len(rows) == len(CODE) and set(rows["level"]) == {"instruction"}
     assert rows["line"].isna().all() and rows["local_loads"].sum() == 3 * WARPS
-
-
-def test_a_line_whose_file_ncu_does_not_find_keeps_its_number() -> None:
-    rows = tabulate_source(
-        read_instructions(sass_page(), "x"), read_lines(cuda_page(dict.fromkeys(TEXT, UNOPENED)), "x")
-    )
-    assert rows.query("level == 'line'")["line"].tolist() == sorted(TEXT) and set(rows["source"]) == {""}
 
 
 def test_an_instruction_of_two_lines_counts_in_both_and_once_as_itself() -> None:
@@ -126,45 +128,27 @@ def test_an_instruction_of_two_lines_counts_in_both_and_once_as_itself() -> None
     assert rows.query("level == 'instruction'")["samples"].sum() == 1000
 
 
-def test_a_launch_that_ncu_prints_twice_counts_once() -> None:
-    """ncu 2025.3 printed the last launch of a report of 20 so."""
-    assert read_instructions(sass_page() * 2, "x") == read_instructions(sass_page(), "x")
-    assert read_lines(cuda_page() * 2, "x") == read_lines(cuda_page(), "x")
-
-
 def test_what_a_version_does_not_print_is_no_column(tmp_path: Path) -> None:
     lacking = ("# Samples", "Warp Stall Sampling (All Samples)", "Instructions Executed", "stall_lg")
     rows = tabulate_source(read_instructions(sass_page(lacking), "x"), [])
     assert not {"samples", "share", "inst_executed", "local_loads", "stall_lg_throttle"} & set(rows)
     told = rows.assign(place=1, id=0, function="spill", mangled="_Z5spillPf")
     scripts.write_csv(told, tmp_path / "x.csv")
-    assert len(csv_tables.read(tmp_path / "x.csv", source_columns.TABLE)) == len(CODE)
-
-
-def test_a_column_before_the_address_changes_nothing() -> None:
-    heading, *rows = sass_page().strip().split("\n")[1:]
-    numbered = "\n".join([f'"#",{heading}', *(f'"{at}",{row}' for at, row in enumerate(rows))])
-    assert read_instructions(numbered, "x") == read_instructions(sass_page(), "x")
+    assert len(csv_tables.read(tmp_path / "x.csv", source_lines.TABLE)) == len(CODE)
 
 
 def test_lines_that_cannot_be_read_leave_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"sass": sass_page(), "cuda,sass": cuda_page().replace('"60","59"', '"60"')}
-    monkeypatch.setattr(source_export, "print_page", lambda report, words, launch: pages[words[-1]])
+    monkeypatch.setattr(source_lines, "print_page", lambda report, words, launch: pages[words[-1]])
     chosen = pd.DataFrame({"place": [1], "id": [0], "function": ["spill"], "mangled": ["spill"]})
-    rows, (note,) = source_export.tabulate_report("x.ncu-rep", chosen)
+    rows, (note,) = source_lines.tabulate_report("x.ncu-rep", chosen)
     assert len(rows) == len(CODE) and note.startswith("the lines of spill are left out: x.ncu-rep: the source page has")
     pages["sass"] = ""
     with pytest.raises(DataError, match=r"x\.ncu-rep holds no machine code of the most expensive kernels"):
-        source_export.tabulate_report("x.ncu-rep", chosen)
+        source_lines.tabulate_report("x.ncu-rep", chosen)
     pages["sass"] = sass_page(LABELS)
     with pytest.raises(DataError, match=r"x\.ncu-rep holds no counters of source lines: collect the section"):
-        source_export.tabulate_report("x.ncu-rep", chosen)
-
-
-def test_a_set_of_ranges_has_no_kernels(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(f"id,range,step,{GPU_TIME}\n0,forward,0,5\n")
-    with pytest.raises(DataError, match=r"x\.csv is of a section set that measures ranges"):
-        read_expensive(str(tmp_path / "x.csv"), 3)
+        source_lines.tabulate_report("x.ncu-rep", chosen)
 
 
 @pytest.mark.parametrize(
@@ -182,19 +166,20 @@ def test_a_damaged_page_is_named_in_one_line(page: str, said: str) -> None:
     assert str(caught.value).startswith("train.source.ncu-rep: ") and "\n" not in str(caught.value)
 
 
-def test_the_most_expensive_kernels_are_chosen_by_all_their_launches() -> None:
+def test_the_most_expensive_kernels_are_chosen_by_all_their_launches(tmp_path: Path) -> None:
     names = ["long", "often", "often", "rare", "long"]
     rows = pd.DataFrame({"id": range(5), "mangled": names, "function": names, "kernel": names})
     rows = rows.assign(**{GPU_TIME: [50.0, 9.0, 10.0, 40.0, 60.0]}, multiplicity=[1.0, 10.0, 10.0, 1.0, 1.0])
-    assert choose_launches(rows, 2, "x")[["place", "id", "mangled"]].values.tolist() == [
-        [1, 2, "often"],
-        [2, 4, "long"],
-    ]
+    found = choose_launches(rows, 2, "x")[["place", "id", "mangled"]].to_numpy().tolist()
+    assert found == [[1, 2, "often"], [2, 4, "long"]]
     # Launches of further runs of ncu are in other reports.
     split = rows.assign(run=[1, 1, 2, 1, 2])
     assert choose_launches(split, 3, "x")["id"].tolist() == [1, 0, 3]
     with pytest.raises(DataError, match=f"x has no {GPU_TIME}"):
         choose_launches(rows.drop(columns=GPU_TIME), 2, "x")
+    (tmp_path / "x.csv").write_text(f"id,range,step,{GPU_TIME}\n0,forward,0,5\n")
+    with pytest.raises(DataError, match=r"x\.csv is of a section set that measures ranges"):
+        read_expensive(str(tmp_path / "x.csv"), 3)
 
 
 def test_a_sentence_says_where_a_kernel_waits_and_spills() -> None:
@@ -209,8 +194,7 @@ def test_a_sentence_says_where_a_kernel_waits_and_spills() -> None:
     # Without lines the instruction is named, and without samples the spills alone.
     alone = rows.query("level == 'instruction'")
     assert "50% of its warp samples are at the instruction LDL (offset 0x30)" in describe_kernels(alone)[0]
-    assert describe_kernels(rows.drop(columns="samples"))[0].startswith(
-        "spill: warps access local memory 131,072 times"
-    )
+    unsampled = describe_kernels(rows.drop(columns="samples"))[0]
+    assert unsampled.startswith("spill: warps access local memory 131,072 times")
     dry = rows.assign(local_loads=0, local_stores=0, samples=0)
     assert describe_kernels(dry) == [] and describe_kernels(rows.assign(place=4)) == []

@@ -11,11 +11,12 @@ import pytest
 from profzoo.errors import DataError
 from profzoo.tables import step_timeline
 from profzoo.tools.ncu import export as export_ncu
-from profzoo.tools.nsys import export as export_nsys
-from profzoo.tools.nsys import ranks, step_sequence
-from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import tables as export_nsys
+from profzoo.tools.nsys.steps import ranks, step_sequence
+from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.tools.torch import export as export_torch
 from profzoo.what_if import tables as replay
+from tests import slow
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.unit.test_own_ranges import add_theirs
@@ -36,15 +37,14 @@ def sidecar(path: Path, **facts: object) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("capture", "line"), [("window", WINDOW), ("run", RUN)])
-@pytest.mark.parametrize("theirs", [False, True])
+@pytest.mark.parametrize(("capture", "line", "theirs"), [("window", WINDOW, True), ("run", RUN, False)])
 def test_the_export_of_nsys_says_it(tmp_path: Path, launched: Path, capture: str, line: str, theirs: bool) -> None:
     if theirs:
         add_theirs(launched, [(0, 200, ONE + 1, "step")])
     said: list[str] = []
     csv, steps, out = (tmp_path / name for name in ("n.csv", "s.csv", "n.json"))
     facts = sidecar(tmp_path / "r.json", capture=capture)
-    export_nsys.main(str(launched), facts, str(csv), str(steps), str(out), said.append)
+    export_nsys.export_trace(str(launched), facts, str(csv), str(steps), str(out), said.append)
     (only,) = said
     assert only.startswith(f"{csv}: the trace {line}") and (THEIRS in only) == theirs and "\n" not in only
     assert steps.read_text() == ",".join(nsys_steps.COLUMNS) + "\n"
@@ -54,12 +54,11 @@ def test_the_export_of_nsys_says_it(tmp_path: Path, launched: Path, capture: str
 
 @pytest.mark.parametrize(("ran", "held"), [(3, 2), (2, 2)])
 def test_the_export_of_nsys_says_that_steps_are_lacking(tmp_path: Path, ran: int, held: int) -> None:
-    """The sidecar has how many steps the program ran in the window."""
     steps = [(100 * place, 100 * place + 90, ONE + 1, "step") for place in range(held)]
     path = export(tmp_path / "a.sqlite", [kernel(10, 20, 7, ONE)], [(5, 7, ONE + 1)], steps)
     said: list[str] = []
     outputs = [str(tmp_path / name) for name in ("n.csv", "s.csv", "n.json")]
-    export_nsys.main(str(path), sidecar(tmp_path / "r.json", steps=ran), *outputs, said.append)
+    export_nsys.export_trace(str(path), sidecar(tmp_path / "r.json", steps=ran), *outputs, said.append)
     lacking = "the trace holds 2 of the 3 steps of the window: nsys lost some, so values per step are low"
     assert said == ([] if ran == held else [f"{outputs[0]}: {lacking}"])
 
@@ -85,7 +84,7 @@ def test_other_readers_of_nsys_say_it(
         assert str(error.value).startswith(f"{launched} {WINDOW}") and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("named", ["profzoo:step", "step"])
+@pytest.mark.parametrize("named", slow.first(["step", "profzoo:step"]))
 def test_the_export_of_torch_says_it(tmp_path: Path, named: str) -> None:
     events = json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))
     kept = [
@@ -108,7 +107,7 @@ def test_the_export_of_torch_says_it(tmp_path: Path, named: str) -> None:
         assert only.startswith(f"{outputs['csv']}: the trace {WINDOW}") and step.isna().all()
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("seen", slow.first([False, True]))
 def test_the_export_of_ncu_says_it(tmp_path: Path, recording: Callable, seen: bool) -> None:
     pages, said = tmp_path / "pages", list[str]()
     pages.mkdir()

@@ -1,15 +1,16 @@
-"""nsys_steps: where the window's time goes, on small traces with known answers and on a recording of an H200."""
+"""Where the window's time goes: on small traces, also where two things happen at one ns, and on a recording of an H200."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.range_names import make_nvtx_name
-from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys.events import trace as nsys_trace
+from profzoo.tools.nsys.steps import steps as nsys_steps
 
 NAMES = {1: "k", 2: "ncclDevKernel_AllReduce", 10: "cudaLaunchKernel_v7000", 11: "cudaDeviceSynchronize_v3020",
          12: "cudaMemcpyAsync_v3020", 13: "cudaGetDevice_v3020"}  # fmt: skip
@@ -26,9 +27,11 @@ def trace(
     copies: list[tuple] = (),
     name: str = "t.sqlite",
     graphs: list[tuple] = (),
+    gpus: dict[int, int] | None = None,
 ) -> pd.Series:
     """The one row of a trace of ranges (name, start, end), calls (name, start, end, correlation), kernels (start, end,
-    correlation, name), copies (start, end, correlation, kind), and graphs that were traced whole, as kernels."""  # fmt: skip
+    correlation, name), copies (start, end, correlation, kind), and graphs that were traced whole, as kernels; gpus: GPU
+    of each kernel by its correlation."""  # fmt: skip
     columns = "start, end, correlationId, globalPid"
     with closing(sqlite3.connect(path / name)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
@@ -39,6 +42,10 @@ def trace(
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns}, copyKind)")
         rows = [(start, end, correlation, PROCESS, *(kind or (WITHIN,))) for start, end, correlation, *kind in copies]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?)", rows)
+        if gpus:
+            database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN deviceId")
+            change = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = ? WHERE correlationId = ?"
+            database.executemany(change, [(gpu, number) for number, gpu in gpus.items()])
         if graphs:
             database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns}, graphId)")
             rows = [(*graph, PROCESS, 3) for graph in graphs]
@@ -59,6 +66,23 @@ def idle(row: pd.Series) -> dict[str, float]:
     return {cause: row[f"idle_{cause}_ns"] for cause in nsys_steps.CAUSES if row[f"idle_{cause}_ns"]}
 
 
+def test_two_gpus_of_a_process_that_work_in_turn_idle_half_each(tmp_path: Path) -> None:
+    """Of a step of 100 ns, one GPU works from 5 to 50 and the other from 50 to 95."""
+    ranges = [("step", 0, 100), ("step", 100, 200)]
+    calls = [(LAUNCH, 101, 103, 1), (LAUNCH, 146, 148, 2)]
+    kernels = [(105, 150, 1), (150, 195, 2)]
+    row = trace(tmp_path, ranges, calls, kernels, gpus={1: 0, 2: 1})
+    assert (row["wall_ns"], row["busy_ns"], row["kernel_ns"], row["idle_ns"], row["launches"]) == (100, 45, 45, 55, 2)
+    # Latency, launch and host are 2, 2 and 6 ns on the first GPU, and 0, 2 and 8 on the second.
+    assert idle(row) == {"turn": 45, "latency": 1, "launch": 2, "host": 7}
+    # The same on one GPU, which is idle at both ends alone.
+    alone = trace(tmp_path, ranges, calls, kernels, name="alone.sqlite", gpus={1: 0, 2: 0})
+    assert (alone["busy_ns"], alone["idle_ns"]) == (90, 10) and "turn" not in idle(alone)
+    # At the same time, both work all of it.
+    both = trace(tmp_path, ranges, calls, [(105, 195, 1), (105, 195, 2)], name="both.sqlite", gpus={1: 0, 2: 1})
+    assert (both["busy_ns"], both["idle_ns"]) == (90, 10) and "turn" not in idle(both)
+
+
 def test_every_cause_of_idleness(tmp_path: Path) -> None:
     row = trace(
         tmp_path,
@@ -76,40 +100,11 @@ def test_every_cause_of_idleness(tmp_path: Path) -> None:
     assert (row["cpu_data_ns"], row["cpu_forward_ns"], row["process"]) == (20, 70, 7)
 
 
-def test_a_full_queue_leaves_only_latency(tmp_path: Path) -> None:
-    calls = [(LAUNCH, start, start + 1, start) for start in (0, 1, 2, 3)]
-    row = trace(tmp_path, [("step", 0, 10)], calls, [(2 + 10 * index, 10 + 10 * index, index) for index in range(4)])
-    assert idle(row) == {"latency": 1 + 3 * 2, "launch": 1}
-    assert row["queue_depth"] == 1.5  # Of 0, 1, 2 and 2: the first had begun before the fourth was made.
-    assert row["launch_latency_ns"] == 2  # The others met a busy GPU.
-
-
-def test_the_first_step_is_left_out_and_what_it_left_running_is_no_part_of_the_window(tmp_path: Path) -> None:
-    row = trace(
-        tmp_path,
-        [("step", 0, 100), ("step", 100, 200), ("step", 200, 300)],
-        [(LAUNCH, 10, 20, 1), (LAUNCH, 110, 120, 2), (LAUNCH, 210, 220, 3)],
-        [(50, 150, 1), (150, 250, 2), (250, 340, 3)],
-    )
-    assert (row["steps"], row["wall_ns"], row["busy_ns"], row["launches"]) == (2, 190 / 2, 190 / 2, 1)
-
-
-def test_what_comes_after_the_last_step_is_no_part_of_the_window(tmp_path: Path) -> None:
-    calls = [(LAUNCH, 10, 20, 1), (LAUNCH, 150, 160, 2)]
-    row = trace(tmp_path, [("step", 0, 100)], calls, [(30, 40, 1), (170, 180, 2)])
-    assert (row["wall_ns"], row["launches"]) == (100, 1)
-
-
 def test_copies_and_communication_beside_other_kernels(tmp_path: Path) -> None:
     calls = [(LAUNCH, 0, 1, 1), (LAUNCH, 1, 2, 2), (COPY, 2, 3, 3)]
     row = trace(tmp_path, [("step", 0, 100)], calls, [(10, 50, 1), (30, 70, 2, 2)], [(60, 90, 3)])
     assert (row["kernel_ns"], row["copy_ns"], row["communication_ns"], row["overlap_ns"]) == (60, 20, 40, 20)
     assert row["busy_ns"] == 80 and row["launches"] == 2
-
-
-def test_kernels_of_one_graph_share_its_launch(tmp_path: Path) -> None:
-    row = trace(tmp_path, [("step", 0, 50)], [(LAUNCH, 0, 5, 1)], [(10, 20, 1), (22, 30, 1)])
-    assert row["launches"] == 2 and idle(row) == {"launch": 5, "latency": 5 + 2, "host": 20}
 
 
 def test_a_graph_that_was_traced_whole_is_busy(tmp_path: Path) -> None:
@@ -120,103 +115,196 @@ def test_a_graph_that_was_traced_whole_is_busy(tmp_path: Path) -> None:
     assert row["idle_ns"] == 60
 
 
-def test_the_first_of_two_calls_launches_whatever_their_order(tmp_path: Path) -> None:
-    calls = [(LAUNCH, 10, 20, 1), (LAUNCH, 13, 16, 1)]
-    rows = [
-        trace(tmp_path, [("step", 0, 100)], given, [(30, 40, 1)], name=f"{number}.sqlite")
-        for number, given in enumerate((calls, calls[::-1]))
-    ]
-    for row in rows:
-        assert (row["launches"], row["launch_call_ns"], row["launch_latency_ns"]) == (1, 10, 20)
-
-
 def test_a_step_without_gpu_work_is_all_the_cpus(tmp_path: Path) -> None:
     row = trace(tmp_path, [("step", 0, 50), ("data", 0, 10)])
     assert idle(row) == {"input": 10, "host": 40} and row["launches"] == 0 and pd.isna(row["queue_depth"])
 
 
-def simulated(path: Path, step: list[tuple[int, int, bool]], waits: bool, steps: int = 6) -> pd.Series:
-    """The row of a program whose every step is this list: what the CPU takes to come to a launch, what the GPU takes to
-    carry it out, and whether the CPU waits for it before it goes on."""  # fmt: skip
-    call, way, clock, free = 2, 3, 0, 0
-    ranges, calls, kernels = [], [], []
-    for _ in range(steps):
-        began = clock
-        for host, device, wait in step:
-            clock += host
-            calls.append((LAUNCH, clock, clock + call, len(kernels)))
-            clock += call
-            start = max(clock + way, free)
-            free = start + device
-            kernels.append((start, free, len(kernels)))
-            if wait and waits:
-                calls.append((SYNCHRONIZE, clock, max(clock, free) + 1, -len(calls)))
-                clock = calls[-1][2]
-        ranges.append(("step", began, clock))
-    return trace(path, ranges, calls, kernels, name=f"{waits}.sqlite")
+@pytest.mark.parametrize(("off", "closes"), [(0, True), (2, True), (-2, True), (2.5, False), (-2.5, False)])
+def test_idle_and_busy_time_close_to_a_ns_and_a_millionth(off: float, closes: bool) -> None:
+    """Of a step of 1 ms, 2 ns may be lost by rounding: one, and a millionth."""
+    row = pd.DataFrame({"busy_ns": [400_000.0, 400_000.0], "idle_ns": [600_000.0, 600_000.0 + off], "wall_ns": 1e6})
+    said = nsys_steps._adds_up(row)
+    assert said is None if closes else said == "row 2: busy_ns and idle_ns are not wall_ns"
+
+
+@pytest.mark.parametrize(("call", "host"), [(100_000, 200_000), (100_001, 100_000)])
+def test_a_launch_that_waits_for_room_is_no_work_of_the_cpu(tmp_path: Path, call: int, host: int) -> None:
+    """Longer than 100 us only: of the step of 200 us the GPU is busy from 10 ns on, for as long as the call lasts."""
+    calls = [(LAUNCH, 0, 5, 1), (LAUNCH, 9, 9 + call, 2)]
+    row = trace(tmp_path, [("step", 0, 200_000)], calls, [(10, 200_000, 1), (200_000, 200_100, 2)])
+    # Its first ns, before the GPU began, is the CPU's own.
+    assert row["host_ns"] == host
+    assert (row["wall_ns"], row["launches"]) == (200_100, 2)
+
+
+def test_which_copies_cross_and_which_calls_wait(tmp_path: Path) -> None:
+    """Each kind of copy for 10 ns: those between host and device, and arrays, cross."""
+    kinds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    copies = [(20 * kind, 20 * kind + 10, kind, kind) for kind in kinds]
+    row = trace(tmp_path, [("step", 0, 300)], [(SYNCHRONIZE, 5, 295, 99)], [], copies)
+    assert (row["copy_ns"], row["transfer_ns"], row["kernel_ns"]) == (100, 40, 0)
+    with nsys_trace.open_trace(tmp_path / "t.sqlite") as opened:
+        waits = opened.calls
+    assert waits[["launches", "copies", "waits"]].to_numpy().tolist() == [[False, False, True]]
+
+
+def launched(*rows: tuple[float, float, float, float]) -> pd.DataFrame:
+    """Kernels by when their call began and ended, and when they did."""
+    return pd.DataFrame(rows, columns=["start_call", "end_call", "start", "end"])
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("rows", "latency", "depth"),
     [
-        # Six waits a step, of a GPU that is the slower one, the faster one, or now one and then the other.
-        [(4, 20, index % 5 == 4) for index in range(30)],
-        [(20, 4, index % 5 == 4) for index in range(30)],
-        [(4, 20, False)] * 10 + [(4, 20, True)] + [(20, 4, False)] * 10,
-        [(20, 4, False)] * 20 + [(4, 40, False)] * 9 + [(4, 40, True)],
-        [(10, 12, True)] * 10,
+        # The second is launched at the very ns at which the GPU has done the first: it waits 6, the first 10.
+        ([(10, 12, 20, 40), (40, 42, 46, 50)], 8, 0),
+        # One ns earlier the GPU is busy.
+        ([(10, 12, 20, 40), (39, 42, 46, 50)], 10, 0),
+        # The GPU runs the first until 100, though the second, beside it, has ended: the third meets a busy one.
+        ([(10, 12, 20, 100), (25, 26, 30, 40), (50, 52, 130, 140)], 10, 0),
+        # The third is made as the second begins, which has not begun before that: 0, 1 and 1 wait.
+        ([(10, 12, 20, 60), (15, 16, 60, 70), (60, 62, 80, 90)], 10, 1),
+        # The first meets an idle GPU, the second is made while that runs, the third before both began, and one later.
+        ([(10, 14, 20, 80), (40, 46, 80, 120), (45, 47, 120, 130), (200, 212, 230, 240)], 20, 0),
+        # Two calls at one ns: neither is made before the other.
+        ([(10, 12, 20, 30), (10, 12, 24, 30)], 12, 0),
     ],
 )
-def test_what_waits_cost_is_what_a_step_takes_less_without_them(
-    tmp_path: Path, step: list[tuple[int, int, bool]]
+def test_a_launch_meets_an_idle_gpu_once_that_is_done(rows: list[tuple], latency: float, depth: float) -> None:
+    for order in (rows, rows[::-1]):
+        found = nsys_steps._queue(launched(*order))
+        assert (found["launch_latency_ns"], found["queue_depth"]) == (latency, depth)
+
+
+def test_without_a_call_nothing_is_known_of_the_queue() -> None:
+    found = nsys_steps._queue(launched((np.nan, np.nan, 20, 30)))
+    assert list(found) == nsys_steps.MISSING and all(np.isnan(value) for value in found.values())
+    # One that has none is in no median.
+    both = nsys_steps._queue(launched((np.nan, np.nan, 5, 8), (10, 14, 20, 30)))
+    assert both == {"launch_call_ns": 4, "launch_latency_ns": 10, "queue_depth": 0}
+
+
+@pytest.mark.parametrize(
+    ("calls", "counts", "begins", "ends"),
+    [
+        # Of steps from 100 to 200 and from 200 to 300: launched in the first, as the second begins, as it ends, behind it.
+        ([199, 200, 300, 301], [200, 300], 250, 420),
+        ([np.nan, 200, 300, 301], [200, 300], 200, 420),
+    ],
+)
+def test_a_step_has_what_is_launched_from_its_first_ns_to_its_last(
+    calls: list[float], counts: list[float], begins: int, ends: int
 ) -> None:
-    with_waits, without = simulated(tmp_path, step, True), simulated(tmp_path, step, False)
-    saved = with_waits["wall_ns"] - without["wall_ns"]
-    assert with_waits["idle_synchronisation_ns"] == pytest.approx(saved, abs=0.05 * with_waits["wall_ns"])
-    assert without["idle_synchronisation_ns"] == 0
-    assert sum(idle(with_waits).values()) == pytest.approx(with_waits["wall_ns"] - with_waits["busy_ns"])
+    """It begins once the GPU is done with what was launched before, and ends once it is done with its own."""
+    steps = pd.DataFrame({"start": [100, 200], "end": [200, 300]})
+    activity = pd.DataFrame({"start_call": calls, "start": [210, 260, 400, 500], "end": [250, 300, 420, 510]})
+    activity.loc[activity["start_call"].isna(), ["start", "end"]] = [310, 320]
+    found = nsys_steps.counted_steps(steps, activity)
+    assert found.steps == 1 and found.on_cpu.tolist() == [[200, 300]]
+    assert found.activity["start_call"].dropna().tolist() == counts and found.span.tolist() == [[begins, ends]]
 
 
-def test_a_gap_between_launches_that_were_queued_is_no_waits_doing(tmp_path: Path) -> None:
-    calls = [(LAUNCH, 0, 1, 1), (LAUNCH, 1, 2, 2), (SYNCHRONIZE, 2, 50, 3)]
-    row = trace(tmp_path, [("step", 0, 50)], calls, [(2, 20, 1), (24, 50, 2)])
-    assert idle(row) == {"latency": 4, "synchronisation": 2}
+def test_a_step_that_is_alone_begins_with_itself() -> None:
+    """Whatever the GPU was still at, and it ends with the CPU's part where that is later."""
+    steps = pd.DataFrame({"start": [100], "end": [200]})
+    activity = pd.DataFrame({"start_call": [50, 120], "start": [90, 130], "end": [140, 150]})
+    found = nsys_steps.counted_steps(steps, activity)
+    assert (found.steps, found.span.tolist(), found.on_cpu.tolist()) == (1, [[100, 200]], [[100, 200]])
+    assert found.activity["start_call"].tolist() == [120]
 
 
-def test_a_copy_that_returns_when_it_is_done_is_a_wait(tmp_path: Path) -> None:
-    # The CPU is ahead until it copies a result: a copy to pageable memory, and one that goes on by itself.
-    for ends, waited in ((60, 10), (16, 0)):
-        calls = [(LAUNCH, 0, 5, 1), (COPY, 14, ends, 2), (LAUNCH, 80, 85, 3)]
-        row = trace(
-            tmp_path,
-            [("step", 0, 100)],
-            calls,
-            [(10, 50, 1), (90, 100, 3)],
-            [(50, 60, 2, TO_HOST)],
-            name=f"{ends}.sqlite",
-        )
-        assert (row["copy_ns"], row["transfer_ns"]) == (10, 10)
-        assert row["idle_synchronisation_ns"] == pytest.approx(min(60 - 14, 40) if waited else 0)
+def spans(*pairs: tuple[int, int]) -> np.ndarray:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def test_what_the_cpu_takes_without_waiting_for_a_busy_gpu(tmp_path: Path) -> None:
-    unit = 100_000
-    row = trace(
-        tmp_path,
-        [("step", 0, 10 * unit)],
-        # A launch; one that waits for room in the queue; a wait of which the GPU is busy for the first half.
-        [(LAUNCH, 0, unit // 2, 1), (LAUNCH, unit, 3 * unit, 2), (SYNCHRONIZE, 5 * unit, 9 * unit, 3)],
-        [(unit // 2, 3 * unit, 1), (3 * unit, 7 * unit, 2)],
-    )
-    assert row["host_ns"] == (10 - 2 - 2) * unit
+@pytest.mark.parametrize(
+    ("waited", "causes"),
+    [
+        # 40 ns idle with nothing queued: 10 of latency, 10 of a launch, 20 of the host; a wait takes equal parts.
+        (0, {"synchronisation": 0, "latency": 10, "launch": 10, "host": 20}),
+        (20, {"synchronisation": 20, "latency": 5, "launch": 5, "host": 10}),
+        (40, {"synchronisation": 40, "latency": 0, "launch": 0, "host": 0}),
+        # The CPU cannot be further ahead than that.
+        (50, {"synchronisation": 40, "latency": 0, "launch": 0, "host": 0}),
+    ],
+)
+def test_what_a_wait_costs_is_taken_from_what_was_idle_with_nothing_queued(waited: int, causes: dict) -> None:
+    whole = spans((0, 40))
+    covers = {"input": spans(), "turn": spans(), "synchronisation": spans(), "latency": spans((0, 10)), "launch": spans((5, 20)),
+              "host": whole}  # fmt: skip
+    assert nsys_steps._causes(whole, covers, whole, waited) == {"input": 0, "turn": 0, **causes}
+    # Where something was queued, it is the GPU's own.
+    kept = nsys_steps._causes(whole, covers, spans(), waited)
+    assert kept == {"input": 0, "turn": 0, "synchronisation": 0, "latency": 10, "launch": 10, "host": 20}
 
 
-def test_a_recording(recording: Callable) -> None:
-    (_, row), = nsys_steps.where_time_goes(recording("nsys/train.sqlite")).iterrows()  # fmt: skip
-    assert row["launches"] == 475 and row["steps"] == 9
-    assert row["busy_ns"] + row["idle_ns"] == pytest.approx(row["wall_ns"])
-    assert sum(idle(row).values()) == pytest.approx(row["idle_ns"])
-    # The GPU works a fifth of the time; Python and autograd take most of the rest.
-    assert 0.15 < row["busy_ns"] / row["wall_ns"] < 0.25 and row["idle_host_ns"] > 0.5 * row["wall_ns"]
-    # So the CPU hardly ever waits for it.
-    assert 0.95 < row["host_ns"] / row["wall_ns"] <= 1
+def test_idleness_is_queued_where_something_was_launched_before_it_began() -> None:
+    """Idle to 20, from 30 to 50, from 60 to 80, and from 90 on; launched at 5, 30, 55 and nothing."""
+    gaps = spans((0, 20), (30, 50), (60, 80), (90, 100))
+    activity = launched((5, 6, 20, 30), (30, 31, 50, 60), (55, 56, 80, 90))[["start_call", "start"]]
+    # As the gap from 30 to 50 begins, its launch is being made: nothing was queued before.
+    assert nsys_steps.unqueued_spans(gaps, activity).tolist() == [[0, 20], [30, 50], [90, 100]]
+    # What was launched at 10 and comes last was queued all the time from then on.
+    late = pd.concat([activity, pd.DataFrame({"start_call": [10.0], "start": [100]})])
+    assert nsys_steps.unqueued_spans(gaps, late).tolist() == [[0, 20]]
+    # Without a call it was launched when it began.
+    alone = pd.DataFrame({"start_call": [np.nan], "start": [20]})
+    assert nsys_steps.unqueued_spans(spans((0, 20)), alone).tolist() == [[0, 20]]
+
+
+@pytest.mark.parametrize(
+    ("call", "ends", "results", "at_all"),
+    [
+        # The GPU is busy from 10 to 300,000. Another call is not a wait however long it takes, nor is a launch of 100 us.
+        ((OTHER, 20, 200_020), 300_000, 0, 0),
+        ((LAUNCH, 20, 100_020), 300_000, 0, 0),
+        ((LAUNCH, 20, 100_021), 300_000, 0, 100_001),
+        # A copy is one where it returns with what it copied, or behind; a launch is not.
+        ((COPY, 20, 120), 120, 100, 100),
+        ((COPY, 20, 120), 121, 0, 0),
+        ((LAUNCH, 20, 120), 120, 0, 0),
+        ((SYNCHRONIZE, 20, 120), 300_000, 100, 100),
+        # Only in the window, and while the GPU is busy.
+        ((SYNCHRONIZE, 0, 120), 300_000, 110, 110),
+        ((SYNCHRONIZE, 20, 500_000), 300_000, 299_980, 299_980),
+    ],
+)
+def test_in_which_calls_the_cpu_waits(call: tuple[int, int, int], ends: int, results: int, at_all: int) -> None:
+    kind, begin, end = call
+    calls = pd.DataFrame({"start": [begin], "end": [end], "correlation": [1], "launches": [kind in (LAUNCH, COPY)],
+                          "copies": [kind == COPY], "waits": [kind == SYNCHRONIZE]})  # fmt: skip
+    activity = pd.DataFrame({"start": [10, 15], "end": [300_000, ends], "correlation": [2, 1]})
+    assert nsys_steps.waited_ns(calls, activity, spans((0, 400_000))) == (results, at_all)
+
+
+def test_what_the_gpu_did_is_a_kernel_one_that_communicates_or_crosses(tmp_path: Path) -> None:
+    """A kernel is not a copy though the number of its name is a kind of copy's, and the other way round."""
+    kernels, copies = [(10, 20, 1), (20, 30, 2, 2)], [(30, 40, 3, TO_HOST), (40, 50, 4, WITHIN)]
+    trace(tmp_path, [("step", 0, 100)], [], kernels, copies, graphs=[(50, 60, 5)])
+    with nsys_trace.open_trace(tmp_path / "t.sqlite") as opened:
+        found = opened.operations
+    assert found[["start", "end", "correlation", "process", "kernel", "talking", "crossing"]].to_numpy().tolist() == [
+        [10, 20, 1, PROCESS, True, False, False], [20, 30, 2, PROCESS, True, True, False],
+        [50, 60, 5, PROCESS, True, False, False],
+        [30, 40, 3, PROCESS, False, False, True], [40, 50, 4, PROCESS, False, False, False],
+    ]  # fmt: skip
+
+
+def test_a_graph_that_was_traced_whole_is_work_of_its_gpu(tmp_path: Path) -> None:
+    """One GPU runs a kernel and the other one a graph, for 10 ns each."""
+    trace(tmp_path, [("step", 0, 100)], [], [(10, 20, 1)], graphs=[(50, 60, 5)])
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
+        for gpu, kind in enumerate(("KERNEL", "GRAPH_TRACE")):
+            database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} ADD COLUMN deviceId DEFAULT {gpu}")
+        database.commit()
+    (row,) = nsys_steps.where_time_goes(tmp_path / "t.sqlite").to_dict("records")
+    assert (row["busy_ns"], row["idle_ns"], row["launches"]) == (10, 90, 2)
+
+
+def test_of_calls_that_begin_together_the_longer_one_is_around_the_other(tmp_path: Path) -> None:
+    calls = [(LAUNCH, 10, 12, 1), (LAUNCH, 10, 20, 1), (COPY, 5, 7, 2)]
+    trace(tmp_path, [("step", 0, 100)], calls, [(30, 40, 1)])
+    with nsys_trace.open_trace(tmp_path / "t.sqlite") as opened:
+        found = opened.launching_calls.sort_values("correlation")
+    assert found[["correlation", "start", "end"]].to_numpy().tolist() == [[1, 10, 20], [2, 5, 7]]

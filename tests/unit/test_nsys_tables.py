@@ -1,20 +1,30 @@
-"""The summary of an nsys export, on a recording of an H200 and on small exports with odd contents."""
+"""The summary of an nsys export: on a recording of an H200, and on small exports whose answers are known."""
 
+import gzip
+import os
 import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
 from profzoo.range_names import PARTS, make_nvtx_name
-from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys import ranks as nsys_ranks
-from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.tools.nsys import trace as nsys_trace
+from profzoo.tools.nsys.events import launches as nsys_launches
+from profzoo.tools.nsys.events import trace as nsys_trace
+from profzoo.tools.nsys.events.launches import (
+    find_ranges,
+    is_outside_steps,
+    launch_times,
+    read_step_launches,
+    step_positions,
+)
+from profzoo.tools.nsys.steps import steps as nsys_steps
+from tests.conftest import DATA
 
 KERNEL = (
     "start, end, correlationId, globalPid, demangledName, shortName, mangledName, gridX, gridY, gridZ, "
@@ -82,25 +92,12 @@ def test_nothing_is_lost(summary: pd.DataFrame, recording) -> None:
         count, total = database.execute("SELECT count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
     assert (summary["launches"].sum(), summary["total_ns"].sum()) == (count, total) == (4750, 44388337)
     assert summary["share"].sum() == pytest.approx(1)
-
-
-def test_agrees_with_nsys_itself(summary: pd.DataFrame, recording) -> None:
-    theirs = pd.read_csv(Path(__file__).parents[1] / "data/nsys/cuda_gpu_kern_sum.csv").set_index("Name")
-    ours = summary.groupby("kernel")[["launches", "total_ns"]].sum()
-    assert ours["launches"].sum() * 2 == theirs["Instances"].sum()  # The summary is of twenty steps, the export of ten.
-    assert set(ours.index) == set(theirs.index)
-
-
-def test_backward_launches_of_another_thread_have_their_range(summary: pd.DataFrame) -> None:
+    # Backward launches are of another thread.
     counts = summary.groupby("range")["launches"].sum().to_dict()
     assert counts == {"backward": 2490, "forward": 2060, "optimizer": 200}
-
-
-def test_statistics_of_a_configuration(summary: pd.DataFrame) -> None:
-    row = summary.iloc[0]
-    assert row["total_ns"] == summary["total_ns"].max()
-    assert row["mean_ns"] == pytest.approx(row["total_ns"] / row["launches"])
-    assert row["min_ns"] <= row["median_ns"] <= row["max_ns"]
+    with nsys_trace.open_trace(recording("nsys/train.sqlite")) as trace:
+        found = nsys_trace.read_ranges(trace, ("step", *PARTS))
+    assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 
 
 def test_equal_correlation_ids_of_two_processes_do_not_mix(tmp_path: Path) -> None:
@@ -122,18 +119,6 @@ def test_a_launch_with_two_calls_counts_once_and_from_the_first(tmp_path: Path) 
         assert table.set_index("range")["total_ns"].to_dict() == {"forward": 10, "": 30}
 
 
-def test_no_table_depends_on_the_order_of_rows(recording, tmp_path: Path) -> None:
-    """Exports of nsys 2025.6 and later are not in order of time."""
-    exported = recording("nsys/train.sqlite")
-    first, steps = nsys_tables.summarise(exported), nsys_steps.where_time_goes(exported)
-    for seed in (1, 2):
-        other = shuffled(exported, tmp_path / f"node.{seed - 1}.sqlite", seed)
-        pd.testing.assert_frame_equal(nsys_tables.summarise(other), first, check_exact=True)
-        pd.testing.assert_frame_equal(nsys_steps.where_time_goes(other), steps, check_exact=True)
-    processes = nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 2)
-    assert processes["rank"].tolist() == [0, 1] and processes[nsys_ranks.TIMES].nunique().eq(1).all()
-
-
 def shuffled(source: Path, target: Path, seed: int) -> Path:
     """A copy of an export with the rows of every table in another order."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
@@ -151,7 +136,7 @@ def test_a_graph_that_was_traced_whole_has_a_row_and_its_time_adds_up(tmp_path: 
     kernels = [kernel(100, 110, 7, ONE), kernel(300, 320, 9, ONE)]
     calls = [(50, 7, ONE + 1), (120, 8, ONE + 1), (290, 9, ONE + 1), (330, 10, ONE + 1), (400, 11, ONE + 1)]
     ranges = [(40, 60, ONE + 1, "forward"), (110, 350, ONE + 1, "backward")]
-    # The last could not be timed, and what has kernels of its own is no row but theirs.
+    # The last could not be timed, and what has kernels of its own is not a row but theirs.
     graphs = [(130, 230, 8, ONE, 4), (340, 370, 10, ONE, 4), (0, 0, 11, ONE, 4), (300, 320, 9, ONE, 5)]
     path = export(tmp_path / "a.sqlite", kernels, calls, ranges, graphs)
     table = nsys_tables.summarise(path)
@@ -208,21 +193,6 @@ def test_of_a_whole_run_only_the_windows_whole_steps_count(tmp_path: Path) -> No
     assert (row["steps"], row["launches"], row["wall_ns"]) == (1, 1, 90)  # Without the window's first.
 
 
-def test_a_range_that_was_never_closed_is_no_whole_step(tmp_path: Path) -> None:
-    ranges = [(start, None if end == 500 else end, tid, name) for start, end, tid, name in RUN]
-    assert nsys_trace.count_traced_steps(run(tmp_path / "a.sqlite", ranges, ends=None), whole_run=True) == (2, True)
-
-
-def test_a_step_whose_work_was_cut_off_is_no_whole_step(tmp_path: Path) -> None:
-    # The CPU was through with the window's second step, and the GPU was not.
-    path = run(tmp_path / "a.sqlite", lost=(320, 420))
-    assert nsys_trace.count_traced_steps(path, whole_run=True) == (1, True)
-    assert by_range(nsys_tables.summarise(path, whole_run=True)) == {"forward": 1, "": 1, nsys_tables.OUTSIDE: 2}
-    # One without a kernel among others, as where it was captured into a graph, cuts nothing off.
-    path = run(tmp_path / "b.sqlite", lost=(220,))
-    assert nsys_trace.count_traced_steps(path, whole_run=True) == (2, True)
-
-
 def test_a_trace_that_begins_within_the_window_or_ends_before_it(tmp_path: Path) -> None:
     within = [row for row in RUN if row[3] != "window" and row[0] > 195]
     assert nsys_trace.count_traced_steps(run(tmp_path / "a.sqlite", within), whole_run=True) == (2, False)
@@ -230,27 +200,11 @@ def test_a_trace_that_begins_within_the_window_or_ends_before_it(tmp_path: Path)
     assert nsys_trace.count_traced_steps(run(tmp_path / "c.sqlite", []), whole_run=True) == (0, False)
 
 
-def test_launch_without_a_call_has_no_range(tmp_path: Path) -> None:
-    path = export(tmp_path / "a.sqlite", [kernel(100, 110, 7, ONE)], [], [(0, 200, ONE + 1, "forward")])
-    assert nsys_tables.summarise(path)["range"].tolist() == [""]
-
-
-def test_launch_between_ranges_has_none(tmp_path: Path) -> None:
-    path = export(tmp_path / "a.sqlite", [kernel(100, 110, 7, ONE)], [(50, 7, ONE)], [(0, 40, ONE, "forward")])
-    assert nsys_tables.summarise(path)["range"].tolist() == [""]
-
-
 def test_the_largest_configuration_survives_packing(tmp_path: Path) -> None:
     grid, block, more = (2**31 - 1, 65535, 65535), (1024, 1024, 64), (232448, 232448, 255)
     path = export(tmp_path / "a.sqlite", [kernel(0, 1, 7, ONE, grid, block, more)], [(0, 7, ONE)], [])
     row = nsys_tables.summarise(path).iloc[0]
     assert tuple(row[name] for name in nsys_launches.CONFIGURATION) == (*grid, *block, *more)
-
-
-def test_ranges_of_the_window(recording) -> None:
-    with nsys_trace.open_export(recording("nsys/train.sqlite")) as (database, tables):
-        found = nsys_trace.read_ranges(database, tables, ("step", *PARTS))
-    assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 
 
 def test_trace_without_launches_has_columns_but_no_rows(tmp_path: Path) -> None:
@@ -261,11 +215,198 @@ def test_trace_without_launches_has_columns_but_no_rows(tmp_path: Path) -> None:
     assert table.empty and list(table.columns) == nsys_tables.COLUMNS
 
 
+def test_a_process_opens_an_export_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    plain = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: opened.append(given[0]) or plain(*given, **named))
+    paths = [tmp_path / f"{name}.sqlite" for name in "ab"]
+    for path in paths:
+        path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
+    with nsys_trace.open_trace(paths[0]) as first, nsys_trace.open_trace(str(paths[0])) as again:
+        assert first is again
+    count = len(opened)
+    with nsys_trace.open_trace(paths[0]) as first, nsys_trace.open_trace(paths[1]) as other:
+        # What is still in use stays open.
+        assert len(opened) > count and first is not other and len(first.operations) == len(other.operations) > 5000
+    os.utime(paths[1], ns=(1, 1))
+    with nsys_trace.open_trace(paths[1]) as anew:
+        assert anew is not other
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     text, other = tmp_path / "text", tmp_path / "other.sqlite"
     text.write_text("no database, but long enough to be looked at" * 30)
     with closing(sqlite3.connect(other)) as database:
         database.execute("CREATE TABLE mine (id)")
-    for path in (text, other):
+    for path in (text, other, tmp_path / "none.sqlite"):
         with pytest.raises(DataError, match=path.name):
             nsys_tables.summarise(path)
+
+
+@pytest.mark.parametrize(
+    ("launched", "step"),
+    [
+        # When a call was made: from a step's first ns to before its end.
+        (99, -1), (100, 0), (199, 0), (200, 1), (299, 1), (300, -1), (450, 2), (500, -1),
+        # Of a kernel without a call, -1 less when it began.
+        (-1 - 99, -1), (-1 - 100, 0), (-1 - 199, 0), (-1 - 299, 1), (-1 - 300, -1),
+    ],
+)  # fmt: skip
+def test_a_launch_is_in_the_step_in_which_it_was_made_or_began(launched: int, step: int) -> None:
+    steps = pd.DataFrame({"process": ONE, "start": [100, 200, 400], "end": [200, 300, 500]})
+    launches = pd.DataFrame({"process": [ONE, TWO], "launched": [launched, launched]})
+    # Another process has steps of its own.
+    assert step_positions(launches, steps).tolist() == [step, -1]
+    assert is_outside_steps(launches, steps).tolist() == [step < 0, True]
+    moment = launched if launched >= 0 else -1 - launched
+    assert launch_times(launches).tolist() == [moment, moment]
+
+
+def test_a_launch_is_in_the_range_in_which_it_was_made() -> None:
+    parts = pd.DataFrame({"name": ["data", "graph"], "process": ONE, "start": [100, 200], "end": [150, 300]})
+    launches = pd.DataFrame({"process": ONE, "launched": [100, 149, 150, 200, 299, 300, -1 - 120]})
+    names = np.array(["", *nsys_tables.LAUNCHING])[find_ranges(launches, parts)]
+    assert names.tolist() == ["data", "data", "", "graph", "graph", "", ""]
+
+
+def test_launches_by_step_by_hand(tmp_path: Path) -> None:
+    ranges = [(100, 200, ONE + 1, "step"), (110, 150, ONE + 1, "loss"), (200, 300, ONE + 1, "step")]
+    kernels = [
+        kernel(160, 165, 2, ONE, (2, 1, 1)),
+        kernel(120, 130, 1, ONE),
+        kernel(310, 340, 3, ONE),
+        kernel(90, 95, 9, ONE),
+    ]
+    calls = [(115, 1, ONE + 1), (155, 2, ONE + 1), (290, 3, ONE + 1), (80, 9, ONE + 1)]
+    # A graph that was traced whole, of number 0, is not a kernel.
+    path = export(tmp_path / "a.sqlite", kernels, [*calls, (295, 8, ONE + 1)], ranges, [(350, 360, 8, ONE, 0)])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT 7")
+        database.commit()
+    table = read_step_launches(path)
+    assert table[
+        ["step", "start_ns", "ns", "range", "stream", "grid_x", "kernel", "mangled", "function"]
+    ].to_numpy().tolist() == [
+        [0, 120, 10, "loss", 7, 1, "k()", "_Z1kv", "k"],
+        [0, 160, 5, "", 7, 2, "k()", "_Z1kv", "k"],
+        [1, 310, 30, "", 7, 1, "k()", "_Z1kv", "k"],
+    ]
+    assert table["process"].tolist() == [ONE] * 3
+
+
+def test_statistics_of_launches_by_hand(tmp_path: Path) -> None:
+    """Times 2, 4, 4, 10 of one configuration, and 20 of another: the deviation is that of the population."""
+    kernels = [kernel(100 * place, 100 * place + ns, place, ONE) for place, ns in enumerate((4, 10, 2, 4), 1)]
+    kernels.append(kernel(900, 920, 9, ONE, (3, 1, 1)))
+    table = nsys_tables.summarise(export(tmp_path / "a.sqlite", kernels, [], []))
+    several, alone = table[nsys_tables.STATISTICS].to_dict("records")
+    assert several == pytest.approx({"launches": 4, "total_ns": 20, "mean_ns": 5, "median_ns": 4, "min_ns": 2,
+                                     "max_ns": 10, "std_ns": 3, "share": 0.5})  # fmt: skip
+    assert alone == {"launches": 1, "total_ns": 20, "mean_ns": 20, "median_ns": 20, "min_ns": 20, "max_ns": 20,
+                     "std_ns": 0, "share": 0.5}  # fmt: skip
+
+
+def test_launches_are_read_with_where_they_were_placed_and_when_they_began(tmp_path: Path) -> None:
+    """A kernel of a graph's node with a call, one without, and a graph that was traced whole, of number 6."""
+    kernels = [(*kernel(20, 25, 1, ONE), 77), kernel(40, 48, 2, ONE)]
+    path = export(tmp_path / "a.sqlite", kernels, [(10, 1, ONE + 1), (50, 8, ONE + 1)], [], [(60, 90, 8, ONE, 6)])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT 7")
+        database.commit()
+    with nsys_trace.open_trace(path) as opened:
+        found = opened.launches
+    known = found[["launched", "process", "ns", "graph", "thread"]].to_numpy().tolist()
+    assert known == [[10, ONE, 5, -1, ONE + 1], [-1 - 40, ONE, 8, -1, 0], [50, ONE, 30, 6, ONE + 1]]
+    placed = found[["start", "stream", "correlation", "node"]].to_numpy().tolist()
+    assert placed == [[20, 7, 1, 77], [40, 7, 2, 0], [60, 7, 8, 0]]
+
+
+def test_a_graph_is_launched_by_the_first_of_its_calls_and_without_one_before_the_trace(tmp_path: Path) -> None:
+    graphs = [(60, 90, 8, ONE, 6), (100, 130, 9, ONE, 6), (140, 150, 8, TWO, 6)]
+    calls = [(52, 8, ONE + 1), (50, 8, ONE + 1), (45, 8, TWO + 1)]
+    path = export(tmp_path / "a.sqlite", [], calls, [], graphs)
+    with nsys_trace.open_trace(path) as opened:
+        found = opened.launches
+    assert found["launched"].tolist() == [50, -1 - 100, 45]
+
+
+# Steps of a whole run, and its window from 200 on.
+STEPS = [(100, 190, ONE + 1, "step"), (200, 290, ONE + 1, "step"), (300, 390, ONE + 1, "step")]
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "lost", "counted"),
+    [
+        # A step that begins with the window is of it; one that the trace ends with was cut off.
+        (200, 391, None, 2), (201, 391, None, 1), (200, 390, None, 1), (200, None, None, 2),
+        # What did not run was launched in the last step; behind it; as it ended.
+        (200, 1000, 380, 1), (200, 1000, 395, 2), (200, 1000, 390, 2), (200, 1000, 389, 1),
+        # One without a kernel before another that ran, as where it was captured into a graph, cuts nothing off.
+        (200, 1000, 210, 2),
+    ],
+)  # fmt: skip
+def test_which_steps_of_a_whole_run_count(
+    tmp_path: Path, begins: int, ends: int | None, lost: int | None, counted: int
+) -> None:
+    ranges = [*STEPS, (begins, 900, ONE + 1, "window")]
+    calls = [(250, 1, ONE + 1), *([(lost, 2, ONE + 1)] if lost else [])]
+    path = export(tmp_path / "a.sqlite", [kernel(260, 270, 1, ONE)], calls, ranges, ends=ends)
+    if ends is None:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE ANALYSIS_DETAILS (duration)")
+            database.execute("INSERT INTO ANALYSIS_DETAILS VALUES (NULL)")
+            database.commit()
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (counted, True)
+
+
+def test_of_a_process_nothing_of_which_ran_all_launches_are_lost(tmp_path: Path) -> None:
+    """Another's kernels say nothing of it; without the table of calls nothing is known to be lost."""
+    other = [(start, end, TWO + 1, name) for start, end, _, name in STEPS]
+    calls = [(250, 1, ONE + 1), (250, 1, TWO + 1)]
+    path = export(tmp_path / "a.sqlite", [kernel(260, 270, 1, ONE)], calls, [*STEPS, *other])
+    with nsys_trace.open_trace(path) as opened:
+        steps = nsys_trace.read_window_steps(opened, whole_run=True)
+    assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 1}
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (3, False)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+        database.commit()
+    with nsys_trace.open_trace(path) as opened:
+        steps = nsys_trace.read_window_steps(opened, whole_run=True)
+    assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 3}
+
+
+def test_a_range_may_end_as_it_begins(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", [], [], [(100, 100, ONE + 1, "step"), (100, 99, ONE + 1, "step")])
+    assert nsys_trace.count_traced_steps(path, whole_run=False) == (1, False)
+    assert nsys_trace.explain_no_steps(path, whole_run=False) is None
+
+
+def test_an_error_is_told_in_one_line_of_200_letters() -> None:
+    assert nsys_trace._line(ValueError("a\n  b")) == "a b" and len(nsys_trace._line(ValueError("x" * 201))) == 200
+
+
+@pytest.mark.parametrize(("off", "fits"), [(0.9e-6, True), (1.2e-6, False)])
+def test_shares_fit_to_a_millionth(off: float, fits: bool) -> None:
+    table = pd.DataFrame({"share": [0.75 + off, 0.25 - off], "total_ns": [30, 10]})
+    assert (nsys_tables._whole(table) is None) == fits
+    assert (nsys_tables._whole(table.assign(share=[0.75 + off / 2, 0.25 + off / 2])) is None) == fits
+    # A row outside of all steps has none.
+    several = pd.DataFrame({"share": [0.75, 0.25, None], "total_ns": [30, 10, 99]})
+    assert nsys_tables._whole(several) is nsys_tables._whole(several.assign(share=None)) is None
+    assert "rows are missing" in str(nsys_tables._whole(several.assign(share=[0.25, 0.75, None])))
+
+
+def test_kernels_agree_with_nsys_one_by_one(summary: pd.DataFrame) -> None:
+    theirs = pd.read_csv(DATA / "nsys/cuda_gpu_kern_sum.csv").set_index("Name")
+    ours = summary.groupby("kernel")[["launches", "total_ns"]].sum()
+    assert (2 * ours["launches"]).to_dict() == theirs["Instances"].to_dict()  # Of twenty steps; ours of ten.
+    ratio = 2 * ours["total_ns"] / theirs["Total Time (ns)"].reindex(ours.index)
+    assert ratio.between(0.9, 1.1).all()
+
+
+@pytest.mark.parametrize("folder", ["with space", "a#b", "a?b", "a%20b"])
+def test_any_folder_will_do(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    path = export(tmp_path / folder / "a.sqlite", [kernel(100, 110, 7, ONE)], [(50, 7, ONE)], [])
+    assert nsys_tables.summarise(path)["launches"].sum() == 1

@@ -1,48 +1,19 @@
-"""What operators need, by formulas: against torch's own count, and against the same work done in other ways."""
+"""What operators need: numbers worked out by hand, and inputs of other kinds, left out or told in part."""
 
-import gzip
-import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from profzoo.op_costs.operator_calls import Needed
-from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, call_costs, operator_cost
-from profzoo.op_costs.trace_calls import list_calls
-from tests.conftest import DATA
+from profzoo.op_costs import elementwise
+from profzoo.op_costs.elementwise import ALIKE, COPIED, LISTS, POINTWISE, REDUCED, broadcast
+from profzoo.op_costs.operator_calls import ITEM_BYTES, Call, Needed, UnknownError
+from profzoo.op_costs.operators import COLUMNS, FORMULAS, INPUTS, SIGNATURES, call_costs, exclusive_costs, operator_cost
 
 ATEN = torch.ops.aten
-
-
-def of(operator: str, *inputs: Any, kind: str = "float") -> Needed:
-    """What a call needs; inputs: shapes of tensors as tuples, all else by value, None where left out."""
-    tensors = [isinstance(one, tuple) for one in inputs]
-    lists = [isinstance(one, list) and bool(one) and isinstance(one[0], tuple) for one in inputs]
-    types = [
-        kind if tensor else "TensorList" if many else "" if one is None else "Scalar"
-        for one, tensor, many in zip(inputs, tensors, lists, strict=True)
-    ]
-    shapes = [one if tensor or many else [] for one, tensor, many in zip(inputs, tensors, lists, strict=True)]
-    values = ["" if tensor or many or one is None else str(one)
-              for one, tensor, many in zip(inputs, tensors, lists, strict=True)]  # fmt: skip
-    found = operator_cost(f"aten::{operator}", shapes, types, values)
-    assert found is not None, operator
-    return found
-
-
-def counted(run: Callable[[], Any]) -> int:
-    """FlopCounterMode's count."""
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return counter.get_total_flops()
 
 
 def test_inputs_are_named_as_in_torchs_schemas() -> None:
@@ -59,279 +30,438 @@ def test_formulas_are_of_operators_that_there_are() -> None:
     assert set(unknown) <= {"aten::fused_dropout", "aten::_foreach_sqrt_"}
 
 
+def of(operator: str, *inputs: Any) -> Needed:
+    """What a call needs. Inputs: tensors of float32 as their shapes, of another type as `(type, shape)`, lists of
+    tensors as lists of shapes, all else by value, None where left out."""
+    dims, types, values = [], [], []
+    for one in inputs:
+        named = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)
+        several = isinstance(one, list) and bool(one) and isinstance(one[0], tuple)
+        tensor = isinstance(one, tuple)
+        kind = one[0] if named else "float" if tensor else "TensorList" if several else "" if one is None else "Scalar"
+        types.append(kind)
+        dims.append(list(one[1] if named else one) if tensor or several else [])
+        values.append("" if tensor or several or one is None else str(one))
+    found = operator_cost(f"aten::{operator}", dims, types, values)
+    assert found is not None, operator
+    return found
+
+
 @pytest.mark.parametrize(
-    ("operator", "shapes"),
+    ("operator", "inputs", "right"),
     [
-        ("mm", [(3, 5), (5, 7)]),
-        ("addmm", [(7,), (3, 5), (5, 7)]),
-        ("bmm", [(2, 3, 5), (2, 5, 7)]),
-        ("baddbmm", [(2, 3, 7), (2, 3, 5), (2, 5, 7)]),
-        ("_scaled_dot_product_efficient_attention", [(2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)]),
-        ("_scaled_dot_product_flash_attention", [(2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)]),
-        ("_scaled_dot_product_cudnn_attention", [(2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)]),
-        *(
-            (f"_scaled_dot_product_{kind}_attention_backward", [(2, 3, 5, 8), (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)])
-            for kind in ("efficient", "flash", "cudnn")
+        # (3 x 5) by (5 x 7): 2 * 3 * 5 * 7 operations; 15 + 35 read, 21 written, of 4 bytes.
+        ("mm", [(3, 5), (5, 7)], (210, 0, 4 * 71)),
+        ("bmm", [(2, 3, 5), (2, 5, 7)], (420, 0, 4 * (30 + 70 + 42))),
+        ("mv", [(3, 5), (5,)], (30, 0, 4 * (15 + 5 + 3))),
+        ("dot", [(5,), (5,)], (10, 0, 4 * (5 + 5 + 1))),
+        ("addmm", [(7,), (3, 5), (5, 7), 1, 1], (210, 21, 4 * (7 + 71))),
+        ("_addmm_activation", [(7,), (3, 5), (5, 7), 1, 1, True], (210, 21, 4 * (7 + 71))),
+        ("baddbmm", [(2, 3, 7), (2, 3, 5), (2, 5, 7), 1, 1], (420, 42, 4 * (42 + 142))),
+        # Products of a batch of two are summed up in one matrix, and the first input with them.
+        ("addbmm", [(3, 7), (2, 3, 5), (2, 5, 7), 1, 1], (420, 42, 4 * (21 + 30 + 70 + 21))),
+        ("addmv", [(3,), (3, 5), (5,), 1, 1], (30, 3, 4 * (3 + 15 + 5 + 3))),
+    ],
+)
+def test_products(operator: str, inputs: list[Any], right: tuple[int, int, int]) -> None:
+    assert of(operator, *inputs) == right and of(operator, *inputs).flop == right[0] + right[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("double", 8), ("float", 4), ("c10::Half", 2), ("c10::BFloat16", 2), ("c10::Float8_e4m3fn", 1),
+        ("c10::Float8_e5m2", 1), ("c10::complex<float>", 8), ("c10::complex<double>", 16), ("long int", 8), ("long", 8),
+        ("int", 4), ("short int", 2), ("short", 2), ("signed char", 1), ("unsigned char", 1), ("bool", 1),
+    ],
+)  # fmt: skip
+def test_elements_have_the_bytes_of_their_type(kind: str, size: int) -> None:
+    assert of("mm", (kind, (3, 5)), (kind, (5, 7))).bytes == 71 * size
+    assert len(ITEM_BYTES) == 16
+
+
+# 2 images of 6 channels and 9 x 7 points; 8 channels of 3 x 3 in 2 groups, every second point, 1 around: 5 x 4 points.
+IMAGES, WEIGHT, RESULT = (2, 6, 9, 7), (8, 3, 3, 3), (2, 8, 5, 4)
+SETTINGS = [[2, 2], [1, 1], [1, 1], False, [0, 0], 2]
+# Elements: 756 of images, 216 of weights, 320 of the result. Operations: 2 * 320 * 3 * 3 * 3.
+ONCE = 17_280
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "right"),
+    [
+        ("convolution", [IMAGES, WEIGHT, (8,), *SETTINGS], (ONCE, 320, 4 * (756 + 216 + 8 + 320))),
+        ("convolution", [IMAGES, WEIGHT, None, *SETTINGS], (ONCE, 0, 4 * (756 + 216 + 320))),
+        ("_convolution", [IMAGES, WEIGHT, None, *SETTINGS], (ONCE, 0, 4 * (756 + 216 + 320))),
+        (
+            "cudnn_convolution_add_relu",
+            [IMAGES, WEIGHT, RESULT, 1.0, (8,), [2, 2], [1, 1], [1, 1], 2],
+            (ONCE, 320, 4 * (756 + 216 + 320 + 8 + 320)),
         ),
+        # One number stands for both sides: (9 - 2 * 2 - 1) / 1 + 1 = 5 by 3 points, of 4 channels of 6 x 3 x 3.
+        ("convolution", [(1, 6, 9, 7), (4, 6, 3, 3), None, [1], [0], [2], False, [0], 1],
+         (2 * 60 * 54, 0, 4 * (378 + 216 + 60))),
+        # Transposed: (4 - 1) * 2 - 2 * 1 + 1 * 2 + 1 + 1 = 8 points of each of 5; as many products as the input has.
+        ("convolution", [(1, 3, 4), (3, 5, 3), (5,), [2], [1], [1], True, [1], 1],
+         (2 * 12 * 15, 40, 4 * (12 + 45 + 5 + 40))),
+        ("thnn_conv2d", [(1, 2, 4, 4), (3, 2, 3, 3), [3, 3], None, [1, 1], [0, 0]],
+         (2 * 12 * 18, 0, 4 * (32 + 54 + 12))),
+        # Either gradient takes as many; it is as large as what it is of, and takes the other.
+        ("convolution_backward", [RESULT, IMAGES, WEIGHT, [8], *SETTINGS, [True, True, True]],
+         (2 * ONCE, 320, 4 * (320 + 2 * (756 + 216)))),
+        ("convolution_backward", [RESULT, IMAGES, WEIGHT, [8], *SETTINGS, [False, True, False]],
+         (ONCE, 0, 4 * (320 + 756 + 216))),
+    ],
+)  # fmt: skip
+def test_convolutions(operator: str, inputs: list[Any], right: tuple[int, int, int]) -> None:
+    assert of(operator, *inputs) == right
+
+
+# 2 x 3 heads of 5 queries and 7 keys: 210 scores, of width 8, and values of width 6.
+HEADS_FIRST, HEADS_BEHIND = ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 6)), ((2, 5, 3, 8), (2, 7, 3, 8), (2, 7, 3, 6))
+ATTENTION = (2 * 210 * (8 + 6), 4 * 210, 4 * (240 + 336 + 252 + 180))
+# The scores again, and two gradients of each product; softmax twice; inputs, result and their gradients.
+ATTENTION_BACKWARD = (2 * 210 * (3 * 8 + 2 * 6), 8 * 210, 4 * 2 * (240 + 336 + 252 + 180))
+
+
+@pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn", "flash_for_cpu"])
+def test_attention_of_heads_first(kind: str) -> None:
+    name = f"_scaled_dot_product_{kind.removesuffix('_for_cpu')}_attention{'_for_cpu' if 'cpu' in kind else ''}"
+    assert of(name, *HEADS_FIRST) == ATTENTION
+    assert of(f"{name}_backward", (2, 3, 5, 6), *HEADS_FIRST) == ATTENTION_BACKWARD
+
+
+@pytest.mark.parametrize("kind", ["efficient", "flash"])
+def test_attention_of_heads_behind_places(kind: str) -> None:
+    assert of(f"_{kind}_attention_forward", *HEADS_BEHIND) == ATTENTION
+    assert of(f"_{kind}_attention_backward", (2, 5, 3, 6), *HEADS_BEHIND) == ATTENTION_BACKWARD
+
+
+# 6 places of 3 sequences of width 5, 4 units: an LSTM has 4 * 4 * (5 + 4) weights, of which 80 are of the input.
+PLACES = (6, 3, 5)
+
+
+def settings(mode: int, layers: int = 1, both: bool = False, narrow: int = 0) -> list[Any]:
+    """Of cuDNN's operator, behind the states."""
+    return [mode, 4, narrow, layers, False, 0.0, True, both, []]
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [
+        # One gate, a sum of two products and two biases (3), squashed (1).
+        (settings(0), (2 * 18 * 36, 18 * 4 * 4, 4 * (90 + 36 + 2 * 72))),
+        (settings(1), (2 * 18 * 36, 18 * 4 * 4, 4 * (90 + 36 + 2 * 72))),
+        # Four gates (16), c = f c + i g (3), h = o tanh c (2).
+        (settings(2), (2 * 18 * 144, 18 * 4 * 21, 4 * (90 + 144 + 2 * 72))),
+        # Three gates (12), r times a product (1), h = (1 - z) n + z h (4).
+        (settings(3), (2 * 18 * 108, 18 * 4 * 17, 4 * (90 + 108 + 2 * 72))),
+        # Two layers both ways: 2 * 16 * (5 + 4) weights, and above them 2 * 16 * (8 + 4).
+        (settings(2, 2, True), (2 * 18 * 672, 18 * 16 * 21, 4 * (90 + 672 + 2 * 18 * 16))),
+        # States of width 3: 16 * (5 + 3) weights, and 3 * 4 that make them narrow.
+        (settings(2, narrow=3), (2 * 18 * 140, 18 * 4 * 21, 4 * (90 + 140 + 2 * 72))),
+        # Above it 16 * (3 + 3) and 3 * 4 more.
+        (settings(2, 2, narrow=3), (2 * 18 * 248, 18 * 8 * 21, 4 * (90 + 248 + 2 * 144))),
     ],
 )
-def test_products_and_attention_are_counted_as_by_torch(operator: str, shapes: list[tuple[int, ...]]) -> None:
-    assert of(operator, *shapes).product_flop == flop_registry[getattr(ATEN, operator)](*shapes)
+def test_recurrent_layers(given: list[Any], right: tuple[int, int, int]) -> None:
+    assert of("_cudnn_rnn", PLACES, None, 4, None, None, None, *given) == right
 
 
-def test_products_with_vectors_by_hand() -> None:
-    assert of("mv", (3, 5), (5,)) == (30, 0, 4 * (15 + 5 + 3))
-    assert of("dot", (5,), (5,)) == (10, 0, 4 * 11)
-    assert of("addmv", (3,), (3, 5), (5,)) == (30, 3, 4 * (3 + 15 + 5 + 3))
-    assert of("addmm", (7,), (3, 5), (5, 7)).other_flop == 21
+@pytest.mark.parametrize(
+    ("mask", "products", "of_bytes"),
+    [
+        ([True, True, True, True], 2 * 18 * 2 * 144, 4 * (90 + 72 + 72 + 2 * 144)),
+        # Without that of the input, or of the weights.
+        ([False, True, True, True], 2 * 18 * (2 * 144 - 80), 4 * (90 + 72 + 72 + 2 * 144)),
+        ([True, False, False, False], 2 * 18 * 144, 4 * (90 + 72 + 72 + 144)),
+    ],
+)
+def test_recurrent_layers_backward(mask: list[bool], products: int, of_bytes: int) -> None:
+    states = [None, 4, None, None, None, (6, 3, 4), (6, 3, 4), None, None]
+    found = of("_cudnn_rnn_backward", PLACES, *states, *settings(2), None, None, mask)
+    assert found == (products, 18 * 4 * 21, of_bytes)
 
 
-CONVOLUTIONS = [
-    # channels in and out, kernel, stride, padding, dilation, groups, points
-    (6, 8, [3, 3], [1, 1], [1, 1], [1, 1], 1, (9, 7)),
-    (6, 8, [3, 2], [2, 1], [0, 1], [1, 2], 1, (9, 8)),
-    (6, 8, [3, 3], [2], [1], [1], 2, (9, 7)),
-    (6, 6, [5], [3], [2], [1], 6, (17,)),
-    (4, 6, [2, 3, 2], [1, 1, 1], [0, 0, 0], [1, 1, 1], 2, (5, 6, 4)),
-]
+def test_recurrent_layers_of_the_cpu() -> None:
+    given = [(16, 5), (16, 4), (16,), (16,), None, None]
+    right = (2 * 18 * 144, 18 * 4 * 21, 4 * (90 + 80 + 64 + 72))
+    assert of("mkldnn_rnn_layer", PLACES, *given, False, [], 2, 4) == right
+    backward = [*given, (6, 3, 4), None, None, (6, 3, 4), None, None, False, 2, 4]
+    assert of("mkldnn_rnn_layer_backward", PLACES, *backward) == (2 * right[0], right[1], 2 * right[2])
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_convolutions_are_counted_as_by_torch(case: tuple, transposed: bool) -> None:
-    given, made, kernel, stride, padding, dilation, groups, points = case
-    weight = (given, made // groups, *kernel) if transposed else (made, given // groups, *kernel)
-    dimensions = len(kernel)
-    arguments = [stride, padding, dilation, transposed, [0] * dimensions, groups]
-    on_meta = [torch.empty(shape, device="meta") for shape in ((2, given, *points), weight, (made,))]
-    result = ATEN.convolution(*on_meta, *arguments)
-    found = of("convolution", (2, given, *points), weight, (made,), *arguments)
-    assert found.product_flop == counted(lambda: ATEN.convolution(*on_meta, *arguments))
-    assert found.other_flop == result.numel()
-    assert found.bytes == 4 * (result.numel() + sum(tensor.numel() for tensor in on_meta))
-    # Of each of both gradients as much: of groups, each by itself.
-    alone = (given // groups, made // groups)
-    part = torch.empty((2, alone[0], *points), device="meta")
-    own = torch.empty((*(alone if transposed else alone[::-1]), *kernel), device="meta")
-    ungrouped = [part, own, None, *arguments[:-1], 1]
-    for mask in itertools.product([True, False], repeat=3):
-        backward = of("convolution_backward", tuple(result.shape), (2, given, *points), weight, None, *arguments,
-                      list(mask))  # fmt: skip
-        grad = torch.empty(ATEN.convolution(*ungrouped).shape, device="meta")
-        of_torch = counted(
-            lambda mask=mask, grad=grad: ATEN.convolution_backward(grad, part, own, [alone[1]], *ungrouped[3:], mask)
+def test_cells_behind_their_products() -> None:
+    lstm = of("_thnn_fused_lstm_cell", (3, 16), (3, 16), (3, 4), (16,), (16,))
+    assert lstm == (0, 12 * 21, 4 * (48 + 48 + 12 + 16 + 16 + 2 * 12))
+    gru = of("_thnn_fused_gru_cell", (3, 12), (3, 12), (3, 4), (12,), (12,))
+    assert gru == (0, 12 * 17, 4 * (36 + 36 + 12 + 12 + 12 + 12))
+
+
+@pytest.mark.parametrize(("gelu", "each"), [(True, 6), (False, 1)])
+def test_fused_layers_of_transformers(gelu: bool, each: int) -> None:
+    """3 texts of 10 places of width 16, 4 heads, 40 between."""
+    projections, scores = 2 * 30 * (48 * 16 + 16 * 16), 3 * 10 * 10
+    attention = (projections + 4 * scores * 16, 4 * scores * 4 + 4 * 30 * 16, 4 * (2 * 480 + 768 + 256))
+    weights = [(48, 16), (48,), (16, 16), (16,)]
+    assert of("_native_multi_head_attention", *[(3, 10, 16)] * 3, 16, 4, *weights) == attention
+    norms = [(16,)] * 4
+    found = of("_transformer_encoder_layer_fwd", (3, 10, 16), 16, 4, *weights, gelu, False, 1e-5, *norms,
+               (40, 16), (40,), (16, 40), (16,))  # fmt: skip
+    # A bias and what squashes; behind, of an element a bias, two residual sums and two normalisations of 8.
+    others = attention[1] + 30 * 40 * each + 480 * (1 + 2 + 16)
+    assert found == (attention[0] + 4 * 30 * 40 * 16, others, attention[2] + 4 * 1280)
+
+
+# Operations of an element, as the formulas have them, and how many inputs an operator has.
+NONE = "abs sign relu relu_ clamp clamp_ clamp_min clamp_min_ clamp_max hardtanh hardtanh_ threshold"
+ONE = ("neg pow pow_ exp exp_ log log_ sqrt sqrt_ rsqrt reciprocal erf tanh tanh_ sigmoid sigmoid_ sin cos leaky_relu "
+       "leaky_relu_")  # fmt: skip
+NONE_OF_TWO = "threshold_backward hardtanh_backward maximum minimum eq ne lt gt le ge masked_fill masked_fill_"
+ONE_OF_TWO = "add add_ sub sub_ rsub mul mul_ div div_ leaky_relu_backward _prelu_kernel l1_loss"
+ELEMENTS = {
+    **dict.fromkeys(NONE.split(), (1, 0)),
+    **dict.fromkeys(ONE.split(), (1, 1)),
+    **dict.fromkeys(NONE_OF_TWO.split(), (2, 0)),
+    **dict.fromkeys(ONE_OF_TWO.split(), (2, 1)),
+    # exp(x) - 1; x sigmoid(x); 0.5 x (1 + erf(x / c)): two products, a quotient, the function, a sum.
+    **dict.fromkeys(["elu", "silu", "silu_"], (1, 2)),
+    **dict.fromkeys(["gelu", "gelu_"], (1, 5)),
+    # g (1 - y) y, g (1 - y y), and 2 (x - y) g; of x sigmoid(x): sigma (1 + x (1 - sigma)) g with the function.
+    **dict.fromkeys(["sigmoid_backward", "tanh_backward", "mse_loss_backward"], (2, 3)),
+    **dict.fromkeys(["mse_loss", "_prelu_kernel_backward"], (2, 2)),
+    **dict.fromkeys(["silu_backward", "binary_cross_entropy_with_logits"], (2, 6)),
+    "gelu_backward": (2, 10),
+    # a + c x y, a + c x / y, a + w (b - a).
+    **dict.fromkeys(["addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_"], (3, 3)),
+    "where": (3, 0),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_of_elements(name: str) -> None:
+    inputs, operations = ELEMENTS[name]
+    # A tensor behind the inputs is where the result goes, which is written alone.
+    for more in ([], [(2, 5)]):
+        found = of(name, *[(2, 5)] * inputs, *more)
+        assert found == (0, 10 * operations, 40 * (inputs + 1))
+
+
+def test_elements_are_broadcast_and_take_the_widest_type() -> None:
+    assert of("add", (4, 1, 3), (5, 1)) == (0, 60, 4 * (12 + 5 + 60))
+    assert of("mul", ("c10::Half", (10,)), ("float", ())) == (0, 10, 20 + 4 + 40)
+    assert of("add", ("double", (10,)), ("float", (10,))) == (0, 10, 80 + 40 + 80)
+    assert broadcast([(4, 1, 3), (5, 1), ()]) == (4, 5, 3) and broadcast([]) == ()
+    assert broadcast([(0, 3), (1, 3)]) == (0, 3)
+
+
+def test_of_the_first_input() -> None:
+    right = {"_softmax": 4, "_log_softmax": 4, "_softmax_backward_data": 4, "_log_softmax_backward_data": 4, "cumsum": 1,
+             "native_dropout": 1, "native_dropout_backward": 1, "fused_dropout": 1}  # fmt: skip
+    assert {name: of(name, (4, 5)) for name in ALIKE} == {name: (0, 20 * number, 160) for name, number in right.items()}
+    # A mask has a byte an element, and the gradient four.
+    assert of("native_dropout_backward", (10,), ("bool", (10,)), 2.0) == (0, 10, 40 + 10 + 40)
+    # Mean and variance (1 + 3), off and over these (2), weight and bias (2).
+    assert of("native_layer_norm", (4, 5), [5], (5,), (5,), 1e-5) == (0, 160, 4 * (20 + 5 + 5 + 20))
+    assert of("native_group_norm", (4, 5), (5,), (5,), 4, 5, 1, 1, 1e-5) == (0, 160, 4 * (20 + 5 + 5 + 20))
+    norms = [(2, 3, 4, 4), (3,), (3,), (3,), (3,)]
+    for name in ("cudnn_batch_norm", "native_batch_norm", "_native_batch_norm_legit"):
+        assert of(name, *norms, True) == (0, 8 * 96, 4 * (96 + 12 + 96))
+        assert of(name, *norms, False) == (0, 2 * 96, 4 * (96 + 12 + 96))
+    # Two sums (1 + 2), the normalised value (2), and what becomes the gradient of the input (4).
+    for name in (
+        "cudnn_batch_norm_backward",
+        "native_batch_norm_backward",
+        "native_layer_norm_backward",
+        "native_group_norm_backward",
+    ):
+        assert of(name, (4, 5), (4, 5), (5,)) == (0, 180, 4 * (20 + 20 + 5 + 20))
+
+
+def test_of_what_is_reduced_or_moved() -> None:
+    right = {"sum": 1, "mean": 1, "max": 0, "min": 0, "amax": 0, "argmax": 0, "any": 0, "all": 0, "prod": 1, "var": 3, "std": 3,
+             "norm": 2, "linalg_vector_norm": 2, "max_pool2d_with_indices": 0, "max_pool2d_with_indices_backward": 1,
+             "avg_pool2d": 1, "avg_pool2d_backward": 1, "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool2d_backward": 1}  # fmt: skip
+    expected = {name: (0, 20 * number, 80) for name, number in right.items()}
+    assert {name: of(name, (4, 5)) for name in REDUCED} == expected
+    times = {"copy_": 1, "fill_": 1, "zero_": 1, "clone": 2, "cat": 2, "stack": 2, "_to_copy": 2}
+    assert {name: of(name, (4, 5)) for name in COPIED} == {name: (0, 0, 80 * number) for name, number in times.items()}
+
+
+def test_of_lists() -> None:
+    """Two moving means (3 + 4), their corrections (2), root, sum, quotient (3), step (2); decay: 2 more."""
+    ones = ["add_", "sub_", "mul_", "div_", "sqrt", "sqrt_", "neg", "add", "mul", "div"]
+    right = {f"_foreach_{name}": 1 for name in ones} | {
+        f"_foreach_{name}_": 3 for name in ("addcmul", "addcdiv", "lerp")
+    }
+    right |= {"_foreach_zero_": 0, "_foreach_copy_": 0, "_fused_adam_": 14, "_fused_adamw_": 16, "_fused_sgd_": 4}
+    expected = {name: (0, 23 * number, 4 * 3 * 23) for name, number in right.items()}
+    assert {name: of(name, [(4, 5), (3,)], [(4, 5), (3,)]) for name in LISTS} == expected
+
+
+def test_of_images() -> None:
+    for kind, each in (("bilinear", 6), ("nearest", 0)):
+        assert of(f"upsample_{kind}2d", (2, 3, 4, 4), [8, 8]) == (0, each * 384, 4 * (96 + 384))
+        found = of(f"upsample_{kind}2d_backward", (2, 3, 8, 8), [8, 8], [2, 3, 4, 4])
+        assert found == (0, each * 384, 4 * (384 + 96))
+
+
+def test_calls_need_no_less_than_nothing_without_what_they_call() -> None:
+    """A call of 100, that makes two of 30 and 80, one of them by way of one that nobody knows."""
+    wholes = np.array([[100.0], [30.0], [80.0], [5.0]])
+    own, holder = exclusive_costs(wholes, np.array([0, 1, 3, 4]), np.array([-1, 0, 0, 2, -1]))
+    assert own.ravel().tolist() == [0.0, 30.0, 80.0, 5.0] and holder.tolist() == [0, 1, 0, 3, 4]
+    own, _ = exclusive_costs(wholes[:3], np.array([0, 1, 2]), np.array([-1, 0, 1]))
+    assert own.ravel().tolist() == [70.0, 0.0, 80.0]
+
+
+def call(**given: Any) -> Call:
+    """A call of inputs a, b and so on: a tensor, a list of two, a number, one left out, one of another kind of tensor."""
+    known: dict[str, Any] = {
+        "operator": "aten::x", "names": ["a", "b", "c", "d", "e", "f"],
+        "shapes": [[2, 3], [[4], [5]], [], [], [7]], "types": ["c10::Half", "TensorList", "Scalar", "", "QInt8"],
+        "values": ["", "", "3", "", ""],
+    }  # fmt: skip
+    return Call(**(known | given))
+
+
+def test_what_a_call_was_given() -> None:
+    one = call()
+    assert [name for name in [*one.names, "z"] if one.has(name)] == ["a"] and one.shape("a") == (2, 3)
+    assert one.shapes_of("b") == [(4,), (5,)] and one.value("c") == 3 and one.value("d", 8) == one.value("f", 8) == 8
+    assert one.value("z", 0) == 0 and one.value("c", 8) == 3
+    for name in ("b", "c", "d", "e", "f", "z"):
+        with pytest.raises(UnknownError, match=f"no tensor {name}"):
+            one.shape(name)
+    for name in ("a", "c", "f", "z"):
+        with pytest.raises(UnknownError, match=f"no shapes of {name}"):
+            one.shapes_of(name)
+    # Of long lists, shapes are left out; values may be fewer than inputs; and what is not a value of Python is none.
+    with pytest.raises(UnknownError, match="no shapes of b"):
+        call(shapes=[[2, 3], [], [], [], []]).shapes_of("b")
+    for name in ("a", "d", "z"):
+        with pytest.raises(UnknownError, match=f"no value of {name}"):
+            one.value(name)
+    with pytest.raises(UnknownError, match="no value of c"):
+        call(values=["", ""]).value("c")
+    assert call(values=["", "", "3"]).value("c") == 3
+    with pytest.raises(UnknownError, match="c is inf"):
+        call(values=["", "", "inf"]).value("c")
+    assert call(values=["", "", "False"]).value("c", True) is False
+
+
+def test_bytes_of_what_a_call_was_given() -> None:
+    """2 x 3 of 2 bytes; 4 + 5 taken for float32; nothing of what has no size that is known."""
+    one = call()
+    assert [one.item_bytes(name) for name in [*one.names, "z"]] == [2, 4, 0, 0, 0, 0, 0]
+    assert one.bytes_of("a") == 12 and one.bytes_of("a", "a") == 24
+    assert one.bytes_of("b", "c", "e", "z") == 0 == one.bytes_of()
+    assert one.every_bytes() == 12 + 36 and one.tensors() == [((2, 3), 2)] and one.widest() == 2
+    more = call(types=["c10::Half", "TensorList", "float", "bool", "double"], shapes=[[2, 3], [], [], [5], [7]])
+    assert more.every_bytes() == 12 + 0 + 4 + 5 + 56 and more.widest() == 8
+    assert more.tensors() == [((2, 3), 2), ((), 4), ((5,), 1), ((7,), 8)]
+    assert call(types=[], shapes=[]).widest() == 0 == call(types=[], shapes=[]).every_bytes()
+
+
+def test_what_is_not_told_is_unknown() -> None:
+    for name, inputs in (
+        ("mm", [[[3, 5]], ["float"], [""]]),
+        ("mm", [[[3, 5], []], ["float", ""], ["", ""]]),
+        ("add", [[], [], []]),
+        ("add", [[[]], ["Scalar"], ["1"]]),
+        ("_foreach_add_", [[[]], ["TensorList"], [""]]),
+        ("relu", [None, None, None]),
+        ("no_such_operator", [[[3]], ["float"], [""]]),
+        ("mm", [[[4]], ["float"], [""]]),
+        ("convolution_backward", [[[1, 1, 2, 2]] * 3, ["float"] * 3, [""] * 3]),
+        ("convolution", [[[1, 1, 2, 2]] * 2, ["float"] * 2 + [""] * 4 + ["Scalar"], [""] * 6 + ["nonsense"]]),
+    ):
+        assert operator_cost(f"aten::{name}", *inputs) is None, name
+    with pytest.raises(UnknownError, match="no tensor"):
+        FORMULAS["aten::add"](Call("aten::add", [], [[]], ["Scalar"], ["1"]))
+
+
+@pytest.mark.parametrize("kind", ["efficient", "flash"])
+def test_attention_of_lengths_that_are_data_is_unknown(kind: str) -> None:
+    """Texts of unlike lengths one behind the other: the trace says where each begins by a tensor; and no batch, no heads."""
+    name = f"aten::_{kind}_attention_forward"
+    place = SIGNATURES[name].index("cu_seqlens_q" if kind == "efficient" else "cum_seq_q")
+    shapes, types = [[2, 5, 3, 8]] * 3 + [[]] * (place - 3) + [[4]], ["float"] * 3 + [""] * (place - 3)
+    assert operator_cost(name, shapes, [*types, "int"], [""] * len(shapes)) is None
+    assert operator_cost(name, shapes, [*types, ""], [""] * len(shapes)) is not None
+    assert operator_cost(name, [[5, 3, 8]] * 3, ["float"] * 3, [""] * 3) is None
+
+
+def test_fused_layers_of_nested_texts_are_unknown() -> None:
+    weights = [[48, 16], [48], [16, 16], [16]]
+    for dims, known in (([3, 10, 16], True), ([30, 16], False), ([1, 3, 10, 16], False)):
+        shapes = [dims, dims, dims, [], [], *weights]
+        types = ["float"] * 3 + ["Scalar"] * 2 + ["float"] * 4
+        found = operator_cost(
+            "aten::_native_multi_head_attention", shapes, types, ["", "", "", "16", "4", "", "", "", ""]
         )
-        assert backward.product_flop == groups * of_torch
-        assert backward.other_flop == (result.numel() if mask[2] else 0)
+        assert (found is not None) == known
 
 
-@pytest.mark.parametrize(
-    ("operator", "inputs"),
-    [
-        ("cudnn_convolution", [(2, 6, 9, 7), (8, 3, 3, 3), [1, 1], [2, 2], [1, 1], 2, False, False, False]),
-        ("mkldnn_convolution", [(2, 6, 9, 7), (8, 3, 3, 3), None, [1, 1], [2, 2], [1, 1], 2]),
-        ("cudnn_convolution_relu", [(2, 6, 9, 7), (8, 3, 3, 3), None, [2, 2], [1, 1], [1, 1], 2]),
-    ],
-)
-def test_a_librarys_convolution_needs_what_torchs_does(operator: str, inputs: list[Any]) -> None:
-    general = of("convolution", (2, 6, 9, 7), (8, 3, 3, 3), None, [2, 2], [1, 1], [1, 1], False, [0, 0], 2)
-    assert of(operator, *inputs) == general
+def test_inputs_beyond_those_of_an_operator_are_where_it_writes() -> None:
+    assert of("relu", (4,), (4, 5)) == (0, 0, 32) and of("exp_", (4,), (4, 5)).bytes == 32
+    assert of("mul", (4,), (4,), (4, 5)) == (0, 4, 48) and of("where", (4,), (4,), (4,), (4, 5)) == (0, 0, 64)
+    assert of("mul", (4,), 2.0) == (0, 4, 32)
+    # Of one number for all, and of nothing.
+    assert of("add", (), (3, 1)) == (0, 3, 4 + 12 + 12) and of("add", (0, 4), (1, 4)) == (0, 0, 16)
+    assert elementwise.broadcast([(2, 1), (1, 3), (3,)]) == (2, 3)
 
 
-def test_depthwise_and_transposed_ones_have_operators_of_their_own() -> None:
-    depthwise = of("_conv_depthwise2d", (2, 6, 9, 7), (6, 1, 3, 3), [3, 3], None, [2, 2], [1, 1], [1, 1])
-    assert depthwise == of("convolution", (2, 6, 9, 7), (6, 1, 3, 3), None, [2, 2], [1, 1], [1, 1], False, [0, 0], 6)
-    cudnn = of("cudnn_convolution_transpose", (2, 6, 9, 7), (6, 8, 2, 2), [0, 0], [0, 0], [2, 2], [1, 1], 1)
-    assert cudnn == of("convolution", (2, 6, 9, 7), (6, 8, 2, 2), None, [2, 2], [0, 0], [1, 1], True, [0, 0], 1)
-    slow = of("slow_conv_transpose2d", (2, 6, 9, 7), (6, 8, 2, 2), [2, 2], None, [2, 2], [0, 0], [0, 0], [1, 1])
-    assert slow == cudnn
+def test_transposed_convolutions_without_that_word() -> None:
+    """2 images of 4 channels of 5 x 5, 4 x 3/2 results of 2 x 2 in 2 groups: (5 - 1) * 2 + 2 = 10, of 6 channels."""
+    found = of("cudnn_convolution_transpose", (2, 4, 5, 5), (4, 3, 2, 2), [0, 0], [0, 0], [2, 2], [1, 1], 2)
+    assert found == (2 * 200 * 12, 0, 4 * (200 + 48 + 2 * 6 * 100))
+    # Spread by 3 and cut by 1, 1 more: (5 - 1) * 1 - 2 * 1 + 3 * (2 - 1) + 1 + 1 = 7.
+    wide = of("slow_conv_transpose2d", (1, 4, 5, 5), (4, 3, 2, 2), [2, 2], None, [1, 1], [1, 1], [1, 1], [3, 3])
+    assert wide == (2 * 100 * 12, 0, 4 * (100 + 48 + 3 * 49))
+    backward = of("convolution_backward", (1, 3, 7, 7), (1, 4, 5, 5), (4, 3, 2, 2), [3], [1, 1], [1, 1], [3, 3], True, [1, 1],
+                  1, [True, False, True])  # fmt: skip
+    assert backward == (2 * 100 * 12, 147, 4 * (147 + 100 + 48))
 
 
-KINDS = {"RNN": 1, "LSTM": 2, "GRU": 3}
+def test_convolutions_of_one_and_three_dimensions() -> None:
+    """(10 + 2 - 2 * 2 - 1) // 3 + 1 = 3 points of 5 channels; (4 - 1) // 1 + 1 of 2 each."""
+    found = of("convolution", (1, 2, 10), (5, 2, 3), (5,), [3], [1], [2], False, [0], 1)
+    assert found == (2 * 15 * 6, 15, 4 * (20 + 30 + 5 + 15))
+    deep = of("slow_conv3d_forward", (1, 2, 4, 5, 6), (3, 2, 2, 2, 2), [2, 2, 2], None, [1, 1, 1], [0, 0, 0])
+    assert deep == (2 * 3 * 60 * 16, 0, 4 * (240 + 48 + 180))
+    # Each channel by itself: 4 of 3 x 3 by 2 x 2 make 4 of 2 x 2.
+    own = of("_conv_depthwise2d", (1, 4, 3, 3), (4, 1, 2, 2), [2, 2], None, [1, 1], [0, 0], [1, 1])
+    assert own == (2 * 16 * 4, 0, 4 * (36 + 16 + 16))
+    spread = of("slow_conv_dilated2d", (1, 1, 5, 5), (1, 1, 2, 2), [2, 2], None, [2, 2], [1, 1], [3, 3])
+    # (5 + 2 - 3 - 1) // 2 + 1 = 2.
+    assert spread == (2 * 4 * 4, 0, 4 * (25 + 4 + 4))
 
 
-def by_steps(kind: str, given: int, hidden: int, layers: int, directions: int, batch: int, places: int) -> int:
-    """Operations of the products of a network made of cells, forward and backward, by torch's count."""
-    cells = [
-        [getattr(nn, f"{kind}Cell")(given if layer == 0 else hidden * directions, hidden, device="meta")
-         for _ in range(directions)]
-        for layer in range(layers)
-    ]  # fmt: skip
-
-    def run() -> None:
-        state = lambda: torch.zeros(batch, hidden, device="meta", requires_grad=True)  # noqa: E731
-        inputs = [torch.zeros(batch, given, device="meta") for _ in range(places)]
-        for layer in cells:
-            made = []
-            for cell in layer:
-                now, outputs = (state(), state()) if kind == "LSTM" else state(), []
-                for one in inputs:
-                    now = cell(one, now)
-                    outputs.append(now[0] if kind == "LSTM" else now)
-                made.append(outputs)
-            inputs = [torch.cat(outputs, dim=1) for outputs in zip(*made, strict=True)]
-        torch.stack(inputs).sum().backward()
-
-    return counted(run)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (3, 2)])
-def test_recurrent_layers_need_what_their_steps_need(kind: str, layers: int, directions: int) -> None:
-    given, hidden, batch, places = 5, 4, 3, 6
-    shape, mode = (places, batch, given), KINDS[kind]
-    settings = [mode, hidden, 0, layers, False, 0.0, True, directions == 2, []]
-    forward = of("_cudnn_rnn", shape, None, 4, None, None, None, *settings)
-    backward = of("_cudnn_rnn_backward", shape, None, 4, None, None, None, None, None, None, None, *settings, None, None,
-                  [False, True, True, True])  # fmt: skip
-    assert forward.product_flop + backward.product_flop == by_steps(
-        kind, given, hidden, layers, directions, batch, places
-    )
-    assert 0 < forward.other_flop < forward.product_flop
-
-
-def test_a_projection_makes_the_state_narrower() -> None:
-    """Weights of torch's own layer: each is multiplied once a place and sequence."""
-    layer = nn.LSTM(5, 4, num_layers=2, proj_size=3, bidirectional=True)
-    weights = sum(one.numel() for one in layer.parameters() if one.dim() == 2)
-    found = of("_cudnn_rnn", (6, 3, 5), None, 5, None, None, None, 2, 4, 3, 2, False, 0.0, True, True, [])
-    assert found.product_flop == 2 * 6 * 3 * weights
-
-
-def test_an_lstm_needs_the_same_on_cpu_and_gpu() -> None:
-    shape, gates = (6, 3, 5), (16, 4)
-    cpu = of(
-        "mkldnn_rnn_layer", shape, (16, 5), gates, (16,), (16,), None, None, False, [], 2, 4, 1, True, False, False
-    )
-    gpu = of("_cudnn_rnn", shape, None, 4, None, None, None, 2, 4, 0, 1, False, 0.0, True, False, [])
-    assert cpu[:2] == gpu[:2]
-    cell = of("_thnn_fused_lstm_cell", (3, 16), (3, 16), (3, 4), (16,), (16,))
-    assert 6 * cell.other_flop == gpu.other_flop
-
-
-def test_the_recorded_lstm_by_hand() -> None:
-    """Batch 10, 256 words of 300 numbers, 64 units, with a layer of two classes behind it: three steps on a GPU."""
-    table = list_calls(json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))["traceEvents"])
-    own = call_costs(table).groupby(table["operator"])["needed_product_flop"].sum() / 3
-    weights, words = 4 * 64 * (300 + 64), 10 * 256
-    assert own["aten::_cudnn_rnn"] == 2 * words * weights
-    # Texts have no gradient.
-    assert own["aten::_cudnn_rnn_backward"] == 2 * words * (2 * weights - 4 * 64 * 300)
-    assert own["aten::addmm"] == 2 * 10 * 64 * 2 and own["aten::mm"] == 2 * own["aten::addmm"]
-    assert own.sum() == own[["aten::_cudnn_rnn", "aten::_cudnn_rnn_backward", "aten::addmm", "aten::mm"]].sum()
-
-
-def test_a_fused_encoder_layer_needs_what_its_parts_do() -> None:
-    width, wide, heads, batch, places = 16, 40, 4, 3, 10
-    layer = nn.TransformerEncoderLayer(width, heads, wide, batch_first=True, dropout=0.0, activation="gelu")
-    with sdpa_kernel(SDPBackend.MATH):
-        parts = counted(lambda: layer.train()(torch.rand(batch, places, width, requires_grad=True)))
-    norms = [(width,)] * 4
-    found = of("_transformer_encoder_layer_fwd", (batch, places, width), width, heads, (3 * width, width),
-               (3 * width,), (width, width), (width,), True, False, 1e-5, *norms, (wide, width), (wide,),
-               (width, wide), (width,))  # fmt: skip
-    attention = of("_native_multi_head_attention", *[(batch, places, width)] * 3, width, heads, (3 * width, width),
-                   (3 * width,), (width, width), (width,))  # fmt: skip
-    assert found.product_flop == parts == attention.product_flop + 4 * batch * places * width * wide
-
-
-def test_elements_by_hand() -> None:
-    assert of("add_", (4, 8, 3), (8, 1)) == (0, 96, 4 * (96 + 8 + 96))
-    assert of("relu", (10,)) == (0, 0, 80)
-    # Where the result is given, it is not read.
-    assert of("clamp", (10,), 0.0, 6.0, (10,)) == (0, 0, 80)
-    assert of("addcmul", (10,), (10,), (10,)) == (0, 30, 160)
-    assert of("sum", (4, 5)) == (0, 20, 80)
-    assert of("copy_", (4, 5), (4, 5), kind="double") == (0, 0, 320)
-    assert of("cat", [(4, 5), (4, 3)], 1) == (0, 0, 2 * 4 * 32)
-    assert of("_foreach_mul_", [(4, 5), (3,)], 0.9) == (0, 23, 4 * 46)
-    assert of("upsample_bilinear2d", (2, 3, 4, 4), [8, 8], False) == (0, 6 * 384, 4 * (96 + 384))
-    assert of("embedding_dense_backward", (7, 6), (7,), 50, -1, False) == (0, 42, 4 * (42 + 7 + 300))
-    training, known = (of("cudnn_batch_norm", (2, 3, 4, 4), (3,), (3,), (3,), (3,), flag) for flag in (True, False))
-    assert training.other_flop == 8 * 96 and known.other_flop == 2 * 96
-
-
-@pytest.mark.parametrize(
-    ("operator", "dims", "types", "values"),
-    [
-        ("aten::view", [[4]], ["float"], [""]),
-        ("aten::mm", [], [], []),
-        ("aten::mm", [[4]], ["float"], [""]),
-        ("aten::relu", [[]], [""], [""]),
-        ("aten::_foreach_add_", [[], []], ["TensorList", "Scalar"], ["", "1"]),
-        ("aten::convolution_backward", [[1, 1, 2, 2]] * 3, ["float"] * 3, ["", "", ""]),
-        ("aten::_flash_attention_forward", [[8, 2, 4]] * 3 + [[3], [3]], ["float"] * 3 + ["int"] * 2, [""] * 5),
-        ("aten::convolution", [[1, 1, 2, 2]] * 2, ["float"] * 2 + ["", "", "", "", "Scalar"], [""] * 6 + ["nonsense"]),
-    ],
-)
-def test_what_is_not_told_is_not_known(operator: str, dims: list, types: list[str], values: list[str]) -> None:
-    assert operator_cost(operator, dims, types, values) is None
-
-
-@pytest.fixture(scope="module")
-def counted_calls() -> pd.DataFrame:
-    """Calls of operators in a training step of MobileNetV2 and BERT, with what ncu counted of their launches."""
-    table = pd.read_csv(DATA / "launches/counted.csv.gz", keep_default_na=False)
-    inputs = zip(table["operator"], *(table[name].map(json.loads) for name in ("dims", "types", "values")), strict=True)
-    found = [operator_cost(*call) for call in inputs]
-    return table.assign(flop=[one.flop if one else np.nan for one in found],
-                        products=[one.product_flop if one else np.nan for one in found],
-                        bytes=[one.bytes if one else np.nan for one in found])  # fmt: skip
-
-
-def test_no_kernel_makes_do_with_fewer_instructions_than_products_need(counted_calls: pd.DataFrame) -> None:
-    """On an H100 in fp32: a thread's instruction makes a product and a sum, and some only move."""
-    table = counted_calls[counted_calls["products"] > 0]
-    most = 2 * table["thread_instructions"] / table["products"]
-    # The gradient of attention multiplies on tensor cores.
-    simt = ~table["operator"].str.startswith("aten::_efficient_attention_backward")
-    assert simt.sum() > 75 and most[simt].min() > 1.1
-    # Large products of matrices leave little else to do.
-    large = table["operator"].isin(["aten::mm", "aten::addmm"]) & (table["products"] > 1e9)
-    assert large.sum() >= 10 and most[large].max() < 2
-
-
-def test_no_operator_moves_fewer_bytes_through_l2_than_it_needs(counted_calls: pd.DataFrame) -> None:
-    most = counted_calls["l2_bytes"] / counted_calls["bytes"]
-    # What is expanded from fewer elements is given by its shape; a table's zeros are written by another operator.
-    others = counted_calls["operator"].isin(["aten::div", "aten::embedding_dense_backward"])
-    assert most.notna().sum() > 200 and most[~others].min() > 1.2
-    # What goes through its inputs once, and is large, moves little more.
-    names = ("add", "add_", "clamp", "hardtanh_backward", "gelu", "gelu_backward", "mul", "copy_", "native_dropout",
-             "native_dropout_backward")  # fmt: skip
-    once = counted_calls["operator"].isin([f"aten::{name}" for name in names]) & (counted_calls["bytes"] > 4e6)
-    assert once.sum() > 30 and most[once].max() < 2.2
-
-
-def table_of(*rows: tuple[str, list, int]) -> pd.DataFrame:
-    """Calls of products: operator, shapes, position of the row that called it."""
-    return pd.DataFrame(
+def test_calls_without_what_they_call_whatever_is_between() -> None:
+    """A layer of 240 + 24 operations that makes the product by way of one that nobody knows, and a sum apart."""
+    table = pd.DataFrame(
         {
-            "operator": [row[0] for row in rows],
-            "dims": [json.dumps(row[1]) for row in rows],
-            "types": [json.dumps(["float"] * len(row[1])) for row in rows],
-            "values": [json.dumps([""] * len(row[1])) for row in rows],
-            "parent": [row[2] for row in rows],
-            "call": range(10, 10 + len(rows)),
-        }
+            "operator": ["aten::addmm", "aten::unknown", "aten::mm", "aten::add", "aten::mm"],
+            "dims": [json.dumps([[6], [4, 5], [5, 6]]), "", json.dumps([[4, 5], [5, 6]]), json.dumps([[6]]), ""],
+            "types": [json.dumps(["float"] * 3), "", json.dumps(["float"] * 2), json.dumps(["float"]), ""],
+            "values": [json.dumps([""] * 3), "", json.dumps([""] * 2), json.dumps([""]), ""],
+            "parent": [-1, 0, 1, -1, -1],
+        },
+        index=[7, 8, 9, 10, 11],
     )
+    found = call_costs(table)
+    assert found.index.tolist() == [7, 8, 9, 10, 11] and list(found.columns) == COLUMNS
+    # Bytes: 4 * (6 + 20 + 30 + 24) less 4 * (20 + 30 + 24).
+    assert found.fillna(-1).to_numpy().tolist() == [[0, 24, 24], [-1] * 3, [240, 0, 296], [0, 6, 48], [-1] * 3]
+    lists = table.head(1).assign(dims=[[[6], [4, 5], [5, 6]]], types=[["float"] * 3], values=[[""] * 3])
+    assert call_costs(lists).to_numpy().tolist() == [[240, 24, 320]]
 
 
-def test_what_a_call_calls_is_not_counted_twice() -> None:
-    product = [[4, 5], [5, 6]]
-    table = table_of(
-        ("aten::linear", product, -1),
-        ("aten::addmm", [[6], *product], 0),
-        ("aten::t", [[5, 6]], 1),
-        ("aten::mm", product, 2),
-        ("aten::relu", [[4, 6]], -1),
-    )
-    own = call_costs(table)
-    assert own["needed_product_flop"].fillna(-1).tolist() == [-1, 0, -1, 240, 0]
-    assert own["needed_other_flop"].fillna(-1).tolist() == [-1, 24, -1, 0, 0]
-    assert list(own) == COLUMNS and own.loc[[0, 2]].isna().all(axis=None)
-
-
-def test_no_calls_need_nothing() -> None:
-    nothing = list_calls([])
-    assert call_costs(nothing).empty and list(call_costs(nothing)) == COLUMNS
+def test_of_calls_that_nobody_knows_there_is_no_holder() -> None:
+    nothing = call_costs(pd.DataFrame({name: [] for name in INPUTS} | {"parent": np.array([], dtype=int)}))
+    assert nothing.empty and list(nothing) == COLUMNS
+    own, holder = exclusive_costs(np.empty((0, 3)), np.array([], dtype=int), np.array([-1, 0, 1]))
+    assert own.shape == (0, 3) and holder.tolist() == [-1, -1, -1]
+    own, holder = exclusive_costs(np.array([[5.0]]), np.array([2]), np.array([-1, 0, 1, 2, 0]))
+    assert own.tolist() == [[5]] and holder.tolist() == [-1, -1, 2, 2, -1]

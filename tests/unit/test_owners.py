@@ -11,16 +11,15 @@ import pandas as pd
 import pytest
 import torch
 
-from profzoo.errors import DataError
 from profzoo.io import chrome_trace
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import autograd_links, owners
+from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
-from tests import owned
+from tests import owned, slow
 from tests.conftest import DATA
 
-RECORDED = ("bert", "mobilenetv2", "unet")
+RECORDED = slow.first(["bert", "mobilenetv2", "unet"])
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +43,31 @@ def held_against_shapes(table: pd.DataFrame) -> None:
     }  # fmt: skip
 
 
-def test_operators_belong_to_their_layers(events: list[dict[str, Any]]) -> None:
-    table = owners.tabulate_operators(torch_trace.make_trace(events))
-    held_against_shapes(table)
-    assert table["step"].dropna().unique().tolist() == [0, 1]
+def test_operators_belong_to_their_layers(called: pd.DataFrame) -> None:
+    held_against_shapes(called)
+    assert called["step"].dropna().unique().tolist() == [0, 1]
     # Of a step with two batches, a module that is called twice for each.
-    assert set(table.loc[table["module"] == "shared", "call"]) == {0, 1, 2, 3}
-    assert set(table.loc[table["module"] == "widen", "call"]) == {0, 1}
+    assert set(called.loc[called["module"] == "shared", "call"]) == {0, 1, 2, 3}
+    assert set(called.loc[called["module"] == "widen", "call"]) == {0, 1}
 
 
-def test_what_is_of_no_module_is_of_the_part_of_the_step(events: list[dict[str, Any]]) -> None:
-    table = owners.tabulate_operators(torch_trace.make_trace(events))
-    others = table[table["module"].str.startswith("(")]
+@pytest.fixture(scope="module")
+def called(events: list[dict[str, Any]]) -> pd.DataFrame:
+    """The operators of the known network."""
+    return owners.tabulate_operators(torch_trace.make_trace(events))
+
+
+def test_what_is_of_no_module_is_of_the_part_of_the_step(called: pd.DataFrame) -> None:
+    others = called[called["module"].str.startswith("(")]
     found = set(zip(others["module"], others["direction"], strict=True))
     assert found >= {("(optimizer)", "optimizer"), ("(data)", "data"), ("(loss)", "loss"), ("(loss)", "backward")}
     # Functions of the network itself are of its root.
     assert set(others.loc[others["caller"] == "aten::unsqueeze", "module"]) == {"(root)"}
-    assert set(table.loc[table["operator"] == "aten::mse_loss", "module"]) == {"(loss)"}
+    assert set(called.loc[called["operator"] == "aten::mse_loss", "module"]) == {"(loss)"}
 
 
-def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dict[str, Any]]) -> None:
-    table = owners.tabulate_operators(torch_trace.make_trace(events))
-    sums = table[table["operator"] == "torch::autograd::AccumulateGrad"]
+def test_gradients_are_summed_up_in_the_module_of_the_parameter(called: pd.DataFrame) -> None:
+    sums = called[called["operator"] == "torch::autograd::AccumulateGrad"]
     right = owned.expected(sums).dropna()
     assert len(right) >= 9 * 4 and (sums.loc[right.index, "module"].astype(str) == right).all()
     assert set(sums["direction"]) == {"backward"}
@@ -97,9 +99,10 @@ def planted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def test_launches_belong_to_the_operators_that_made_them(events: list[dict[str, Any]], tmp_path: Path) -> None:
-    trace = torch_trace.make_trace(planted(events))
-    table, called = owners.tabulate_launches(trace), owners.tabulate_operators(trace)
+def test_launches_belong_to_the_operators_that_made_them(
+    events: list[dict[str, Any]], called: pd.DataFrame, tmp_path: Path
+) -> None:
+    table = owners.tabulate_launches(torch_trace.make_trace(planted(events)))
     assert len(table) == len(called) and (table["ns"] == 2000).all()
     held_against_shapes(table)
     keys = ["operator", "shapes", "module", "direction", "sequence"]
@@ -111,55 +114,6 @@ def test_launches_belong_to_the_operators_that_made_them(events: list[dict[str, 
     write_csv(table, tmp_path / "launches.csv")
     again = pd.concat(reading.parts(tmp_path / "launches.csv", owners.TABLE, count=300), ignore_index=True)
     assert again["module"].tolist() == table["module"].tolist() and again["ns"].sum() == table["ns"].sum()
-
-
-@pytest.mark.parametrize("ids", [0, 200, 10**6])
-def test_kernels_of_a_graph_are_those_that_were_captured(ids: int, events: list[dict[str, Any]]) -> None:
-    # IDs of operators grow with the process, and those of replays, which are none's, are small.
-    events = [
-        {**event, "args": event["args"] | {"External id": event["args"]["External id"] + ids}}
-        if "External id" in event.get("args", {})
-        else event
-        for event in events
-    ]
-    made = planted(events)
-    launches = [event for event in made if event.get("cat") == "kernel"][:50]
-    calls = [event for event in made if event.get("cat") == "cuda_runtime"][:50]
-    tid, first, last = calls[0]["tid"], calls[0]["ts"], max(call["ts"] for call in calls)
-    # The capture makes the calls, and no kernel runs; the replays run them all by one call.
-    replays = [
-        {**kernel, "ts": last + 10_000 * replay + place, "name": f"r{place}",
-         "args": kernel["args"] | {"correlation": 77 + replay, "External id": 0}}
-        for replay in (1, 2) for place, kernel in enumerate(launches)
-    ]  # fmt: skip
-    names = {"cudaStreamBeginCapture": first - 1, "cudaStreamEndCapture_v10000": last + 1}
-    capture = [
-        {"cat": "cuda_runtime", "name": name, "tid": tid, "ts": at, "dur": 0, "args": {"correlation": 1}}
-        for name, at in names.items()
-    ]
-    graph = [
-        {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "tid": tid, "ts": last + 1000 * replay, "dur": 1,
-         "args": {"correlation": 77 + replay, "External id": 0}}
-        for replay in (1, 2)
-    ]  # fmt: skip
-    eager = owners.tabulate_launches(torch_trace.make_trace([*events, *launches, *calls])).set_index("name")
-    # A runtime call may make one of the driver's, which the trace then has as well.
-    inner = {**calls[7], "cat": "cuda_driver", "name": "cuLaunchKernel", "ts": calls[7]["ts"] + 0.001}
-    found = owners.tabulate_launches(torch_trace.make_trace([*events, *calls, inner, *capture, *graph, *replays]))
-    whose = ["operator", "module", "direction"]
-    assert len(found) == 100
-    for _, rows in found.groupby(found.index // 50):
-        assert rows["name"].tolist() == [f"r{place}" for place in range(50)]
-        assert (
-            rows[whose].to_numpy().tolist()
-            == eager.loc[[f"k{place}" for place in range(50)], whose].to_numpy().tolist()
-        )
-    # Of a graph captured before the window nothing is known, unless its kernels were launched one by one as well.
-    unknown = owners.tabulate_launches(torch_trace.make_trace([*events, *graph, *replays]))
-    assert set(unknown["module"]) == {"(graph)"} and set(unknown["operator"]) == {""}
-    alike = [{**one, "name": f"k{place % 50}"} for place, one in enumerate(replays)]
-    beside = owners.tabulate_launches(torch_trace.make_trace([*events, *launches, *calls, *graph, *alike]))
-    assert beside["module"].tolist()[50:] == [*eager["module"], *eager["module"]]
 
 
 @pytest.fixture(scope="module", params=RECORDED)
@@ -179,32 +133,6 @@ def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trac
     assert (table["module"] == "(backward)").sum() == 1
 
 
-def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: torch_trace.Trace) -> None:
-    forward, operators = autograd_links.find_forward_operators(recorded), recorded.operators
-    nodes = np.flatnonzero(operators["forward_thread"] > 0)
-    assert len(nodes) > 90 and (forward[nodes] >= 0).all()
-    for node in nodes:
-        name = recorded.texts[operators["name"][node]].rpartition(" ")[2].removesuffix("Backward0")
-        made = recorded.texts[operators["name"][forward[node]]].removeprefix("aten::").strip("_").replace("_", "")
-        assert name.removesuffix("Backward1").lower() in (made.removesuffix("forward"), made)
-    assert not (forward[operators["forward_thread"] == 0] >= 0).any()
-
-
-def test_without_links_backward_is_of_the_thread_that_runs_most(recorded: torch_trace.Trace) -> None:
-    none = {name: column[:0] for name, column in recorded.links.items()}
-    unlinked = torch_trace.Trace(**{**vars(recorded), "links": none})
-    assert np.array_equal(
-        autograd_links.find_forward_operators(unlinked), autograd_links.find_forward_operators(recorded)
-    )
-
-
-def test_an_empty_trace_has_no_owners() -> None:
-    trace = torch_trace.make_trace([])
-    for table in (owners.tabulate_launches(trace), owners.tabulate_operators(trace)):
-        assert table.empty and tuple(table.columns) == owners.COLUMNS
-    assert owners.tabulate_modules(trace).empty
-
-
 def test_collectives_are_communication(events: list[dict[str, Any]]) -> None:
     made = [{**event, "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"} if event.get("name") == "k9" else event
             for event in planted(events)]  # fmt: skip
@@ -220,26 +148,14 @@ def test_triton_tells_what_it_fused() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"Sequence number": "1"}, {"Fwd thread id": 2**60}, {"External id": 1.5}, {"Sequence number": 2**60}],
-)
-def test_an_operator_with_numbers_that_are_none_is_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 1, "dur": 1, "tid": 3, "args": arguments}
-    (tmp_path / "t.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
-    with pytest.raises(DataError, match=r"t\.json\.gz: event 0 is .* would be in another trace as well"):
-        torch_trace.read_trace(tmp_path / "t.json.gz")
-
-
-def test_a_trace_is_read_alike_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_is_read_alike_in_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = DATA / "torch/train.trace.json.gz"
-    whole = torch_trace.read_trace(path)
     with gzip.open(path, "rt") as file:
         direct = torch_trace.make_trace(json.load(file)["traceEvents"])
-    for size in (97, 10_007):
-        monkeypatch.setattr(chrome_trace, "CHUNK", size)
-        for found in (torch_trace.read_trace(path), direct):
-            assert found.texts == whole.texts
-            for kind in torch_trace.COLUMNS:
-                for name, column in getattr(whole, kind).items():
-                    assert np.array_equal(column, getattr(found, kind)[name])
+    whole = torch_trace.read_trace(path)
+    monkeypatch.setattr(chrome_trace, "CHUNK", 997)
+    for found in (torch_trace.read_trace(path), direct):
+        assert found.texts == whole.texts
+        for kind in torch_trace.COLUMNS:
+            for name, column in getattr(whole, kind).items():
+                assert np.array_equal(column, getattr(found, kind)[name])

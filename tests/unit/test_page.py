@@ -8,10 +8,11 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
+from profzoo import formatting
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
-from profzoo.report import inside_kernels, page, process_section, step_bars
-from profzoo.verdicts import verdicts, wait_table
+from profzoo.report import cell_section, overview, page, value_formats
+from profzoo.verdicts.causes import verdict_table, verdicts
 from tests import slow
 from tests.faults import mutations as faults
 from tests.unit.compared import compared
@@ -66,80 +67,105 @@ def rendered(results: Path, names: list[str], **more: pd.DataFrame) -> str:
     return page.render_page(tables, [{"torch": "2", "cuda": None}], [], ["nsys"], results)
 
 
+@pytest.mark.parametrize("whole", slow.first([True, False]))
+def test_a_page_of_imported_reports_speaks_of_the_clock_that_they_have(
+    tmp_path: Path, whole: bool, plain: Seen
+) -> None:
+    told = {"imported": "steps: ProfilerStep, as torch.profiler saw them", "timed_under": "torch.profiler",
+            "whole": whole, "phase": "imported", "steps": 1 if whole else 3}  # fmt: skip
+    cells = pd.DataFrame([{**CELL, **told}])
+    # What stands under nsys is the same trace.
+    agreement = pd.DataFrame([{"model": "unet", "phase": "imported", "torch_launches": 5.0, "nsys_launches": 5.0}])
+    text = Seen(rendered(tmp_path, ["f"], cells=cells, agreement=agreement)).text
+    said = " ".join(text.split())
+    assert "1 report that was made elsewhere. All times are those under torch.profiler, which makes steps lon" in said
+    assert "with its time per step as the tool of its report timed it" in said
+    assert "measured without a profiler" not in said and "time per step without a profiler" not in said
+    assert "Agreement of the tools" not in said and "Not collected:" not in said
+    assert (overview.WHOLE in said) == whole and ("3 steps" in said) == (not whole)
+    # Of cells that were measured here nothing changes.
+    measured = " ".join(plain.text.split())
+    assert "1 cells (model × phase), measured without a profiler and under nsys. All times are per step." in measured
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return Seen(rendered(tmp_path_factory.mktemp("plain"), ["f"]))
+
+
 def test_names_of_kernels_are_text(tmp_path: Path) -> None:
-    plain, odd = Seen(rendered(tmp_path, ["f"] * len(NAMES))), Seen(rendered(tmp_path, NAMES))
-    assert odd.elements == plain.elements
-    for name in NAMES:
-        assert odd.text.count(name) >= 2
+    names = [*NAMES, *(name for name in faults.NAMES if name)]
+    same, odd = Seen(rendered(tmp_path, ["f"] * len(names))), Seen(rendered(tmp_path, names))
+    assert odd.elements == same.elements
+    assert all(odd.text.count(name) >= 2 for name in names)
 
 
-@pytest.mark.parametrize("name", slow.first([name for name in faults.NAMES if name], 3))
-def test_any_name_is_text(tmp_path: Path, name: str) -> None:
-    plain, odd = Seen(rendered(tmp_path, ["f"])), Seen(rendered(tmp_path, [name]))
-    assert odd.elements == plain.elements
-    assert odd.text.count(name) >= 2
-
-
-@pytest.mark.parametrize("name", slow.first(NAMES, 2))
-def test_lines_that_wait_are_shown_as_they_are_written(tmp_path: Path, name: str) -> None:
-    lines = [line(text=name, calls=1_062), line(line=90, operation=name, range="")]
-    table = wait_table.tabulate_waits({("unet", "train"): lines}, {})
-    seen, without = Seen(rendered(tmp_path, ["f"], waits=table)), Seen(rendered(tmp_path, ["f"], waits=table[:0]))
-    assert "train.py:84" in seen.text and "1,062" in seen.text and seen.text.count(name) >= 2
-    assert (
-        "Lines of the program at which a step waits" in seen.text
-        and "Lines of the program at which" not in without.text
+def test_sentences_about_a_cell_are_shown_in_it_alone(tmp_path: Path, plain: Seen) -> None:
+    said = "f<T>: 56% of its warp samples are at a.cu:12, where warps wait most for long scoreboard"
+    differ = "the 4 traced steps launch differently"
+    advice = "run it within `with network.no_sync():`"
+    cell, other = (
+        {"model": "unet", "phase": "train"},
+        {"model": "unet", "phase": "inference", "says": "of another cell"},
     )
-    assert seen.elements.count("script") == without.elements.count("script")
+    tables = {"inside": [{**cell, "says": said}, other], "repetition": [{**cell, "says": differ}, other]}
+    html = rendered(tmp_path, ["f", advice], **{name: pd.DataFrame(rows) for name, rows in tables.items()})
+    seen = Seen(html)
+    assert "Where the most expensive kernels wait and spill" in seen.text and f"{said}." in seen.text
+    assert seen.text.count("The 4 traced steps launch differently.") == 1 and "of another cell" not in seen.text
+    assert "expensive kernels" not in plain.text and "launch differently" not in plain.text
+    # What to type is code.
+    assert ">run it within <code>with network.no_sync():</code></td>" in html
 
 
-def test_how_steps_differ_is_one_sentence_of_the_cell(tmp_path: Path) -> None:
-    table = pd.DataFrame([{"model": "unet", "phase": "train", "says": "the 4 traced steps launch differently"}])
-    other = table.assign(model="lstm")
-    seen, without = (Seen(rendered(tmp_path, ["f"], repetition=rows)) for rows in (table, other))
-    assert seen.text.count("The 4 traced steps launch differently.") == 1
-    assert "launch differently" not in without.text and without.text == Seen(rendered(tmp_path, ["f"])).text
+def test_lines_that_wait_are_shown_as_they_are_written(tmp_path: Path, plain: Seen) -> None:
+    lines = [one for name in NAMES for one in (line(text=name, calls=1_062), line(line=90, operation=name, range=""))]
+    table = verdict_table.tabulate_waits({("unet", "train"): lines}, {})
+    seen, without = Seen(rendered(tmp_path, ["f"], waits=table)), Seen(rendered(tmp_path, ["f"], waits=table[:0]))
+    assert "train.py:84" in seen.text and "1,062" in seen.text
+    assert all(seen.text.count(name) >= 2 for name in NAMES)
+    assert "Lines of the program at which a step waits" in seen.text
+    assert "Lines of the program at which" not in without.text
+    assert seen.elements.count("script") == plain.elements.count("script")
 
 
-@pytest.mark.parametrize("name", slow.first(["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"], 3))
-def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "unet"
+def test_links_lead_to_files_of_any_name(tmp_path: Path) -> None:
+    folder, names = tmp_path / "unet", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"]
     folder.mkdir()
-    (folder / f"train.{name}.csv").write_text("")
+    for name in names:
+        (folder / f"train.{name}.csv").write_text("")
     (folder / "train.folder").mkdir()
     (folder / "train.gone").symlink_to(folder / "nowhere")
     seen = Seen(rendered(tmp_path, ["f"]))
     own = [link for link in seen.links if link.startswith("unet/")]
     assert [re.sub(r"[#?].*", "", link) for link in own] == own
-    assert [unquote(link) for link in own] == [f"unet/train.{name}.csv"]
-    assert f"train.{name}.csv" in seen.text
+    assert sorted(unquote(link) for link in own) == sorted(f"unet/train.{name}.csv" for name in names)
+    assert all(f"train.{name}.csv" in seen.text for name in names)
 
 
-def test_cells_whose_clocks_moved_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "SM clocks varied" not in Seen(rendered(tmp_path, ["f"])).text
+def test_cells_whose_clocks_moved_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Seen) -> None:
+    assert "SM clocks varied" not in plain.text
     monkeypatch.setitem(CELL, "clocks", "power cap in 40% of samples")
     text = Seen(rendered(tmp_path, ["f"])).text
     assert "SM clocks varied or were throttled in 1 of 1 cells" in text
     assert "unet train: power cap in 40% of samples" in text and text.count("power cap in 40%") == 2
 
 
-def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
+def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path, plain: Seen) -> None:
     table, seen = compared([("lstm", "inference"), ("unet", "train")])
     table = table.assign(differs=["driver 1 -> <2>", "precision fp32 -> bf16"])
     shown = Seen(rendered(tmp_path, ["f"], compare=table, compare_parts=seen))
     text = " ".join(shown.text.split())
-    assert (
-        "bf16 against plain: 5 processes each, times per step, alternating. " in text
-        and "driver 1 -> <2> (lstm inference)" in text
-    )
+    assert "bf16 against plain: 5 processes each, times per step, alternating. " in text
+    assert "driver 1 -> <2> (lstm inference)" in text
     # What differs is said before any number.
-    assert text.index("Differences besides the times") < text.index(f"{1 / table['ratio'].iloc[0]:.3f}×")
+    gain = f"{formatting.fixed(1 / table['ratio'].iloc[0], 1, 3)}×"
+    assert text.index("Differences besides the times") < text.index(gain)
     (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")
     (short,) = short_names.shorten_names([largest["name"]]).values()
     assert f"{largest['delta_share']:+.1%}" in text and short in text
-    without = Seen(rendered(tmp_path, ["f"]))
-    assert "against" not in without.text and "#comparison" not in without.links
-    assert shown.elements.count("table") == without.elements.count("table") + 2
+    assert "against" not in plain.text and "#comparison" not in plain.links
+    assert shown.elements.count("table") == plain.elements.count("table") + 2
 
 
 def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
@@ -147,9 +173,8 @@ def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
     write_csv(table, tmp_path / "compare.csv")
     (tmp_path / "comparison.svg").write_text('<svg id="a"><use href="#a"/></svg>')
     html = tmp_path / "compare.html"
-    page.write_comparison_page(
-        {"compare": str(tmp_path / "compare.csv")}, [str(tmp_path / "comparison.svg")], str(html)
-    )
+    compare = {"compare": str(tmp_path / "compare.csv")}
+    page.write_comparison_page(compare, [str(tmp_path / "comparison.svg")], str(html))
     seen = Seen(html.read_text())
     assert seen.elements.count("svg") == seen.elements.count("table") == 1 and "nan" not in seen.text
     assert "▶ faster" in seen.text or "◀ slower" in seen.text or "■ equivalent" in seen.text
@@ -157,33 +182,16 @@ def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
 
 def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
     times = {"backward": 60, "forward": 37, "optimizer": 2.7, "transfer": 0.3}
-    rows = [
-        {"model": "unet", "phase": "train", "clock": "cpu", "range": name, "ns_per_step": ns}
-        for name, ns in times.items()
-    ]
+    row = {"model": "unet", "phase": "train", "clock": "cpu"}
+    rows = [{**row, "range": name, "ns_per_step": ns} for name, ns in times.items()]
     ranges = pd.DataFrame([*rows, {**rows[0], "phase": "inference", "clock": "gpu"}])
     tables = {"steps": pd.DataFrame({"model": [], "phase": []}), "ranges": ranges}
-    strip = step_bars.step_parts(tables, "unet", "train")
+    strip = value_formats.step_parts(tables, "unet", "train")
     # In the order of a step, and what is too little to be seen is left out.
-    assert step_bars.describe_parts(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
+    assert value_formats.describe_parts(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
     # On a GPU what nsys traced tells more, and the CPU's ranges would mislead.
-    assert step_bars.step_parts(tables, "unet", "inference") == []
-    assert step_bars.step_parts({"steps": tables["steps"]}, "unet", "train") == []
-
-
-def test_what_to_type_within_advice_is_code(tmp_path: Path) -> None:
-    html = rendered(tmp_path, ["run it within `with network.no_sync():`"])
-    assert ">run it within <code>with network.no_sync():</code></td>" in html
-
-
-def test_a_table_of_source_lines_is_summed_up_for_its_cell(tmp_path: Path) -> None:
-    said = "f<T>: 56% of its warp samples are at a.cu:12, where warps wait most for long scoreboard"
-    inside = pd.DataFrame([{"model": "unet", "phase": phase, "says": says} for phase, says in
-                           (("train", said), ("inference", "of another cell"))])  # fmt: skip
-    seen = Seen(rendered(tmp_path, ["f"], inside=inside))
-    assert "Where the most expensive kernels wait and spill" in seen.text and f"{said}." in seen.text
-    assert "of another cell" not in seen.text
-    assert "expensive kernels" not in Seen(rendered(tmp_path, ["f"])).text
+    assert value_formats.step_parts(tables, "unet", "inference") == []
+    assert value_formats.step_parts({"steps": tables["steps"]}, "unet", "train") == []
 
 
 def test_sentences_are_read_of_each_table_once(tmp_path: Path) -> None:
@@ -193,12 +201,12 @@ def test_sentences_are_read_of_each_table_once(tmp_path: Path) -> None:
     paths = [tmp_path / "unet" / f"train.ncu-source.{name}.csv" for name in ("full", "source")]
     for path in paths:
         pd.DataFrame([row]).to_csv(path, index=False)
-    told = inside_kernels.read_sentences(map(str, paths))
+    told = page.read_sentences(map(str, paths))
     assert told.values.tolist() == [["unet", "train", "f: 100% of its warp samples are at a.cu:12"]]
-    assert list(inside_kernels.read_sentences([])) == list(inside_kernels.COLUMNS)
+    assert list(page.read_sentences([])) == list(page.COLUMNS)
 
 
-def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path) -> None:
+def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path, plain: Seen) -> None:
     late = {"host": "n", "clock": "host", "clock_error_ns": "", "operations": 2, "step": 0}
     skew = [
         {**late, "rank": 0, "range": "backward", "late_ns": 0, "waiting_ns": 3e6, "last": 0},
@@ -210,17 +218,17 @@ def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path)
     sent |= {"algorithm_bytes_per_s": 1.34e11, "bus_bytes_per_s": 1.34e11, "probe_bus_bytes_per_s": 2.68e11}
     sent |= {"probe_share": 0.5, "link": "NV18"}
     tables = {"skew": skew, "collectives": [sent]}
-    for name, (ending, table) in process_section.FILES.items():
+    for name, (ending, table) in cell_section.FILES.items():
         (tmp_path / "unet").mkdir(exist_ok=True)
         write_csv(pd.DataFrame(tables[name])[list(table.columns)], tmp_path / "unet" / f"train.{ending}")
-    read = process_section.read_tables([str(path) for path in sorted((tmp_path / "unet").iterdir())])
+    read = cell_section.read_tables([str(path) for path in sorted((tmp_path / "unet").iterdir())])
     text = " ".join(Seen(rendered(tmp_path, ["f"], **read)).text.split())
     assert "1n2 of 23 msdata (4 ms)0 ns" in text and "0n0 of 20 ns3 ms" in text
     assert "Collective operations, over NV18" in text
     assert "all-reduce67 MB6500 µs1.5 ms134.00 GB/s268.00 GB/s50%" in text
     assert "took less time in all" not in text
-    sizes = [{**sent, "bytes": 1 << power} for power in range(process_section.MOST + 2)]
+    sizes = [{**sent, "bytes": 1 << power} for power in range(cell_section.MOST + 2)]
     many = rendered(tmp_path, ["f"], collectives=pd.DataFrame(sizes).assign(model="unet", phase="train"))
     assert "2 more, which took less time in all, are in train.torch-collectives.csv." in Seen(many).text
     # A cell of one process has none of it.
-    assert "Collective operations" not in Seen(rendered(tmp_path, ["f"])).text
+    assert "Collective operations" not in plain.text

@@ -1,6 +1,5 @@
-"""harness/memory and blocks: what a step holds in memory and for what, on a network of known sizes."""
+"""harness/peak_memory: what a step holds in memory and for what, on networks of known sizes and by events written by hand."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,20 @@ from torch import nn
 
 from profzoo import run
 from profzoo.errors import DataError
-from profzoo.harness import interface, memory_blocks, peak_memory, ranges, step_loop
+from profzoo.harness import interface, ranges
+from profzoo.harness.step import peak_memory, step_loop, training_step
+from profzoo.harness.step.peak_memory import KnownAddresses
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time import tables
 from tests import zoo
+from tests.harness_cells import cell, functions
 
 CPU = torch.device("cpu")
+
+
 BATCH, WIDE, HIDDEN, CLASSES = 64, 512, 1024, 16
+
+
 KNOWN = f"""
 import torch
 from torch import nn
@@ -31,7 +37,11 @@ def build(shape):
 def sample(shape, generator):
     return torch.randn({WIDE}, generator=generator), 0
 """
+
+
 WEIGHTS = 4 * (WIDE * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
+
+
 INPUTS, HIDDEN_BYTES = 4 * BATCH * WIDE + 8 * BATCH, 4 * BATCH * HIDDEN
 
 
@@ -70,80 +80,55 @@ def test_inference_holds_no_gradients_and_no_optimizer(tmp_path: Path, monkeypat
 
 
 def test_the_window_is_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps, loss and weights are those of a run that takes no stock."""
-    facts, weights = [], []
-    for words in ([], ["--memory", str(tmp_path / "m.csv")]):
-        (tmp_path / "known.py").write_text(KNOWN)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        told = [
-            "--facts",
-            str(tmp_path / "f.json"),
-            "--steps",
-            str(tmp_path / "s.csv"),
-            "--save",
-            str(tmp_path / "w.pt"),
-        ]
-        assert run.main(["mine", "train", "module=known", "device=cpu", "window=2", *told, *words]) == 0
-        facts.append(json.loads((tmp_path / "f.json").read_text()))
-        weights.append(torch.load(tmp_path / "w.pt")["0.weight"])
-        assert len(list(csv.reader((tmp_path / "s.csv").open()))) == 3
-    assert facts[0]["loss"] == facts[1]["loss"] and facts[0]["steps"] == facts[1]["steps"] == 2
-    assert torch.equal(*weights)
+    """Loss and weights are those of a run that takes no stock."""
+    (tmp_path / "known.py").write_text(KNOWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for words in ([], [f"--memory={tmp_path / 'm.csv'}"]):
+        files = [f"--facts={tmp_path / 'f.json'}", f"--steps={tmp_path / 's.csv'}", f"--save={tmp_path / 'w.pt'}"]
+        assert run.main(["mine", "train", "module=known", "device=cpu", "window=2", *files, *words]) == 0
+        facts = json.loads((tmp_path / "f.json").read_text())
+        assert facts["steps"] == 2 == len(pd.read_csv(tmp_path / "s.csv"))
+        found.append((facts["loss"], torch.load(tmp_path / "w.pt")["0.weight"]))
+    assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
 
 
-def stock(name: str, **more: Any) -> pd.DataFrame:
-    """The rows of a tiny cell of the zoo after a step."""
-    cell = zoo.cell(name, **more)
-    network = zoo.network(cell)
-    repeated = step_loop.make_step(cell, interface.load_functions(cell["module"]), network, CPU, ranges.Ranges())
-    batch = zoo.batch(cell)
+def stock(one: dict[str, Any], model: interface.ModelFunctions, batch: Any) -> pd.DataFrame:
+    """The rows after a step."""
+    network = step_loop.set_up_network(step_loop.build_network(one, model, None), one, CPU)
+    repeated = step_loop.make_step(one, model, network, CPU, ranges.Ranges())
     repeated.step(repeated.transfer(batch, CPU))
     return pd.DataFrame(peak_memory.measure_memory(batch, repeated, network, CPU))
 
 
+def in_turn(trainer: training_step.Trainer, batch: Any) -> torch.Tensor:
+    for network, optimizer in zip((trainer.network, trainer.others), trainer.optimizers, strict=True):
+        with trainer.forward():
+            outputs = network(batch)
+        with trainer.loss():
+            loss = outputs.sum()
+        trainer.update(loss, optimizer)
+    return loss
+
+
 def test_networks_that_train_in_turn_have_their_gradients_each() -> None:
-    rows = stock("dped")
+    """Of 4 x 4 weights with their biases, and of 4 x 8."""
+    model = functions(
+        build=lambda shape: nn.Linear(4, 4), others=lambda shape: nn.Linear(4, 8), training_step=in_turn,
+        optimizers=lambda *networks: [torch.optim.SGD(one.parameters(), lr=0.1) for one in networks],
+    )  # fmt: skip
+    rows = stock(cell(compile=False, cudnn_benchmark=False, deterministic=False), model, torch.ones(3, 4))
     assert rows["range"].tolist()[2:] == ["forward", "loss", "backward", "optimizer"] * 2
-    gradients = rows[rows["range"] == "optimizer"]["gradients_bytes"].tolist()
-    assert 0 < gradients[0] != gradients[1] > 0
+    assert rows[rows["range"] == "optimizer"]["gradients_bytes"].tolist() == [4 * 20, 4 * 40]
 
 
 def test_checkpoints_hold_fewer_activations() -> None:
-    shape = {"layers": 8, "tokens": 64, "hidden": 64}
-    plain, less = (stock("bert", **shape, checkpoint=one).iloc[0]["activations_bytes"] for one in (False, True))
-    assert less < 0.6 * plain
-
-
-def event(name: str, ts: float, dur: float = 0, thread: int = 1, **args: int) -> dict[str, Any]:
-    """An event of a trace: an operator, a range, or with args a change of memory."""
-    category = "user_annotation" if name.startswith("profzoo:") else "cpu_op"
-    found: dict[str, Any] = {"name": name, "ts": ts, "tid": thread}
-    return found | ({"args": args} if args else {"dur": dur, "cat": category})
-
-
-def change(ts: float, address: int, size: int, device: int = 1, thread: int = 1) -> dict[str, Any]:
-    """Memory allocated, or given back."""
-    found = event(memory_blocks.MEMORY, ts, thread=thread, Addr=address, Bytes=size)
-    return {**found, "args": {**found["args"], "Device Type": device}}
-
-
-def test_blocks_are_followed_through_ranges() -> None:
-    events = [
-        event("profzoo:step", 0, 100), event("profzoo:forward", 10, 20), event("profzoo:backward", 40, 20),
-        # An operator that allocates by another one: its output stays, and what it works in does not.
-        event("aten::cudnn_convolution", 11, 8), event("aten::empty", 12, 1), change(12.5, 1, 100), change(14, 2, 50),
-        change(15, 2, -50), change(16, 9, 7, device=0),
-        # Of another thread, where no operator is open; then an address that is used again.
-        change(42, 3, 30, thread=2), change(43, 1, -100, thread=2), change(44, 1, 40, thread=2),
-        # What was there before the step.
-        change(62, 8, -10), change(63, 3, -30), change(64, 1, -40),
-    ]  # fmt: skip
-    known = [memory_blocks.KnownAddresses("gradients", "backward", 0, {1, 2})]
-    step, forward, backward = memory_blocks.memory_rows(events, 1, {"weights": 200, "other": 20}, known)
-    assert (step["begin_bytes"], step["peak_bytes"], step["end_bytes"]) == (220, 370, 210)
-    assert (forward["activations_bytes"], forward["workspace_bytes"], forward["peak_bytes"]) == (100, 50, 370)
-    assert (backward["begin_bytes"], backward["peak_bytes"], backward["end_bytes"]) == (320, 350, 290)
-    assert (backward["activations_bytes"], backward["gradients_bytes"], backward["other_bytes"]) == (130, 0, 20)
+    held = []
+    for checkpoint in (False, True):
+        one = zoo.cell("bert", layers=4, tokens=32, checkpoint=checkpoint)
+        rows = stock(one, interface.load_functions(one["module"]), zoo.batch(one))
+        held.append(rows.iloc[0]["activations_bytes"])
+    assert held[1] < 0.7 * held[0]
 
 
 def test_a_table_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
@@ -151,9 +136,145 @@ def test_a_table_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
     peak_memory.write_rows([row], tmp_path / "m.csv")
     with pytest.raises(DataError, match="row 1: what is held adds up to another peak"):
         reading.read(tmp_path / "m.csv", tables.MEMORY)
-    assert tables.HELD == memory_blocks.HELD and set(tables.MEMORY.columns) == set(peak_memory.COLUMNS)
+    assert tables.HELD == peak_memory.HELD and set(tables.MEMORY.columns) == set(peak_memory.COLUMNS)
 
 
-def test_what_layers_share_is_counted_once() -> None:
-    network = nn.Linear(2, 2, bias=False)
-    assert sum(peak_memory._sizes([network.weight, network.weight[0], network.weight.detach()], CPU).values()) == 16
+def span(name: str, at: float, long: float, category: str = "cpu_op") -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "tid": 1, "ts": at, "dur": long, "args": {}}
+
+
+def move(at: float, address: int, size: int, device: int = 0) -> dict[str, Any]:
+    """What is allocated, or given back, at a moment."""
+    told = {"Device Type": device, "Addr": address, "Bytes": size}
+    return {"name": peak_memory.MEMORY, "tid": 1, "ts": at, "args": told}
+
+
+# In an operator 100 bytes at 1 that it gives back itself, by way of one that allocates for it, and 40 at 2 that stay.
+# The optimizer takes 7, and 500 that were there before go at its end; at 2 there is something else by then.
+STEP = [
+    *(span(f"profzoo:{name}", at, long, "user_annotation") for name, at, long in
+      (("step", 0, 100), ("forward", 10, 30), ("backward", 50, 20), ("optimizer", 80, 10))),
+    span("aten::conv2d", 12, 10), span("aten::empty", 13, 1), move(13.5, 1, 100), move(15, 2, 40), move(20, 1, -100),
+    span("aten::mm", 52, 10), move(53, 3, 25), move(75, 2, -40), move(76, 2, 11),
+    span("aten::add", 82, 2), move(83, 4, 7), move(88, 9, -500), move(14, 5, 10_000, device=1),
+]  # fmt: skip
+
+
+BEFORE = {"weights": 1000, "other": 600}
+
+
+def test_what_a_step_holds_is_followed_block_by_block() -> None:
+    known = [KnownAddresses("gradients", "backward", 0, {3, 2})]
+    found = {row["range"]: row for row in peak_memory.memory_rows(STEP, 0, BEFORE, known)}
+    assert [row["order"] for row in found.values()] == [0, 1, 2, 3]
+    assert list(found) == ["step", "forward", "backward", "optimizer"]
+    sizes = {name: [row[f"{part}_bytes"] for part in ("begin", "peak", "end")] for name, row in found.items()}
+    assert sizes == {
+        # 1600 before; 1740 with both blocks; 1600 + 25 + 11 + 7 - 500 in the end.
+        "step": [1600, 1740, 1143], "forward": [1600, 1740, 1640], "backward": [1640, 1665, 1665], "optimizer": [1636, 1643, 1143],
+    }  # fmt: skip
+    purposes = {
+        name: {part: row[f"{part}_bytes"] for part in peak_memory.HELD if row[f"{part}_bytes"]}
+        for name, row in found.items()
+    }
+    assert purposes == {
+        "step": {"weights": 1000, "workspace": 100, "gradients": 40, "other": 600},
+        "forward": {"weights": 1000, "workspace": 100, "gradients": 40, "other": 600},
+        # What is at 2 as the backward pass ends is a gradient from the first, and what comes there later is not.
+        "backward": {"weights": 1000, "gradients": 65, "other": 600},
+        "optimizer": {"weights": 1000, "gradients": 25, "activations": 11, "workspace": 7, "other": 600},
+    }  # fmt: skip
+
+
+def test_only_allocations_of_the_device_count() -> None:
+    (step, *_) = peak_memory.memory_rows(STEP, 1, {}, [])
+    assert [step[f"{part}_bytes"] for part in ("begin", "peak", "end")] == [0, 10_000, 10_000]
+
+
+def test_sizes_are_of_storages_each_once() -> None:
+    whole = torch.zeros(10)
+    found = peak_memory._sizes([whole, whole[2:4], torch.zeros(3, dtype=torch.int64)], CPU)
+    assert sorted(found.values()) == [24, 40] and peak_memory._sizes([whole], torch.device("cuda")) == {}
+    network, optimizer = nn.BatchNorm1d(4), None
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9)
+    network(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    # Weight, bias and two running values of four numbers, and a count of eight bytes; momentum of the first two.
+    before = peak_memory._before([network], [optimizer], {"x": torch.zeros(5)}, CPU)
+    assert before == {"weights": 4 * 16 + 8, "optimizer": 2 * 16, "inputs": 20}
+
+
+def user(name: str, at: float, long: float) -> dict[str, Any]:
+    return span(f"profzoo:{name}", at, long, "user_annotation")
+
+
+def held_by(
+    events: list[dict], known: list[KnownAddresses] | None = None, before: dict[str, int] | None = None
+) -> list[dict]:
+    found = peak_memory.memory_rows(events, 0, before or {}, known or [])
+    return [{key.removesuffix("_bytes"): value for key, value in row.items() if value} for row in found]
+
+
+def test_bounds_of_ranges_and_operators_belong_to_them() -> None:
+    # What comes as a range begins is behind its beginning; as it ends, within it.
+    assert held_by([user("step", 10, 10), move(10, 1, 4), move(20, 2, 8), move(20.5, 3, 16)]) == [
+        {"range": "step", "peak": 12, "end": 12, "activations": 12}
+    ]
+    # What its operator gives back as it ends is its workspace; later it is not.
+    for at, kind in ((15, "workspace"), (15.5, "activations")):
+        (row,) = held_by([user("step", 0, 20), span("aten::mm", 10, 5), move(10, 1, 4), move(at, 1, -4)])
+        assert row == {"range": "step", "peak": 4, kind: 4}
+    # As the optimizer begins and as it ends, what is taken is its workspace.
+    for at, kind in ((9.5, "activations"), (10, "workspace"), (15, "workspace"), (15.5, "activations")):
+        row, *_ = held_by([user("step", 0, 20), user("optimizer", 10, 5), move(at, 1, 4)])
+        assert row == {"range": "step", "peak": 4, "end": 4, kind: 4}
+
+
+def test_of_what_is_known_counts_who_is_there_at_that_moment() -> None:
+    """Two ranges of one name end at 5 and at 15; at address 1 one block follows another."""
+    events = [user("step", 0, 20), user("backward", 1, 4), user("backward", 11, 4)]
+    for begin, end, number, kind in (
+        (5, None, 0, "gradients"), (5.5, None, 0, "activations"), (5.5, None, 1, "gradients"), (2, 5, 0, "activations"),
+        (2, 5.5, 0, "gradients"), (2, 15, 1, "activations"), (2, 16, 1, "gradients"),
+    ):  # fmt: skip
+        moves = [move(begin, 1, 4), *([move(end, 1, -4)] if end else [])]
+        row, *_ = held_by([*events, *moves], [KnownAddresses("gradients", "backward", number, {1})])
+        assert row[kind] == 4 == row["peak"]
+    row, *_ = held_by([*events, move(2, 2, 4)], [KnownAddresses("gradients", "backward", 0, {1})])
+    assert row["activations"] == 4
+
+
+def test_ranges_that_begin_together_are_told_the_longer_first_and_the_first_peak_counts() -> None:
+    events = [user("data", 0, 5), user("step", 0, 20), user("later", 30, 1)]
+    events += [span("profzoo:other", 0, 9, "gpu_user_annotation")]
+    events += [move(1, 1, 4), move(2, 1, -4), move(3, 2, 4), move(4, 9, -3)]
+    found = held_by(events, [KnownAddresses("inputs", "data", 0, {2})], {"other": 10})
+    # 14 with either block; at the first, of activations, though inputs come up to it.
+    assert [(row["range"], row.get("order", 0)) for row in found] == [("step", 0), ("data", 1), ("later", 2)]
+    assert found[0] == {"range": "step", "begin": 10, "peak": 14, "end": 11, "other": 10, "activations": 4}
+    assert found[2] == {"order": 2, "range": "later", "begin": 11, "peak": 11, "end": 11, "other": 7, "inputs": 4}
+
+
+def test_of_operators_within_each_other_the_innermost_that_does_more_than_allocate_owns() -> None:
+    events = [user("step", 0, 50), span("aten::linear", 0, 30), span("aten::mm", 5, 10), span("aten::empty", 6, 1)]
+    other = {**span("aten::add", 6, 40), "tid": 2}
+    (row,) = held_by(
+        [*events, other, move(6.5, 1, 8), move(16, 1, -8), move(20, 2, 2), move(29, 2, -2), move(31, 3, 1)]
+    )
+    # The first is given back behind mm, which took it; the second within linear.
+    assert row == {"range": "step", "peak": 8, "end": 1, "activations": 8}
+    (row,) = held_by([*events, other, move(20, 2, 2), move(29, 2, -2)])
+    assert row == {"range": "step", "peak": 2, "workspace": 2}
+
+
+def test_a_byte_is_a_block() -> None:
+    (row,) = held_by([user("step", 0, 9), move(5, 1, 1)], [KnownAddresses("inputs", "step", 0, {1})])
+    assert row == {"range": "step", "peak": 1, "end": 1, "inputs": 1}
+
+
+def test_what_happens_at_one_moment_goes_by_its_number() -> None:
+    given = move(5, 1, -4)
+    given["args"]["Ev Idx"] = 1
+    # One without a number is the first: 4 are taken, and given back behind it.
+    (row,) = held_by([user("step", 0, 9), given, move(5, 1, 4)])
+    assert row == {"range": "step", "peak": 4, "activations": 4}

@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from fractions import Fraction
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from profzoo.io.trace_writer import Track, open_writer
 from profzoo.range_names import make_nvtx_name
-from profzoo.tools.nsys import perfetto
+from profzoo.tools.nsys.pictures import perfetto
+from profzoo.tools.nsys.pictures.perfetto import Track, open_writer
 from tests.traced_programs import DEVICE, PINNED, PROCESS, THREAD, TO_DEVICE, Traced
 
 
@@ -131,13 +131,10 @@ def test_all_of_a_small_program(tmp_path: Path, layout: Path) -> None:
         (("cudaLaunchKernel", 5000), ("gemm", 20_000)),
         (("cudaMemcpyAsync", 8000), ("copy host to device", 25_000)),
     ]
-    assert picture.counters == [
-        ("metrics of GPU 0", "SMs Active", 10_000, 0),
-        ("metrics of GPU 0", "SMs Active", 20_000, 75),
-    ]
-    assert len(set(picture.names)) == len({row for _, row in picture.names}) and 0 not in {
-        row for _, row in picture.names
-    }
+    expected = [("metrics of GPU 0", "SMs Active", 10_000, 0), ("metrics of GPU 0", "SMs Active", 20_000, 75)]
+    assert picture.counters == expected
+    assert len(set(picture.names)) == len({row for _, row in picture.names})
+    assert 0 not in {row for _, row in picture.names}
 
 
 def test_kernels_of_one_graph_launch_each_have_an_arrow(tmp_path: Path, layout: Path) -> None:
@@ -153,31 +150,6 @@ def test_kernels_of_one_graph_launch_each_have_an_arrow(tmp_path: Path, layout: 
     assert picture.arrows == [(("cudaGraphLaunch", 100), ("k", start)) for start in (300, 350, 410)]
     assert [row[1] for row in picture.of("GPU 0 of process 1234", "stream 7")] == [300, 410]
     assert [row[1] for row in picture.of("GPU 0 of process 1234", "stream 7 (2)")] == [350]
-
-
-def test_a_recording_is_whole(tmp_path: Path, layout: Path) -> None:
-    picture = made(tmp_path, layout)
-    with closing(sqlite3.connect(layout)) as database:
-        work = " UNION ALL ".join(f"SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_{kind}"
-                                  for kind in ("KERNEL", "MEMCPY", "MEMSET"))  # fmt: skip
-        ((busy, count),) = database.execute(f"SELECT sum(end - start), count(*) FROM ({work})")
-        calls = "SELECT min(start) AS start, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY correlationId"
-        ((waited, launched),) = database.execute(
-            f"SELECT sum(w.start - c.start), count(*) FROM ({work}) w JOIN ({calls}) c USING (correlationId)"
-        )
-        ((in_calls, many),) = database.execute("SELECT sum(end - start), count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    stream = picture.of("GPU 0 of process 1082", "stream 7")
-    assert (sum(end - start for _, start, end, _ in stream), len(stream)) == (busy, count)
-    assert (sum(end[1] - start[1] for start, end in picture.arrows), len(picture.arrows)) == (waited, launched)
-    made_calls = [
-        one for place, rows in picture.rows.items() if picture.names[place].endswith("CUDA calls") for one in rows
-    ]
-    assert (sum(end - start for _, start, end, _ in made_calls), len(made_calls)) == (in_calls, many)
-    threads = Counter(name.split(":")[0] for name in picture.names.values())
-    assert threads == {"thread 1082 (python3)": 2, "thread 1107 (pt_autograd_0)": 1, "stream 7": 1}
-    first = (tmp_path / "t.nsys.trace.json.gz").read_bytes()
-    perfetto.main(str(layout), str(tmp_path / "again.gz"))
-    assert (tmp_path / "again.gz").read_bytes() == first
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -14,7 +14,7 @@ AHEAD = 1.1
 
 
 @pytest.mark.parametrize("operator_us", slow.first(OPERATORS_US))
-@pytest.mark.parametrize("program", ["items", "waits", "doubles", "tiny"])
+@pytest.mark.parametrize("program", slow.first(["items", "waits", "doubles", "tiny"], 2))
 def test_a_planted_bottleneck_is_named_first_whatever_the_cpu(program: str, operator_us: float, tmp_path: Path) -> None:
     precision, right = test_planted.SETTINGS.get(program, {}).get("precision", "fp32"), test_planted.VERDICTS[program]
     cells = {
@@ -33,7 +33,6 @@ def test_a_planted_bottleneck_is_named_first_whatever_the_cpu(program: str, oper
 
 @pytest.mark.parametrize("program", ["items", "waits"])
 def test_the_work_of_a_cpu_that_waits_fits_beside_the_gpu(program: str) -> None:
-    """Where it took longer than a product, the mended step would wait for the CPU as well."""
     acts = planted_simulated.step(program, False, "bf16", 1e3 * max(OPERATORS_US)).acts
     inside = [act for act in acts if act.part == "forward"]
     assert sum(act.before + act.call for act in inside) < 0.8 * sum(act.ns for act in inside)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def pod(folder: Path, index: int, *words: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("code", [pytest.param(0, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 3])
 def test_processes_start_in_all_pods_and_end_with_the_command(code: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     inner = [sys.executable, str(tmp_path / "program.py"), str(tmp_path), str(code)]
@@ -60,6 +62,24 @@ def test_processes_start_in_all_pods_and_end_with_the_command(code: int, tmp_pat
         # What failed in another pod is told in the first one's log.
         assert ".1.log" in printed and "exitcode" in printed
     assert not list((tmp_path / pod_nodes.FOLDER / "u-1").glob(f"*{pod_nodes.REQUEST}"))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_request_is_served_by_the_other_pods(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a program in the place of torchrun, in two threads of this process; the second pod's code is the result."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pod_nodes, "LOOK_S", 0.02)
+    monkeypatch.setattr(
+        pod_nodes, "torchrun_words", lambda nodes, gpus, index, meeting, program: [*program, str(index)]
+    )
+    said = f"echo $SECRET $0 > {tmp_path}/$0; exit $(($0 * {code}))"
+    folder = pod_nodes.job_folder(variables(0))
+    with ThreadPoolExecutor() as pods:
+        second = pods.submit(pod_nodes.serve, 1, variables(1))
+        assert pod_nodes.launch(2, 1, ["sh", "-c", said], variables(0)) == code
+        pod_nodes._write(folder / pod_nodes.ENDED, "7")
+        assert second.result(30) == 7
+    assert (tmp_path / "1").read_text() == "s1 1\n" and not list(folder.glob(f"*{pod_nodes.REQUEST}"))
 
 
 def test_too_few_pods_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
-"""processes: nothing that a command started outlives the call, however it, or this process, ends."""
+"""Nothing that a command started outlives the call, however it, or this process, ends."""
 
+import itertools
 import json
 import os
 import signal
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import failure_summary
-from profzoo.machine import processes, supervisor
+from profzoo.collect import failures
+from profzoo.machine import gpu_slots, process_tree, processes, supervisor
 from tests import slow
 
 PROJECT = Path(__file__).parents[2]
+
+
 # A program whose child heeds no SIGTERM, in its group or in a session of its own; both leave their ids.
 STUBBORN = """
 import os, signal, sys, time
@@ -34,6 +37,8 @@ while not os.path.exists(f"{folder}/grandchild"):
     time.sleep(0.01)
 time.sleep(stay)
 """
+
+
 # Collects as a job does, with a lock in a folder of the test's own, and says when it has let go.
 COLLECTING = """
 import sys
@@ -72,15 +77,6 @@ def written(path: Path) -> int:
     raise TimeoutError(path)
 
 
-def alive(process: int) -> bool:
-    """Whether there is a process of that id, not counting those that only wait to be asked for."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
@@ -91,16 +87,25 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def free(folder: Path) -> bool:
     """Whether another job could take the GPU."""
-    code = "import sys; from profzoo.machine import gpu_slots; from pathlib import Path\n"
-    code += "def no(line): sys.exit(1)\nwith gpu_slots.hold_gpus(1, ['GPU-a'], no, gpu_slots.LockTerms(Path(sys.argv[1]))): pass"
-    return subprocess.run([sys.executable, "-c", code, str(folder)], cwd=PROJECT, check=False).returncode == 0
+
+    def refuse(line: str) -> None:
+        raise TimeoutError(line)
+
+    try:
+        with gpu_slots.hold_gpus(1, ["GPU-a"], refuse, gpu_slots.LockTerms(folder)):
+            return True
+    except TimeoutError:
+        time.sleep(0.05)
+        return False
 
 
-@pytest.mark.parametrize("kind", ["attached", "detached"])
-@pytest.mark.parametrize("number", slow.first([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    slow.first(itertools.product(["detached", "attached"], [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])),
+)
 def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, number: signal.Signals) -> None:
     process, child, grandchild = started(folder, kind, 60)
-    assert alive(child) and alive(grandchild) and not free(folder)
+    assert process_tree.is_alive(child) and process_tree.is_alive(grandchild) and not free(folder)
     process.send_signal(number)
     # A second one must not spare the grandchild.
     time.sleep(0.1)
@@ -108,16 +113,9 @@ def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, numbe
     deadline = time.monotonic() + 30
     while not free(folder):
         assert time.monotonic() < deadline
-    assert not alive(child) and not alive(grandchild)
+    assert not process_tree.is_alive(child) and not process_tree.is_alive(grandchild)
     assert process.wait(timeout=30) == 128 + number
-    assert failure_summary.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
-
-
-@pytest.mark.parametrize("kind", slow.first(["attached", "detached"]))
-def test_what_a_command_leaves_behind_is_ended(folder: Path, kind: str) -> None:
-    process, child, grandchild = started(folder, kind, 0)
-    assert process.wait(timeout=30) == 0
-    assert not alive(child) and not alive(grandchild)
+    assert failures.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
@@ -125,10 +123,10 @@ def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
-    while alive(child) and time.monotonic() < deadline:
+    while process_tree.is_alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not alive(child)
-    assert failure_summary.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
+    assert not process_tree.is_alive(child)
+    assert failures.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:
@@ -180,8 +178,22 @@ def test_no_signal_is_lost_as_the_supervisor_starts() -> None:
 
 def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
     """As nohup wants it."""
-    words = [sys.executable, "-c", COLLECTING, str(folder), STUBBORN, str(folder), "attached", "1"]
+    staying = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()}.'); time.sleep(0.3)"
+    words = [sys.executable, "-c", COLLECTING, str(folder), staying, str(folder / "child")]
     process = subprocess.Popen(["nohup", *words], cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    written(folder / "grandchild")
+    written(folder / "child")
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=30) == 0
+
+
+def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w+b") as file:
+        stays = f"setsid bash -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60' &"
+        waits = f"until [ -e {tmp_path}/pid ]; do sleep 0.01; done"
+        command = ["bash", "-c", f"{stays} {waits}; kill -9 $PPID; sleep 60"]
+        assert processes.run_command(command, file, None) == -9
+        # What has left its session ends as well, though its parents went first.
+        assert not process_tree.is_alive(int((tmp_path / "pid").read_text()))
+        assert processes.run_command(["bash", "-c", "exit 4"], file, None) == 4
+    assert log.read_text() == "profzoo: the job's supervisor was killed, and its processes with it\n"

@@ -11,23 +11,8 @@ PROJECT = Path(__file__).parents[2]
 CLUSTERS = ("slurm", "generic", "kubernetes")
 EVERY = pytest.mark.parametrize("name", CLUSTERS)
 # Those that run where snakemake was called, or only name other rules' files.
-LOCAL = {
-    "all",
-    "figures",
-    "report",
-    "doctor",
-    "metrics",
-    "serve",
-    "share",
-    "status",
-    "verify",
-    "clean",
-    "compare",
-    "trials",
-    "help",
-    "import",
-    "perfetto",
-}
+LOCAL = {"all", "figures", "report", "doctor", "metrics", "serve", "share", "status", "verify", "clean", "compare"}
+LOCAL |= {"trials", "help", "import", "perfetto"}
 COLLECTING = r"^        \*\*(RESOURCES\.)?on_(one_gpu|gpus|links)\(.*\),$"
 
 
@@ -51,10 +36,8 @@ def test_every_rule_says_what_its_jobs_ask_for() -> None:
     collecting = {name: body for name, body in rules().items() if re.search(COLLECTING, body, re.MULTILINE)}
     assert {"time_training", "profile_ncu", "examine_machine"} <= set(collecting)
     for body in collecting.values():
-        assert (
-            re.search(r"^    threads: (cores_of_one|RESOURCES\.cores_of_links|cores\(.*\))$", body, re.MULTILINE)
-            and "    group:" not in body
-        )
+        assert re.search(r"^    threads: (cores_of_one|RESOURCES\.cores_of_links|cores\(.*\))$", body, re.MULTILINE)
+        assert "    group:" not in body
     # For some in no group jobs of all cells wait, which would be one group with them.
     alone = {"print_probe", "expect_gains", "tabulate_trials"}
     # Each converts a report of its own, which takes minutes and gigabytes.

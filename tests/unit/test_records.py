@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import verify
-from profzoo.records import atomic_writes, derived_outputs, digests, job_differences, output_status, record
+from profzoo.cli import verify
+from profzoo.records import atomic_writes, derived_outputs, digests, output_status, record
 from profzoo.records.output_status import OutputState, PlannedJob
 from profzoo.records.record import DamagedRecordError, Record
 
@@ -46,7 +46,7 @@ def state(planned: PlannedJob) -> OutputState:
     return output_status.judge_outputs(planned, Path.cwd()).state
 
 
-def test_what_was_made_is_the_same_whatever_the_times_of_files(tmp_path: Path) -> None:
+def test_what_was_made_is_the_same_whatever_the_times_of_files() -> None:
     planned = derived(Path("results"))
     assert state(planned) is OutputState.SAME
     for place, path in enumerate([*planned.outputs, *planned.sources, *planned.read]):
@@ -84,19 +84,6 @@ def test_another_setting_source_or_input_is_another_job() -> None:
         "profzoo/tables.py is no longer part of it",
     )
     assert state(replace(planned, read=planned.read[:1])) is OutputState.OTHER
-
-
-def test_an_input_counts_as_what_its_job_made_even_when_it_was_damaged_since() -> None:
-    """The table was made of the whole file: the damage is said of that alone."""
-    planned = derived(Path("results"))
-    path = planned.read[0]
-    record.write_record([path], Record({"rule": "time"}, files=record.make_entries([path])))
-    path.write_text("step\n")
-    assert (
-        state(planned) is OutputState.SAME and output_status.recorded_digest(path) == digests.compute_digest(path)
-    ) or output_status.recorded_digest(path)
-    record.write_record([path], Record({"rule": "time"}, files=record.make_entries([path])))
-    assert state(planned) is OutputState.OTHER
 
 
 DAMAGE = {
@@ -150,7 +137,7 @@ def test_a_moved_folder_keeps_its_records() -> None:
 
 def test_a_source_that_changed_while_its_job_ran_makes_what_is_there_another_jobs() -> None:
     known = Record({"tool": "time"}, sources={"models/lstm.py": "1"}, changed=("models/lstm.py",))
-    (one,) = job_differences.find_differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
+    (one,) = derived_outputs.find_differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
     assert one.words == "models/lstm.py changed while it was measured"
 
 
@@ -176,6 +163,36 @@ def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each()
     sidecar.write_text(text.replace("1.5", "1.6"))
     with pytest.raises(DamagedRecordError, match="is not as it was written"):
         record.read_output_record(memory)
+    # Without its own digest it may have been changed; and its version is read.
+    without = {key: value for key, value in json.loads(text).items() if key != record.ITSELF}
+    sidecar.write_text(json.dumps({**without, "loss": 1.6}))
+    assert verify.verify_folder(Path("results")).whole == 0
+    with pytest.raises(DamagedRecordError, match="has lost its own digest"):
+        record.read_output_record(memory)
+    sidecar.write_text(record.seal({**without, "record_version": 2}))
+    with pytest.raises(DamagedRecordError, match="is a record of version 2, and this release reads version 1"):
+        record.read_output_record(memory)
+
+
+def test_a_record_of_another_version_is_not_read_as_one_of_this() -> None:
+    planned = derived(Path("results"))
+    home = record.record_path(planned.outputs[0])
+    home.write_text(record.seal(json.loads(home.read_text()) | {"version": 2}))
+    assert state(planned) is OutputState.DAMAGED
+    with pytest.raises(DamagedRecordError, match="is a record of version 2"):
+        record.read_output_record(planned.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [({"MODE": "m"}, []), ({"MODE": "n"}, ["MODE, which it reads, has another value"]), ({}, ["MODE, which it reads, is no longer set"]),
+     ({"MODE": "m", "UNSET": "u"}, ["UNSET, which it reads, is set"])],
+)  # fmt: skip
+def test_a_variable_that_a_program_read_is_held_against_the_present_one(now: dict[str, str], words: list[str]) -> None:
+    known = Record({"tool": "time"}, variables={"MODE": "m", "UNSET": None})
+    planned = PlannedJob({"tool": "time"}, [Path("a.csv")], [], [], variables=now)
+    found = output_status.compare_with_record(planned, known, Path())
+    assert [one.words for one in found] == [f"the environment variable {said}" for said in words]
 
 
 def test_a_file_is_as_it_was_or_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,9 +229,7 @@ def test_files_are_on_the_disk_before_the_first_of_them_has_its_name(monkeypatch
     assert order == ["a", "b", "a -> made-a", "b -> made-b", "folder"]
 
 
-def test_a_digest_is_computed_anew_after_any_change_and_after_a_start_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_digest_is_computed_anew_after_a_change_or_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path, kept = Path("large.bin"), tmp_path / "kept.json"
     path.write_bytes(b"x" * digests.WORTH_KEEPING_BYTES)
     os.utime(path, (1, 1))
@@ -277,6 +292,9 @@ def test_the_private_folder_of_a_killed_job_is_made_anew_and_a_link_there_is_lef
     (mine / "kept").write_text("kept")
     (folder,) = derived_outputs.private_folders([output]).values()
     folder.symlink_to(mine.absolute())
-    with pytest.raises(ValueError, match="is no folder of this user's jobs"), derived_outputs.make_privately([output]):
+    with (
+        pytest.raises(ValueError, match="is not a folder of this user's jobs"),
+        derived_outputs.make_privately([output]),
+    ):
         pass
     assert (mine / "kept").read_text() == "kept"

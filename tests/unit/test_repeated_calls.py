@@ -1,7 +1,9 @@
 """Modules that a step calls twice on the same inputs are found, and calls that only look alike are not."""
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from profzoo.harness.observers.warmup_observers import RepeatedCalls, RepeatedStep
 from profzoo.harness.ranges import Ranges
-from profzoo.harness.repeated_calls import RepeatedCalls, RepeatedStep
 
 WIDTH = 8
+FACTOR = SimpleNamespace(number=2)
 Step = Callable[[nn.Module, Tensor], Any]
 
 
@@ -50,12 +53,6 @@ class Scale(nn.Module):
         return x * (self.calls if counted else getattr(by, "number", by))
 
 
-class Factor:
-    """A number in an object."""
-
-    number = 2
-
-
 def found(step: Step, device: str = "cpu") -> dict[str, int]:
     """Modules that were called again by the step, with the number of their calls."""
     torch.manual_seed(0)
@@ -79,27 +76,14 @@ def metrics(network: Any, x: Tensor) -> None:
         network(x).argmax(1)
 
 
-def frozen(network: Any, x: Tensor) -> None:
-    with torch.no_grad():
-        for _ in range(3):
-            network.layer(network.encoder(x))
-
-
-def by_a_structure(network: Any, x: Tensor) -> None:
-    part = x[1:3]
-    network.scale(part, 2, counted=False)
-    network.scale(x[1:3], 2, counted=False)
-
-
-def in_training_mode(network: Any, x: Tensor) -> None:
-    """Batch norm counts its batches, which changes no output."""
-    network.norm(x)
-    network.norm(x)
-
-
 # Modules that are found, by step. What the encoder returns is new each time, so that the layer behind it is not known to
-# have equal inputs.
-WASTEFUL = {metrics: {"(root)": 2}, frozen: {"encoder": 3}, by_a_structure: {"scale": 2}, in_training_mode: {"norm": 2}}
+# have equal inputs. Batch norm counts its batches, which changes no output.
+WASTEFUL: dict[Step, dict[str, int]] = {
+    metrics: {"(root)": 2},
+    (lambda network, x: [network.layer(network.encoder(x)) for _ in range(3)]): {"encoder": 3},
+    (lambda network, x: [network.scale(x[1:3], 2, counted=False) for _ in range(2)]): {"scale": 2},
+    (lambda network, x: [network.norm(x) for _ in range(2)]): {"norm": 2},
+}
 
 
 @pytest.mark.parametrize(("step", "right"), WASTEFUL.items())
@@ -120,58 +104,6 @@ def updated_between(network: Any, x: Tensor) -> None:
     network(x)
 
 
-def dropped(network: Any, x: Tensor) -> None:
-    """Two views of a batch, as in contrastive learning."""
-    network.drop(x)
-    network.drop(x)
-
-
-def written_between(network: Any, x: Tensor) -> None:
-    network.layer(x)
-    x.add_(1)
-    network.layer(x)
-
-
-def freed_between(network: Any, x: Tensor) -> None:
-    """New tensors at the addresses of freed ones."""
-    for number in range(8):
-        network.layer(torch.full((4, WIDTH), float(number), device=x.device))
-
-
-def recomputed(network: Any, x: Tensor) -> None:
-    checkpoint(network, x.requires_grad_(), use_reentrant=False).sum().backward()
-
-
-def other_numbers(network: Any, x: Tensor) -> None:
-    network.scale(x, 1)
-    network.scale(x, 2)
-    network.scale(x, True)
-
-
-def other_state(network: Any, x: Tensor) -> None:
-    network.scale(x, counted=True)
-    network.scale(x, counted=True)
-
-
-def other_parts(network: Any, x: Tensor) -> None:
-    network.layer(x[:2])
-    network.layer(x[2:])
-    network.layer(x[:2].double().float())
-
-
-def other_mode(network: Any, x: Tensor) -> None:
-    network.norm(x)
-    network.norm.eval()
-    network.norm(x)
-
-
-def unknown_inputs(network: Any, x: Tensor) -> None:
-    """What an object holds may have changed."""
-    by = Factor()
-    network.scale(x, by)
-    network.scale(x, by)
-
-
 def judged_for_either(network: Any, x: Tensor) -> None:
     """A GAN: the same images are judged for the gradients of the images, and for those of the weights."""
     made = network.layer(x)
@@ -189,10 +121,21 @@ def under_inference(network: Any, x: Tensor) -> None:
         network.layer(y.mul_(1))
 
 
-NEEDED = [
-    shared_layers, updated_between, dropped, written_between, freed_between, recomputed, other_numbers, other_state,
-    other_parts, other_mode, unknown_inputs, under_inference, judged_for_either,
-]  # fmt: skip
+NEEDED: list[Step] = [
+    *(shared_layers, updated_between, judged_for_either, under_inference),
+    # Two views of a batch, as in contrastive learning.
+    lambda network, x: [network.drop(x), network.drop(x)],
+    lambda network, x: [network.layer(x), x.add_(1), network.layer(x)],
+    # New tensors at the addresses of freed ones.
+    lambda network, x: [network.layer(torch.full((4, WIDTH), float(n), device=x.device)).sum() for n in range(8)],
+    lambda network, x: checkpoint(network, x.requires_grad_(), use_reentrant=False).sum().backward(),
+    lambda network, x: [network.scale(x, by) for by in (1, 2, True)],
+    lambda network, x: [network.scale(x, counted=True) for _ in range(2)],
+    lambda network, x: [network.layer(part) for part in (x[:2], x[2:], x[:2].double().float())],
+    lambda network, x: [network.norm(x), network.norm.eval(), network.norm(x)],
+    # What an object holds may have changed.
+    lambda network, x: [network.scale(x, FACTOR) for _ in range(2)],
+]
 
 
 @pytest.mark.parametrize("step", NEEDED)
@@ -200,20 +143,18 @@ def test_calls_that_only_look_alike_are_not_told(step: Step) -> None:
     assert found(step) == {}
 
 
-def test_lines_of_the_program_are_named() -> None:
-    network, ranges = Pair(), Ranges()
+def test_lines_of_the_program_are_named_and_results_are_those_without_looking() -> None:
+    torch.manual_seed(0)
+    network, ranges, x = Pair(), Ranges(), torch.randn(4, WIDTH)
     ranges.mark(network)
-    looking, x = RepeatedCalls(ranges), torch.randn(4, WIDTH)
+    plain, looking = network.encoder(x), RepeatedCalls(ranges)
     looking.start()
-    network.encoder(x)
-    network.encoder(x)
+    line = sys._getframe().f_lineno
+    seen = network.encoder(x)
+    dropped = functional.dropout(network.encoder(x))
     (one,) = looking.stop()
-    line = test_lines_of_the_program_are_named.__code__.co_firstlineno + 5
-    assert one["type"] == "Sequential" and [place.rpartition(":")[2] for place in one["places"]] == [
-        f"{line}",
-        f"{line + 1}",
-    ]
-    assert all("test_repeated_calls.py" in place for place in one["places"])
+    assert torch.equal(plain, seen) and dropped.shape == seen.shape and one["type"] == "Sequential"
+    assert [place.rpartition("test_repeated_calls.py:")[2] for place in one["places"]] == [f"{line + 1}", f"{line + 2}"]
 
 
 def test_an_error_of_the_program_is_passed_on_and_everything_restored() -> None:
@@ -239,16 +180,3 @@ def test_the_last_step_of_the_warm_up_is_looked_at(warmup: int, possible: bool, 
             if nn.Module.__call__ is not before:
                 looked.append(index)
     assert looked == right and (step.found is None) is (not right)
-
-
-def test_results_are_those_without_looking() -> None:
-    torch.manual_seed(0)
-    network, x, ranges = Pair(), torch.randn(4, WIDTH), Ranges()
-    ranges.mark(network)
-    plain = network(x)
-    looking = RepeatedCalls(ranges)
-    looking.start()
-    seen = network(x)
-    dropped = functional.dropout(seen)
-    looking.stop()
-    assert torch.equal(plain, seen) and dropped.shape == seen.shape

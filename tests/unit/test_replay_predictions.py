@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profzoo.tools.nsys import launches
-from profzoo.what_if import changes, communication_overlap, host_time, predicted_gains, simulator
+from profzoo.tools.nsys.events import launches
+from profzoo.what_if import changes, host_time, predicted_gains, simulator
 from profzoo.what_if.program import Program
 from profzoo.what_if.tables import read_programs
 from tests import simulated
@@ -83,10 +83,7 @@ CHANGES: dict[str, Change] = {
     "host faster": (host_twice, lambda program, groups: changes.speed_up_host(program, 2)),
     "waits removed": (unsynchronised, lambda program, groups: changes.remove_waits(program)),
     "input ready": (ready, lambda program, groups: changes.prefetch_input(program)),
-    "communication overlapped": (
-        unwaited,
-        lambda program, groups: communication_overlap.overlap_communication(program),
-    ),
+    "communication overlapped": (unwaited, lambda program, groups: changes.overlap_communication(program)),
     "graph": (graphed, lambda program, groups: changes.capture_as_graph(program)),
 }
 

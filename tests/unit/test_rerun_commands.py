@@ -65,56 +65,52 @@ def test_a_line_runs_the_cell_again(config: dict, cell: str, phase: str, words: 
     ran = resolved(config, cell, phase)
     assert rerun_commands.run_arguments(cell, ran) == words
     found = again(rerun_commands.format_run(words), phase)
-    assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
+    assert same(found, ran)
     changed = again(rerun_commands.format_run(words, "cudnn_benchmark=true batch=3"), phase)
     assert (changed["cudnn_benchmark"], changed["batch"]) == (True, 3)
 
 
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize(
-    ("config", "cell"),
-    [
-        ({}, "lstm@bf16"),
-        ({"settings": {"moe": {"module": "mymoe", "name": "it's"}}, "device": "cpu"}, "moe"),
-        ({"settings": {"moe": {"module": "mymoe"}}}, "moe@bf16"),
-        ({"data": {"source": "dataset", "name": "FakeData"}}, "vgg16"),
-    ],
-)
-def test_trials_are_of_the_cell_too(config: dict, cell: str) -> None:
-    """As Snakemake reads `--config`: a key, and its value as YAML."""
-    ran = resolved(config, cell, "train")
-    program, target, option, given = shlex.split(rerun_commands.trials_command(rerun_commands.run_arguments(cell, ran)))
-    assert (program, target, option) == ("snakemake", "trials", "--config")
-    key, _, value = given.partition("=")
-    asked = configuration.normalise_config({key: yaml.safe_load(value)})
-    (name,) = configuration.select_models(asked)
-    found = settings.resolve_cell(name, "train", "time", asked)
-    assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
+def read_back(words: list[str]) -> dict[str, Any]:
+    """A configuration as Snakemake reads `--config`: keys, and their values as YAML."""
+    given = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in words)}
+    return configuration.normalise_config(given)
+
+
+def same(found: dict[str, Any], ran: dict[str, Any]) -> bool:
+    return all(found[key] == ran[key] for key in ran.keys() - LENGTH)
 
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
     ("config", "cell", "changes"),
     [
+        ({}, "lstm@bf16", {}),
         ({}, "lstm", {"precision": "bf16", "workers": 4, "pin_memory": True}),
         ({"settings": {"moe": {"module": "mymoe", "name": "it's"}}, "device": "cpu"}, "moe", {"precision": "bf16"}),
         ({"settings": {"moe": {"module": "mymoe"}}}, "moe@bf16", {"pin_memory": True, "batch": 8}),
+        ({"data": {"source": "dataset", "name": "FakeData"}}, "vgg16", {"batch": 3}),
     ],
 )
-def test_a_comparison_is_of_the_cell_and_its_changed_settings(config: dict, cell: str, changes: dict) -> None:
-    """As Snakemake reads `--config`: the reference side is the cell, and the candidate has the changes alone."""
+def test_trials_and_comparisons_are_of_the_cell_too(config: dict, cell: str, changes: dict) -> None:
+    """The reference side of a comparison is the cell, and the candidate has the changes alone."""
     ran = resolved(config, cell, "train")
+    arguments = rerun_commands.run_arguments(cell, ran)
+    line = shlex.split(rerun_commands.trials_command(arguments))
+    assert line[:3] == ["snakemake", "trials", "--config"] and len(line) == 4
+    asked = read_back(line[3:])
+    (name,) = configuration.select_models(asked)
+    assert same(settings.resolve_cell(name, "train", "time", asked), ran)
+    if not changes:
+        return
     words = " ".join(f"{key}={settings.setting_word(value)}" for key, value in changes.items())
-    line = shlex.split(rerun_commands.comparison_command(rerun_commands.run_arguments(cell, ran), words))
+    line = shlex.split(rerun_commands.comparison_command(arguments, words))
     assert line[:3] == ["snakemake", "compare", "--config"]
-    given = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in line[3:])}
-    asked = configuration.normalise_config(given)
+    asked = read_back(line[3:])
     (name,) = configuration.select_models(asked)
     assert asked["phases"] == ["train"] and asked["reference"] == "plain"
+    assert same(settings.resolve_cell(name, "train", "time", asked), ran)
     candidate = settings.resolve_cell(f"{name}@{asked['candidate'][0]}", "train", "time", asked)
-    for found, wanted in ((settings.resolve_cell(name, "train", "time", asked), ran), (candidate, ran | changes)):
-        kept = ran.keys() - LENGTH
-        assert {key: found[key] for key in kept} == {key: wanted[key] for key in kept}
+    assert same(candidate, ran | changes)
 
 
 def test_a_module_that_is_not_there_any_more_is_named_all_the_same(own: None, monkeypatch: pytest.MonkeyPatch) -> None:

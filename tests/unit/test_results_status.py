@@ -54,6 +54,9 @@ def test_each_measurement_has_a_line(results: Path) -> None:
         ["unet inference", "time, comparison", "2 days", "2.11.0", "-", "-", "out of date: inference.base-bf16.rounds.csv.json"],
     ]  # fmt: skip
     assert [row[0] for row in rows(results, "unet")] == ["unet inference"]
+    # A sidecar that cannot be read is left out.
+    (results / "lstm/train.time.csv.json").write_text("{")
+    assert [row[1] for row in rows(results, "lstm")] == ["ncu roofline"]
 
 
 def test_the_last_line_counts_states(results: Path) -> None:
@@ -61,55 +64,25 @@ def test_the_last_line_counts_states(results: Path) -> None:
     found = results_status.list_measurements(results, (), lambda sidecar: next(states))
     last = results_status.format_status(found, results, BEGAN)[-1]
     total = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
-    assert (
-        last
-        == f"4 measurements of 3 cells: 2 up to date, 1 damaged, 1 out of date; {results} takes {total / 1e3:.2g} kB"
-    )
+    counts = "4 measurements of 3 cells: 2 up to date, 1 damaged, 1 out of date"
+    assert last == f"{counts}; {results} takes {total / 1e3:.2g} kB"
 
 
-def test_a_sidecar_that_cannot_be_read_is_left_out(results: Path) -> None:
-    (results / "lstm/train.time.csv.json").write_text("{")
-    assert [row[1] for row in rows(results, "lstm")] == ["ncu roofline"]
-
-
-@pytest.mark.parametrize(
-    ("models", "printed"),
-    [
-        (["lstm"], ["lstm train", "lstm train", "lstm@bf16 train"]),
-        (["lstm@bf16"], ["lstm@bf16 train"]),
-        ([], ["lstm train", "lstm train", "lstm@bf16 train", "unet inference"]),
-    ],
-)
-def test_a_model_stands_for_its_variants(
-    monkeypatch: pytest.MonkeyPatch, results: Path, models: list[str], printed: list[str]
-) -> None:
+def test_a_model_stands_for_its_variants(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
     monkeypatch.chdir(results.parent)
-    results_status.write_status(Path("results"), models, lambda sidecar: "up to date")
-    lines = results_status.PRINTED.read_text().splitlines()
-    assert [line.split("  ")[0] for line in lines[1:-2]] == printed
 
+    def printed(*models: str) -> str:
+        results_status.write_status(Path("results"), list(models), lambda sidecar: "up to date")
+        return results_status.PRINTED.read_text()
 
-@pytest.mark.parametrize(
-    ("models", "said"),
-    [
-        (["lstn"], "results has no measurement of lstn; did you mean 'lstm'?"),
-        (["gpt"], "results has no measurement of gpt; valid are: lstm, lstm@bf16, unet"),
-    ],
-)
-def test_a_model_without_measurements_is_said(
-    monkeypatch: pytest.MonkeyPatch, results: Path, models: list[str], said: str
-) -> None:
-    monkeypatch.chdir(results.parent)
-    results_status.write_status(Path("results"), models, lambda sidecar: "up to date")
-    assert results_status.PRINTED.read_text() == f"{said}\n"
-
-
-def test_nothing_at_all_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    results_status.write_status(Path("results"), [], lambda sidecar: "")
-    assert results_status.PRINTED.read_text().startswith("results has no measurement yet")
-    results_status.write_status(Path("results"), ["lstm"], lambda sidecar: "")
-    assert results_status.PRINTED.read_text() == "results has no measurement of lstm; no model was measured\n"
+    every = ["lstm train", "lstm train", "lstm@bf16 train", "unet inference"]
+    for models, shown in (["lstm"], every[:3]), (["lstm@bf16"], every[2:3]), ([], every):
+        assert [line.split("  ")[0] for line in printed(*models).splitlines()[1:-2]] == shown
+    assert printed("lstn") == "results has no measurement of lstn; did you mean 'lstm'?\n"
+    assert printed("gpt") == "results has no measurement of gpt; valid are: lstm, lstm@bf16, unet\n"
+    results.rename(results.parent / "away")
+    assert printed().startswith("results has no measurement yet")
+    assert printed("lstm") == "results has no measurement of lstm; no model was measured\n"
 
 
 @pytest.mark.parametrize("state", OutputState)

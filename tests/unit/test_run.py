@@ -21,14 +21,12 @@ ONE = ["window=1", "warmup=0", "device=cpu"]
 
 
 def facts_of(folder: Path, *words: str) -> dict:
-    """What a run says of itself."""
     path = folder / "facts.json"
     assert run.main([*words, "--facts", str(path)]) == 0
     return json.loads(path.read_text())
 
 
 def ran(folder: Path, *words: str) -> None:
-    """Run a cell for one step, and look at what it leaves."""
     facts = facts_of(folder, *words, *ONE, "--steps", str(folder / "steps.csv"))
     assert (facts["loss"] is None) == ("inference" in words)
     assert facts["steps"] == 1 and facts["items"] == facts["batch"] and facts["device_type"] == "cpu"
@@ -68,7 +66,7 @@ def test_weights_go_from_training_to_inference(tmp_path: Path) -> None:
     assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
 
 
-@pytest.mark.parametrize("stacks", [False, True])
+@pytest.mark.parametrize("stacks", slow.first([True, False]))
 def test_trace_and_table(tmp_path: Path, stacks: bool) -> None:
     trace, table = tmp_path / "t.json.gz", tmp_path / "o.csv"
     words = [*TINY["lstm"], "warmup=1", "window=2", "device=cpu", "profiler.warmup=1", f"profiler.stacks={stacks}"]
@@ -134,23 +132,32 @@ def test_failures_of_an_own_model(
     assert len(lines) == 1 and words in lines[0] and not facts.exists()
 
 
+def test_a_model_may_change_its_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the command names by relative paths are where the command was given."""
+    (tmp_path / "elsewhere").mkdir()
+    own = f"\nimport os\nMADE = build\n\ndef build(s):\n    os.chdir({str(tmp_path / 'elsewhere')!r})\n    return MADE(s)\n"
+    (tmp_path / "own_moving.py").write_text(Path(lstm.__file__).read_text() + own)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    words = ["mine", "train", "module=own_moving", *TINY["lstm"], *ONE, "--facts", "facts.json", "--steps", "steps.csv"]
+    assert run.main([*words, "--save", "weights.pt", "--memory", "memory.csv"]) == 0
+    assert all((tmp_path / name).is_file() for name in ("facts.json", "steps.csv", "weights.pt", "memory.csv"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["lsm", "train"], "unknown model 'lsm': did you mean 'lstm'?"),
         (["lstm", "trian"], "unknown phase 'trian': did you mean 'train'?"),
-        (["lstm@bf61", "train"], "unknown variant 'bf61' of 'lstm@bf61': did you mean 'bf16'?"),
-        (["lstm", "train", "batch"], "'batch' is no setting: give key=value"),
+        (["lstm", "train", "batch"], "'batch' is not a setting: give key=value"),
         (["lstm", "train", "batch=0"], "batch = 0 is too small"),
         (["lstm", "train", "hiden=3"], "did you mean 'hidden'?"),
-        (["lstm", "train", "samples=4"], "set samples to"),
         (
-            ["lstm", "train", "profiler.wait=-1", "--trace", "t.json.gz", "--operators", "o.csv"],
+            ["lstm", "train", "profiler.wait=-1", "--trace", "t.gz", "--operators", "o"],
             "profiler.wait = -1 is too small",
         ),
         (["lstm", "train", *ONE, "--load", "no_such.pt"], "no_such.pt"),
         (["lstm", "train", *ONE, "--trace", "t.json.gz"], "--operators"),
-        (["lstm", "train", *ONE, "hidden=0"], "hidden = 0"),
     ],
 )
 def test_input_that_cannot_be_used(
@@ -162,25 +169,13 @@ def test_input_that_cannot_be_used(
     assert words in printed and printed.startswith("profzoo: ") and printed.count("\n") == 1
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture) -> None:
-    assert run.main(["lstm", "train", "device=cuda"]) == 2
-    assert "device = 'cuda', but torch" in capsys.readouterr().err
-
-
-def test_settings_may_follow_options(tmp_path: Path) -> None:
-    assert run.main(["lstm", "train", "--facts", str(tmp_path / "f.json"), *TINY["lstm"], *ONE]) == 0
-
-
 def test_a_size_may_be_what_the_model_itself_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of a job spell every setting out, those that are the model's own too."""
     given = Path(lstm.__file__).read_text()
     (tmp_path / "own_zero.py").write_text(given.replace("SHAPE = {", "SHAPE = {'extra': 0, 'shift': -2, ", 1))
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ["module=own_zero", "extra=0", "shift=-2"]
-    assert (
-        run.resolve_words("mine", "train", "time", words)["shape"] | {"extra": 0, "shift": -2}
-        == run.resolve_words("mine", "train", "time", words[:1])["shape"]
-    )
+    shape, plain = (run.resolve_words("mine", "train", "time", given)["shape"] for given in (words, words[:1]))
+    assert shape | {"extra": 0, "shift": -2} == plain
     with pytest.raises(ConfigError, match="extra = -1 is too small: at least 0"):
         run.resolve_words("mine", "train", "time", ["module=own_zero", "extra=-1"])

@@ -1,6 +1,7 @@
 """What there is to be won: how much, how sure, in which order; and that every word of it is explained."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -8,10 +9,11 @@ import yaml
 
 from profzoo.figures import palette
 from profzoo.io.scripts import write_csv
-from profzoo.plans import plan
-from profzoo.report import glossary, savings, savings_section
-from profzoo.terminal import largest_gains
-from profzoo.verdicts import rule_evaluation, rules, verdicts
+from profzoo.plans import plan, plan_table
+from profzoo.report import glossary, savings
+from profzoo.terminal import run_end
+from profzoo.verdicts.causes import verdicts
+from profzoo.verdicts.rules import rule_evaluation, rules
 from tests import whole_zoo
 
 CELLS = pd.DataFrame({"model": ["a", "b"], "phase": "train", "step_ns": [10e6, 4e6]})
@@ -28,6 +30,14 @@ def told(rows: list[dict[str, object]], **more: pd.DataFrame) -> list[savings.Sa
     return savings.list_savings({"cells": CELLS, "verdicts": pd.DataFrame(rows), **more})
 
 
+def run_ends_with(folder: Path, **tables: pd.DataFrame) -> list[str]:
+    """What the end of a run with these tables says of gains."""
+    for name, table in tables.items():
+        write_csv(table, folder / f"{name}.csv")
+    plans = folder / "plans.csv" if "plans" in tables else None
+    return [one.says for one in run_end.list_largest_gains(folder / "verdicts.csv", plans)]
+
+
 def trial(**given: object) -> pd.DataFrame:
     row = {"model": "a", "phase": "train", "settings": "graph", "words": "graph=true", "verdict": "faster",
            "gain": 5.0, "gain_low": 4.0, "gain_high": 6.0, "numerics": "same"}  # fmt: skip
@@ -40,6 +50,12 @@ def test_what_is_measured_comes_before_what_is_simulated_and_that_before_the_mos
     (replayed,) = told([advice(gain=1.6, gain_low=1.5, gain_high=1.7, method="replay")])
     assert replayed.how == savings.SIMULATED and replayed.saved_ns == pytest.approx(10e6 * (1 - 1 / 1.6))
     assert replayed.low_ns == pytest.approx(10e6 * (1 - 1 / 1.5))
+    scored = {"gain": 4.0, "gain_low": 2.0, "gain_high": 8.0, "score": "In 12 trials, such gains were off by 9%."}
+    (replayed,) = told([advice(**scored, method="replay")])
+    assert (replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (7.5e6, 5e6, 8.75e6)
+    (most,) = told([advice(**scored)])
+    assert (most.how, most.low_ns, most.score) == (savings.AT_MOST, 5e6, scored["score"])
+    assert savings.saving_context(most)["between"] == "5 to 8.75 ms" and not told([advice(gain=None)])
     (measured,) = told([advice(method="replay")], trials=trial())
     assert (measured.how, measured.saved_ns) == (savings.MEASURED, pytest.approx(8e6))
     assert measured.typed == "python -m models.run a train graph=true"
@@ -49,26 +65,16 @@ def test_what_is_measured_comes_before_what_is_simulated_and_that_before_the_mos
     assert told([advice()], trials=trial(verdict="different", numerics="different"))[0].how == savings.AT_MOST
 
 
-def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
-    scored = {
-        "gain": 4.0,
-        "gain_low": 2.0,
-        "gain_high": 8.0,
-        "score": "In 12 trials, such gains were off by 9% in the median.",
-    }
-    (replayed,) = told([advice(**scored, method="replay")])
-    assert (replayed.how, replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (
-        savings.SIMULATED,
-        7.5e6,
-        5e6,
-        8.75e6,
-    )
-    assert replayed.score == scored["score"]
-    (most,) = told([advice(**scored)])
-    assert (most.how, most.low_ns) == (savings.AT_MOST, 5e6) and savings_section.saving_context(most)[
-        "between"
-    ] == "5 to 8.75 ms"
-    assert told([advice(gain=None, score="abstains")]) == []
+def test_advice_on_an_operator_in_a_layer_stands_once() -> None:
+    """The saving in a layer is a part of that of the cell; one by another operator, or of another cell, is none."""
+    layer = {"level": "layer", "module": "head", "direction": "forward", "verdict": "operator-bound", "settings": ""}
+    whole = advice(verdict="operator-bound", function="aten::mm", settings="")
+    rows = [whole, advice(**layer, function="aten::mm", gain=1.5), advice(**layer, function="aten::add", gain=1.2),
+            advice(**layer, function="aten::mm", gain=1.4, model="b")]  # fmt: skip
+    shown = savings.largest_savings(told(rows))
+    assert [(one.model, one.about, one.function) for one in shown] == [
+        ("a", "", "aten::mm"), ("b", "head forward", "aten::mm"), ("a", "head forward", "aten::add"),
+    ]  # fmt: skip
 
 
 def test_most_is_first_and_of_each_cell_one_before_more() -> None:
@@ -90,18 +96,24 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
     rows = pd.DataFrame([advice(gain=2.0), advice(model="b", gain=1.5)])
     found = savings.list_savings({"cells": cells, "verdicts": rows})
     assert [(one.model, one.unsteady) for one in found] == [("b", ""), ("a", why)]
-    assert [
-        one["unsteady"]
-        for one in savings_section.make_first_section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})[
-            "first"
-        ]
-    ] == ["", why]
+    section = savings.make_first_section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})
+    assert [one["unsteady"] for one in section["first"]] == ["", why]
     # As the run ends too.
-    write_csv(cells, tmp_path / "cells.csv")
-    write_csv(rows, tmp_path / "verdicts.csv")
-    assert [one.says for one in largest_gains.list_largest_gains(tmp_path / "verdicts.csv", None)] == [
+    assert run_ends_with(tmp_path, cells=cells, verdicts=rows) == [
         "b train: launch-bound, saves up to 1.33 of 4 ms per step: graph=true",
         f"a train: launch-bound, saves up to 30 of 60 ms per step: graph=true (unsteady times: {why})",
+    ]
+
+
+def test_a_saving_of_a_report_made_elsewhere_names_the_tool_that_timed_it(tmp_path: Path) -> None:
+    clock = "as timed under torch.profiler, which makes steps longer"
+    cells = CELLS.assign(phase=["imported", "train"], timed_under=["torch.profiler", ""])
+    rows = pd.DataFrame([advice(phase="imported", timed_under="torch.profiler"), advice(model="b", timed_under=None)])
+    found = savings.list_savings({"cells": cells, "verdicts": rows})
+    assert [savings.saving_context(one)["clock"] for one in found] == [clock, ""]
+    assert run_ends_with(tmp_path, cells=cells, verdicts=rows) == [
+        f"a imported: launch-bound, saves up to 5 of 10 ms per step {clock}: launch less",
+        "b train: launch-bound, saves up to 2 of 4 ms per step: graph=true",
     ]
 
 
@@ -113,9 +125,7 @@ def a_plan(**given: object) -> dict[str, object]:
     return row | given
 
 
-def planned(
-    rows: list[dict[str, object]], plans: list[dict[str, object]], **more: pd.DataFrame
-) -> list[savings.Saving]:
+def planned(rows: list[Any], plans: list[Any], **more: pd.DataFrame) -> list[savings.Saving]:
     return told(rows, plans=pd.DataFrame(plans), **more)
 
 
@@ -129,21 +139,17 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     first, second = savings.largest_savings(found)
     assert first.plan and first.plan.settings == "graph=true precision=bf16" and second.about == "head forward"
     assert (first.how, first.verdict, first.typed) == (savings.SIMULATED, "launch-bound", "compare it")
-    assert [(one.verdict, one.next_step) for one in first.plan.bottlenecks] == [
-        ("launch-bound", "launch less"),
-        ("memory-bound", "launch less"),
-    ]
-    told_ = savings_section.saving_context(first)["plan"]
+    reasons = [(one.verdict, one.next_step) for one in first.plan.bottlenecks]
+    assert reasons == [("launch-bound", "launch less"), ("memory-bound", "launch less")]
+    told_ = savings.saving_context(first)["plan"]
     assert (told_["gain"], told_["between"], told_["outlook"]) == ("2.50", "0.80 to 4.00", plan.MAY_NOT_HELP)
     assert [one["share"] for one in told_["bottlenecks"]] == ["46%", ""]
 
 
 def test_a_verdict_that_names_no_bottleneck_is_no_reason() -> None:
     assert plan.NO_BOTTLENECKS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
-    rows = [
-        advice(verdict=verdicts.NOTHING, gain=1.0, settings=""),
-        advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2),
-    ]
+    undecided = advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2)
+    rows = [advice(verdict=verdicts.NOTHING, gain=1.0, settings=""), undecided]
     (one,) = planned(rows, [a_plan()])
     assert one.plan and one.plan.bottlenecks == () and one.verdict == verdicts.NOTHING
 
@@ -206,16 +212,35 @@ def test_every_word_of_verdicts_and_strips_is_explained() -> None:
 
 def test_the_glossary_says_each_word_once() -> None:
     content = yaml.safe_load((glossary.HERE / glossary.FILES[0]).read_text())
-    words = [
-        form for entries in content.values() for entry in entries for form in (entry["word"], *entry.get("also", []))
-    ]
-    assert (
-        len(words) == len(set(words))
-        and len({glossary.load_meanings()[word]["anchor"] for word in words}) >= len(words) - 5
-    )
+    entries = [entry for some in content.values() for entry in some]
+    words = [form for entry in entries for form in (entry["word"], *entry.get("also", []))]
+    assert len(words) == len(set(words))
+    assert len({glossary.load_meanings()[word]["anchor"] for word in words}) >= len(words) - 5
 
 
+@pytest.mark.slow
 def test_the_made_up_zoo_has_all_that_the_page_shows() -> None:
     found = savings.list_savings(whole_zoo.tables())
     assert {one.how for one in found} == {savings.MEASURED, savings.SIMULATED, savings.AT_MOST}
     assert len(savings.largest_savings(found)) == savings.FIRST_COUNT
+
+
+def test_digits_show_on_which_side_of_one_a_gain_lies(tmp_path: Path) -> None:
+    """Of plans and trials on the page, and of a plan in the terminal; what hardly excludes 1 is not settled."""
+    row = {**dict.fromkeys(plan_table.COLUMNS, ""), "model": "a", "phase": "train", "rank": 1, "settings": "graph=true",
+           "changes": "c", "gain": 1.48, "gain_low": 1.004, "gain_high": 2.16, "outlook": plan.HELPS, "method": "replay"}  # fmt: skip
+    plans = pd.DataFrame([row])
+    (expected,) = told([advice(method="replay")], plans=plans)
+    context = savings.saving_context(expected)["plan"]
+    assert (context["gain"], context["between"], context["outlook"]) == ("1.480", "1.004 to 2.160", "")
+    shown = {"why": "", "chosen": False, "base_ns": 10e6, "ns": 6.76e6, "expected": 1.002, "processes": 5.0,
+             "numerics_why": "", "work": "", "settings": "graph", "gain": 1.48, "gain_low": 1.004, "gain_high": 2.16}  # fmt: skip
+    trials = trial(**shown)
+    (measured,) = told([advice(method="replay")], plans=plans, trials=trials)
+    assert measured.how == savings.MEASURED and "not settled" in savings.saving_context(measured)["plan"]["outlook"]
+    (table,) = savings.make_first_section([], {"trials": trials, "cells": CELLS})["trials"]
+    (tried,) = table["rows"]
+    assert (tried["gain"], tried["between"], tried["expected"]) == ("1.480×", "1.004 to 2.160", "1.002×")
+    assert tried["outcome"] == "faster, not settled"
+    first, *_ = run_ends_with(tmp_path, cells=CELLS, verdicts=pd.DataFrame([advice()]), plans=plans)
+    assert "expected to run 1.480 times as fast (1.004 to 2.160)" in first

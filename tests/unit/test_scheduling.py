@@ -2,7 +2,7 @@
 
 import pytest
 
-from profzoo.import_graph import PROJECT
+from profzoo.records.import_graph import PROJECT
 from tests import scheduling
 
 

@@ -1,16 +1,18 @@
 """script_harness/session: the ranges of steps and parts follow one another, wherever in a step the next one begins."""
 
+from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from profzoo import run
 from profzoo.range_names import STEP, WINDOW, make_nvtx_name
-from profzoo.script_harness import launcher, session, task
+from profzoo.script_harness import launcher, observers, session, task
 
 WITHIN = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
 
@@ -67,3 +69,31 @@ def test_a_step_that_ends_within_a_part_ends_with_it(watched: tuple[session.Sess
             inside = [one for one in steps if one[0] < began and end < one[1]]
             assert len(inside) == 1 or end > steps[-1][1], (part, began, end, steps)
     assert not domain.open
+
+
+class Named(nn.Module):
+    """Called as Hugging Face's models are, by names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 2)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.table(input_ids) * attention_mask[..., None]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_padding_is_noted_of_inputs_with_names(
+    watched: tuple[session.Session, Domain], monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    own, network = watched[0], Named()
+    monkeypatch.setattr(nn.modules.module, "_global_forward_pre_hooks", OrderedDict())
+    monkeypatch.setattr(nn.Module, "compile", nn.Module.compile)
+    observers.NetworkWatcher(own).watch()
+    if compiled:
+        network.compile(backend="eager")
+    words, mask = torch.randint(1, 10, (4, 32)), torch.ones(4, 32)
+    mask[:, 24:] = 0
+    network(input_ids=words, attention_mask=mask)
+    (one,) = own._padding.read()
+    assert (one["rows"], one["places"], one["padded"], one["longest"]) == (4, 32, 4 * 8, 24)

@@ -5,17 +5,21 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from torch import nn
 
 from profzoo import run
-from profzoo.compare import numeric_sides, numerics
+from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import CollectError
-from profzoo.import_graph import PROJECT
-from profzoo.script_harness import launcher, task
+from profzoo.harness import observed_files
+from profzoo.records import read_files
+from profzoo.records.import_graph import PROJECT
+from profzoo.script_harness import launcher, outside_settings, task
 
 SCRIPTS = PROJECT / "tests" / "scripts"
 # Name of a case: the words of its command behind `python`, and the settings.
@@ -31,13 +35,16 @@ CASES: dict[str, tuple[str, str]] = {
     "dataloader": ("loop.py", "window=5 step=dataloader"),
     "module": ("loop.py", "window=5 step=module:2.0"),
     "compiled": ("loop.py --compile", "window=4"),
-    "settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true compile=true"),
+    "settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true"),
+    "all settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true compile=true"),
     "finished": ("loop.py", "window=4 finish=true"),
     "crash": ("loop.py --crash-in 5", "window=5"),
     "short": ("loop.py --epochs 1", "window=50"),
     "never steps": ("never_steps.py", "window=5"),
     "repeated": ("repeated.py", "window=4"),
 }
+# Cases of slow tests.
+RARE = ("range", "module", "all settings")
 ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
 
 
@@ -46,33 +53,39 @@ def cell_of(command: str, settings: str) -> dict[str, Any]:
     return dict(run.resolve_words("mine", phase, "time", [f"command={command}", *settings.split()]))
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+def run_cases(folder: Path, names: Iterable[str]) -> Mapping[str, Any]:
     """What each case came to: its facts, or what is said instead; and its steps under `NAME steps`."""
-    folder, cases, cells = tmp_path_factory.mktemp("scripts"), [], []
-    for number, (words, settings) in enumerate(CASES.values()):
-        own = folder / str(number)
-        own.mkdir()
-        cells.append(cell_of(f"python {SCRIPTS / words.split()[0]}", settings))
-        asked = task.Task(
-            cells[-1], launcher.setting_defaults(), own, {"steps": own / "s.csv", "memory": own / "m.csv"}
-        )
-        asked.write(own / "task.json")
+    cases, cells = [], {}
+    for name in names:
+        words, settings = CASES[name]
+        (own := folder / name).mkdir()
+        cells[name] = cell_of(f"python {SCRIPTS / words.split()[0]}", settings)
+        # To take stock of memory takes longer than the steps of most scripts.
+        files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name == "loop" else {})
+        task.Task(cells[name], launcher.setting_defaults(), own, files).write(own / "task.json")
         cases.append({"words": [str(SCRIPTS / words.split()[0]), *words.split()[1:]], "task": str(own / "task.json")})
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.script_zygote", str(folder / "cases.json"), str(folder / "codes.json")]
     with (folder / "printed").open("w") as printed:
         subprocess.run(command, cwd=PROJECT, check=True, stdout=printed, stderr=printed)
-    results: dict[str, Any] = {}
-    for number, (name, code) in enumerate(zip(CASES, json.loads((folder / "codes.json").read_text()), strict=True)):
+    results: dict[str, Any] = {"printed": (folder / "printed").read_text()}
+    for name, code in zip(cells, json.loads((folder / "codes.json").read_text()), strict=True):
         try:
-            results[name] = launcher.gather_facts(folder / str(number), cells[number], code)
-            results[f"{name} steps"] = (folder / str(number) / "s.csv").read_text().splitlines()
-            results[f"{name} memory"] = (folder / str(number) / "m.csv").read_text().splitlines()
+            results[name] = launcher.gather_facts(folder / name, cells[name], code)
+            results[f"{name} steps"] = (folder / name / "s.csv").read_text().splitlines()
         except CollectError as error:
             results[name] = str(error)
-    results["printed"] = (folder / "printed").read_text()
-    return results
+    return results | {"memory": folder / "loop" / "m.csv"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return run_cases(tmp_path_factory.mktemp("scripts"), [name for name in CASES if name not in RARE])
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return run_cases(tmp_path_factory.mktemp("rare"), RARE)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +97,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         ("two optimizers", "a step of Adam", {"forward calls": 11, "backward passes": 4, "optimizer steps": 4}, 32, 4),
         ("generation", "a call of Decoder", {"forward calls": 1}, 24, 12),
         ("dataloader", "the next batch", ONE_EACH, 40, 5),
-        ("module", "a call of 2.0", ONE_EACH, 40, 5),
         ("compiled", "a step of SGD", ONE_EACH, 32, 4),
     ],
 )  # fmt: skip
@@ -99,34 +111,50 @@ def test_a_step_is_what_the_script_repeats(
 
 
 def test_a_closure_and_an_evaluation_are_no_steps_of_their_own(found: Mapping[str, Any]) -> None:
-    """Two of ten steps evaluate before them, whose batches are no samples of training."""
-    for name in ("trainer", "range"):
-        facts = found[name]
-        assert facts["script"]["per_step"] == ONE_EACH and facts["script"]["regular_share"] == 0.8
-        assert (facts["items"], facts["batch"]) == (40, 4)
-    assert found["range"]["script"]["step"] == "the range iteration"
+    """Two of ten steps evaluate before them, whose batches are not samples of training."""
+    facts = found["trainer"]
+    assert facts["script"]["per_step"] == ONE_EACH and facts["script"]["regular_share"] == 0.8
+    assert (facts["items"], facts["batch"]) == (40, 4)
 
 
-def test_what_a_gradient_scaler_skips_is_a_step(found: Mapping[str, Any]) -> None:
-    facts = found["overflow"]
-    assert facts["steps"] == 5 and facts["script"]["per_step"] == ONE_EACH
-    assert facts["script"]["skipped_updates"] == 1 and found["scaler"]["script"]["skipped_updates"] == 0
+@pytest.mark.slow
+def test_steps_of_ranges_and_modules_and_a_compiled_script(rare: Mapping[str, Any]) -> None:
+    ranged, called, settings = (rare[name]["script"] for name in RARE)
+    assert (ranged["step"], ranged["per_step"], ranged["regular_share"]) == ("the range iteration", ONE_EACH, 0.8)
+    assert (called["step"], called["per_step"], called["regular_share"]) == ("a call of 2.0", ONE_EACH, 1)
+    assert [(rare[name]["items"], rare[name]["steps"]) for name in RARE[:2]] == [(40, 10), (40, 5)]
+    assert settings["applied"] == {**APPLIED, "compile": True} and settings["observed"]["compile"]
 
 
-def test_the_loss_is_the_last_one_unscaled(found: Mapping[str, Any]) -> None:
+def test_what_a_gradient_scaler_skips_is_a_step_and_the_loss_is_the_last_one_unscaled(found: Mapping[str, Any]) -> None:
     """The same batches by the same seed: with a scaler the loss is the same."""
-    assert found["scaler"]["loss"] == pytest.approx(found["compiled"]["loss"], rel=1e-5)
-    assert 0.5 < found["scaler"]["loss"] < 3
+    skipped, scaled = found["overflow"], found["scaler"]
+    assert skipped["steps"] == 5 and skipped["script"]["per_step"] == ONE_EACH
+    assert (skipped["script"]["skipped_updates"], scaled["script"]["skipped_updates"]) == (1, 0)
+    assert scaled["loss"] == pytest.approx(found["compiled"]["loss"], rel=1e-5) and 0.5 < scaled["loss"] < 3
+
+
+APPLIED = {"precision": "bf16", "workers": 2, "optimizer": "foreach", "channels_last": True}
 
 
 def test_settings_are_applied_from_outside(found: Mapping[str, Any]) -> None:
     script = found["settings"]["script"]
-    assert script["applied"] == {
-        "precision": "bf16", "workers": 2, "optimizer": "foreach", "channels_last": True, "compile": True
-    }  # fmt: skip
-    assert script["observed"]["precision"] == "bf16" and script["observed"]["compile"]
+    assert script["applied"] == APPLIED and script["observed"]["precision"] == "bf16"
     assert found["loop"]["script"]["applied"] == {} and found["loop"]["script"]["observed"]["precision"] == "fp32"
     assert found["compiled"]["script"]["observed"]["compile"] and not found["loop"]["script"]["observed"]["compile"]
+
+
+@pytest.mark.parametrize(("asked", "mode"), [(True, None), ("max-autotune", "max-autotune")])
+def test_a_network_is_compiled_once_in_the_mode_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: Any, mode: str | None
+) -> None:
+    said, applied = [], outside_settings.OutsideSettings({"compile": asked}, {"compile": False})
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **given: said.append(given))
+    applied.apply_to_network(network := nn.Linear(1, 1))
+    network._compiled_call_impl = print
+    applied.apply_to_network(network)
+    outside_settings.OutsideSettings({"compile": False}, {"compile": False}).apply_to_network(nn.Linear(1, 1))
+    assert said == [{"mode": mode}]
 
 
 def test_a_script_ends_after_its_window_unless_it_is_to_finish(found: Mapping[str, Any]) -> None:
@@ -134,13 +162,11 @@ def test_a_script_ends_after_its_window_unless_it_is_to_finish(found: Mapping[st
 
 
 def test_memory_of_a_step_more_is_by_purpose(found: Mapping[str, Any]) -> None:
-    header, *rows = found["loop memory"]
-    by_range = {row.split(",")[1]: dict(zip(header.split(","), row.split(","), strict=True)) for row in rows}
+    by_range = pd.read_csv(found["memory"]).drop_duplicates("range", keep="last").set_index("range")
     weights = 4 * found["loop"]["parameters"]
-    assert int(by_range["step"]["weights_bytes"]) == weights
-    assert (
-        int(by_range["optimizer"]["gradients_bytes"]) >= 0 and int(by_range["backward"]["gradients_bytes"]) == weights
-    )
+    assert by_range.loc["step", "weights_bytes"] == weights
+    assert by_range.loc["optimizer", "gradients_bytes"] >= 0
+    assert by_range.loc["backward", "gradients_bytes"] == weights
 
 
 @pytest.mark.parametrize(
@@ -159,23 +185,27 @@ def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProces
     """The real command, through Python's start-up hook."""
     command = [sys.executable, "-m", "profzoo.run", "mine", "inference" if "inference" in settings else "train"]
     command += [f"command={words}", *settings.split(), "--facts", "facts.json", "--steps", "steps.csv"]
-    environment = {**os.environ, "PYTHONPATH": f"{PROJECT}:{folder / 'site'}", "OMP_NUM_THREADS": "1"}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    environment = os.environ | {"PYTHONPATH": f"{PROJECT}:{folder / 'site'}", "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path) -> None:
-    """A package and a sitecustomize of the script's own are found; what it imports is told with its digest."""
+def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package and a sitecustomize of the script's own are found; what it imports is noted."""
     (tmp_path / "models.py").write_text("WIDTH = 5\n")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins\nbuiltins.SITE = 8\n")
     text = (SCRIPTS / "serve.py").read_text().replace("nn.Linear(6, 2)", "nn.Linear(6, models.WIDTH * SITE)")
     (tmp_path / "serve.py").write_text(f"import sys\nsys.path.append('.')\nimport models\n{text}")
+    (notes := tmp_path / "making" / "notes").mkdir(parents=True)
+    monkeypatch.setenv(observed_files.NOTES, str(notes))
     done = start("python serve.py", "phase=inference window=20", tmp_path)
     assert done.returncode == 0, done.stderr
+    seen = read_files.read_notes(notes).files()
+    assert {str(tmp_path / name) for name in ("models.py", "serve.py", "site/sitecustomize.py")} <= seen
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["parameters"] == 6 * 6 + 6 + 6 * 40 + 40 and facts["script"]["step"] == "a call of Sequential"
-    assert set(facts["imports"]) == {"models.py", "serve.py"} and facts["items"] == 60
+    assert facts["items"] == 60
 
 
 @pytest.mark.slow
@@ -187,17 +217,20 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     assert facts["script"]["networks"] == ["Linear"] and facts["parameters"] == 18
 
 
-def test_a_program_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = start(f"python {SCRIPTS / 'no_torch.py'}", "window=5", tmp_path)
-    assert done.returncode == 2 and "mine train: the command ended before any of its Python processes" in done.stderr
-
-
-def test_an_error_before_torch_is_imported_is_told(tmp_path: Path) -> None:
-    """The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it."""
-    (tmp_path / "early.py").write_text("raise ValueError('too early')\n")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('no torch')", "the command ended before any of its Python processes"),
+        # The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it.
+        ("raise ValueError('too early')", "the script failed in step 1 with ValueError: too early (early.py:1)"),
+    ],
+)
+def test_a_program_that_ends_before_torch_is_imported_is_refused_in_one_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "early.py").write_text(f"{text}\n")
     done = start("python early.py", "window=5", tmp_path)
-    assert done.returncode == 2
-    assert "mine train: the script failed in step 1 with ValueError: too early (early.py:1)" in done.stderr
+    assert done.returncode == 2 and f"mine train: {said}" in done.stderr
 
 
 def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
@@ -214,21 +247,19 @@ def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
 
 def test_first_steps_of_scripts_are_compared(found: Mapping[str, Any]) -> None:
     """Without double precision: the same loop is the same, and nine tenths of its losses are something else."""
-    sides = {
-        name: numeric_sides.read_side(found[name], {}, [found[name]])  # type: ignore[typeddict-item]
-        for name in ("finished", "dataloader", "accumulation")
-    }
-    losses = found["finished"]["first_steps"]["losses"]
-    assert len(losses) >= 6 and len(set(losses)) == len(losses)
-    assert len(found["finished"]["first_steps"]["gradient_norms"]) == 2
-    assert found["finished"]["first_steps"]["used_parameters"] == found["finished"]["parameters"]
-    assert numerics.compare_numbers(sides["finished"], sides["dataloader"]).result == numerics.SAME
-    larger = numerics.compare_numbers(sides["finished"], sides["accumulation"])
-    assert larger.why == "batches of 8 and 24 samples hold other data"
-    changed = {**found["dataloader"], "first_steps": {**found["dataloader"]["first_steps"]}}
-    changed["first_steps"]["losses"] = [0.9 * loss for loss in changed["first_steps"]["losses"]]
-    wrong = numeric_sides.read_side(changed, {}, [changed])  # type: ignore[typeddict-item]
-    assert numerics.compare_numbers(sides["finished"], wrong).result == numerics.DIFFERENT
+    first = found["finished"]["first_steps"]
+    assert len(first["losses"]) >= 6 and len(set(first["losses"])) == len(first["losses"])
+    assert len(first["gradient_norms"]) == 2 and first["used_parameters"] == found["finished"]["parameters"]
+    less = {**found["dataloader"]["first_steps"]}
+    less["losses"] = [0.9 * loss for loss in less["losses"]]
+    others = (found["dataloader"], found["accumulation"], {**found["dataloader"], "first_steps": less})
+    mine, same, larger, wrong = (
+        numeric_checks.read_side(facts, {}, [facts])  # type: ignore[typeddict-item]
+        for facts in (found["finished"], *others)
+    )
+    assert numerics.compare_numbers(mine, same).result == numerics.SAME
+    assert numerics.compare_numbers(mine, larger).why == "batches of 8 and 24 samples hold other data"
+    assert numerics.compare_numbers(mine, wrong).result == numerics.DIFFERENT
     # A scaler's gradients are noted without its scale.
     norms = [found[name]["first_steps"]["gradient_norms"] for name in ("scaler", "finished")]
     assert norms[0][0] == pytest.approx(norms[1][0], rel=1e-5)
@@ -238,8 +269,8 @@ def test_modules_that_are_called_again_on_the_same_inputs_are_noted(found: Mappi
     (one,) = found["repeated"]["repeated_calls"]
     assert (one["type"], one["calls"]) == ("Sequential", 2)
     lines = (SCRIPTS / "repeated.py").read_text().splitlines()
-    calling = [number for number, text in enumerate(lines, 1) if "encoder(batch)" in text]
-    assert [place.partition("repeated.py:")[2] for place in one["places"]] == [str(number) for number in calling]
+    calling = [str(number) for number, text in enumerate(lines, 1) if "encoder(batch)" in text]
+    assert [place.partition("repeated.py:")[2] for place in one["places"]] == calling
     # Nothing is observed of compiled steps, which would be compiled again.
-    assert found["loop"]["repeated_calls"] == [] and "repeated_calls" not in found["compiled"]
-    assert all(found[name]["repeated_calls"] == [] for name in ("accumulation", "two optimizers", "generation"))
+    assert "repeated_calls" not in found["compiled"]
+    assert all(found[name]["repeated_calls"] == [] for name in ("loop", "accumulation", "two optimizers", "generation"))

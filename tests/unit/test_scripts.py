@@ -1,18 +1,17 @@
 """files and paths: errors in one line into log and console, whole CSV and JSON files, importable modules."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from snakemake.iocontainers import Namedlist
+from snakemake.iocontainers import Log, Namedlist, OutputFiles
 
 from profzoo.errors import ConfigError
 from profzoo.io import scripts
-from profzoo.machine import inherited_paths
+from profzoo.records import record
 
 
 @pytest.mark.parametrize("kind", [scripts.DataError, ConfigError])
@@ -46,7 +45,7 @@ def test_a_log_takes_the_place_of_a_link_and_of_nothing_else(tmp_path: Path, cap
     os.mkfifo(log)
     with pytest.raises(SystemExit), scripts.report_errors(str(log)):
         pytest.fail("it began")
-    assert capsys.readouterr().err == f"profzoo: {log} is no file, where the log of a job is to be: remove it\n"
+    assert capsys.readouterr().err == f"profzoo: {log} is not a file, where the log of a job is to be: remove it\n"
 
 
 def test_files_of_ones_own_may_be_empty_and_others_may_not(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -58,7 +57,7 @@ def test_files_of_ones_own_may_be_empty_and_others_may_not(tmp_path: Path, capsy
         output = tmp_path / "job.json"
         given = SimpleNamespace(
             input=Namedlist(fromdict=inputs), output=Namedlist(fromdict={"job": str(output)}), params=Namedlist(),
-            wildcards=Namedlist(), log=[str(tmp_path / "log")], rule="settle",
+            wildcards=Namedlist(), log=Log([str(tmp_path / "log")]), rule="settle",
         )  # fmt: skip
         with scripts.begin_script(given) as job:
             scripts.write_text("{}\n", job.output.job)
@@ -69,6 +68,47 @@ def test_files_of_ones_own_may_be_empty_and_others_may_not(tmp_path: Path, capsy
     with pytest.raises(SystemExit):
         run(sources=str(tmp_path / "__init__.py"), table=str(tmp_path / "table.csv"))
     assert f"{tmp_path / 'table.csv'} is damaged (it is empty)" in capsys.readouterr().err
+
+
+SCRIPT = """
+from profzoo.io.scripts import begin_script, write_text
+with begin_script(globals()["snakemake"]) as job:
+    for path in job.output:
+        write_text(f"{job.params.steps} of {job.input.table}", path)
+    FAIL
+"""
+
+
+@pytest.mark.parametrize(("table", "fails", "told"), [
+    ("a\n1\n", "from profzoo.errors import DataError; raise DataError('no stream')", "no stream"),
+    ("a\n1\n", "raise ValueError('no stream')", "no stream"), ("", "", "is damaged (it is empty)"),
+])  # fmt: skip
+def test_what_fails_in_one_rule_of_a_joint_job_costs_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture, table: str, fails: str, told: str
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "early.csv").write_text(table)
+    (tmp_path / "late.csv").write_text("a\n1\n")
+    inputs: dict[str, str] = {}
+    for rule, end in (("early", fails), ("late", "")):
+        (tmp_path / f"scripts/{rule}.py").write_text(SCRIPT.replace("FAIL", end))
+        inputs |= {f"{rule}__code": f"{tmp_path}/scripts/{rule}.py", f"{rule}__table": f"{tmp_path}/{rule}.csv"}
+    names = ("early__text", "late__text", "late__twin")
+    given = SimpleNamespace(
+        input=Namedlist(fromdict=inputs), rule="both", wildcards=Namedlist(),
+        output=OutputFiles(fromdict={name: str(tmp_path / f"{name}.txt") for name in names}),
+        log=Log(fromdict={part: str(tmp_path / f"{part}.log") for part in ("early", "late")}),
+        params=Namedlist(fromdict={"early__steps": 3, "late__steps": [4, 5]}),
+    )  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        scripts.run_joined(given)
+    assert ended.value.code == 1 and told in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == ["late__text.txt", "late__twin.txt"]
+    assert (tmp_path / "late__text.txt").read_text() == f"[4, 5] of {tmp_path}/late.csv"
+    assert told in (tmp_path / "early.log").read_text() and not (tmp_path / "late.log").read_text()
+    known = record.read_output_record(tmp_path / "late__twin.txt")
+    assert known and known.job == {"rule": "late", "params": {"steps": "[4, 5]"}}
+    assert sorted(known.files) == ["late__text.txt", "late__twin.txt"] and "late.csv" in known.inputs
 
 
 def test_csv_is_tidy(tmp_path: Path) -> None:
@@ -82,52 +122,6 @@ def test_json_comes_back_and_keys_are_sorted(tmp_path: Path) -> None:
     assert list(scripts.read_json(tmp_path / "s.json").items()) == [("a", None), ("b", [1])]
 
 
-def test_modules_are_importable_by_started_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/only_here.py").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "kept")
-    monkeypatch.setenv("PYTHONSAFEPATH", "")
-    for _ in range(2):
-        inherited_paths.make_importable(str(tmp_path / "a"))
-    found = [str(tmp_path / "a"), str(tmp_path), "kept"]
-    assert os.environ["PYTHONPATH"].split(os.pathsep) == found
-    assert subprocess.run([sys.executable, "-c", "import only_here"], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("hiding", ["profile.py", "queue", "signal.cpython-311-x86_64-linux-gnu.so"])
-def test_what_hides_a_module_of_pythons_is_left_out_of_what_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hiding: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("mine.py", "data.txt", "notes.profile.py"):
-        (tmp_path / name).write_text("VALUE = 3\n")
-    # A folder without __init__ hides nothing, and a text is no module.
-    (tmp_path / "tokenize").mkdir()
-    (tmp_path / "random.txt").touch()
-    assert inherited_paths.shield_folder(tmp_path) == tmp_path
-    path = tmp_path / hiding
-    if hiding == "queue":
-        path.mkdir()
-        path = path / "__init__.py"
-    path.write_text("raise RuntimeError\n")
-    for _ in range(2):
-        found = inherited_paths.shield_folder(tmp_path)
-        assert found.parent == tmp_path / inherited_paths.LINKS and len(list(found.parent.iterdir())) == 1
-    assert {one.name for one in found.iterdir()} == {
-        "mine.py",
-        "data.txt",
-        "notes.profile.py",
-        "tokenize",
-        "random.txt",
-    }
-    monkeypatch.setenv("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONSAFEPATH", "")
-    inherited_paths.make_importable(str(tmp_path))
-    code = "import profile, queue, signal, mine; assert mine.VALUE == 3"
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
-
-
 def test_a_script_tells_of_its_outputs_by_where_they_will_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -137,7 +131,7 @@ def test_a_script_tells_of_its_outputs_by_where_they_will_be(
         output=Namedlist(fromdict={"csv": "results/lstm/train.nsys.csv"}),
         params=Namedlist(),
         wildcards={},
-        log=["log"],
+        log=Log(["log"]),
         rule="r",
     )
     with scripts.begin_script(given) as job:

@@ -1,5 +1,6 @@
 """What a profiled process may see, and the search of what a job left for what it may not."""
 
+import fnmatch
 import gzip
 import json
 import os
@@ -11,10 +12,12 @@ import yaml
 
 from profzoo.collect import environment, secret_leaks
 from profzoo.errors import CollectError
+from profzoo.records.read_files import ReadFiles
+from tests import slow
 from tests.unit.collected import collected
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
-HELD = "the value of {}, which was withheld from the job: unset {} where snakemake is called or, if it is no secret"
+HELD = "the value of {}, a secret of the environment: keep the program from writing it, unset {} where snakemake is called or"
 
 
 def test_the_list_is_exact_and_each_group_is_described() -> None:
@@ -27,6 +30,31 @@ def test_the_list_is_exact_and_each_group_is_described() -> None:
     of_nodes = {name for group in ("slurm", "kubernetes") for name in groups[group]["names"].split()}
     assert environment.allowed_names(2) - environment.allowed_names() == of_nodes
     assert not any(secret_leaks.NAMED.search(name) for name in listed)
+
+
+def test_each_pattern_of_what_reaches_own_programs_has_a_reason_and_says_one_thing() -> None:
+    lists = yaml.safe_load(Path(environment.__file__).with_name("own_environment.yaml").read_text())
+    assert {*lists} == {environment.WITHHELD, environment.COMPARED, environment.IGNORED}
+    for group in (one for each in lists.values() for one in each):
+        names = group["names"].split()
+        assert {*group} == {"why", "names"} and len(names) == len({*names})
+    # What is withheld is decided first; of the rest, what is compared is not ignored as well.
+    known = {name for one in lists[environment.IGNORED] for name in one["names"].split() if "*" not in name}
+    assert not [name for name in known for one in lists[environment.COMPARED] for pattern in one["names"].split()
+                if fnmatch.fnmatchcase(name, pattern)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "reaches", "counts"),
+    [("MODE", True, True), ("OMPI_MCA_plm", True, False), ("PMIX_MCA_gds", True, False), ("TERM", True, False),
+     ("HF_HOME", True, False), ("HF_TOKEN", True, False), ("SSH_CONNECTION", True, False), ("XDG_CACHE_HOME", True, False),
+     ("SLURM_NTASKS", False, False), ("PMIX_RANK", False, False), ("PYTHONDONTWRITEBYTECODE", False, False),
+     ("LD_PRELOAD", False, False), ("PROFZOO_OWNER", False, False), ("USE_KV_CACHE", True, True)],
+)  # fmt: skip
+def test_what_reaches_own_programs_and_what_counts_where_they_read_it(name: str, reaches: bool, counts: bool) -> None:
+    assert (name in environment.own_variables({name: "x"}, [])) == reaches
+    assert environment.is_compared(name) == counts
+    assert name in environment.select_environment({name: "x"}, [name])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +110,7 @@ def test_names_of_host_and_user_do_not_count() -> None:
     assert secret_leaks.withheld_secrets(given, environment.select_environment(given, [])) == {}
 
 
-@pytest.mark.parametrize("where", ["out", "s.json", "log", "out.gz", "folder"])
+@pytest.mark.parametrize("where", slow.only(["out", "s.json", "log", "out.gz", "folder"], "s.json", "log", "folder"))
 def test_a_report_that_holds_one_fails_its_job_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -101,10 +129,12 @@ def test_a_report_that_holds_one_fails_its_job_in_one_line(
     made = {} if where in ("out", "s.json", "log") else {"report": tmp_path / where}
     assert collected(tmp_path, "sh", "-c", code, made=made) == 1
     printed, log = capsys.readouterr().err, (tmp_path / "log").read_text()
-    assert printed == f"profzoo: {where} holds {HELD.format('MY_TOKEN', 'MY_TOKEN')}, name it under `environment`\n"
+    said = f"{HELD.format('MY_TOKEN', 'MY_TOKEN')}, if it is not a secret, name it under `variables`"
+    assert printed == f"profzoo: {where} holds {said}\n"
     assert log.endswith(printed) and TOKEN not in log
     assert not any((tmp_path / name).exists() for name in ("out", "s.json", "out.gz", "folder"))
-    assert collected(tmp_path, "sh", "-c", code, made=made, environment=["MY_TOKEN"]) == 0
+    if where == "folder":
+        assert collected(tmp_path, "sh", "-c", code, made=made, environment=["MY_TOKEN"]) == 0
 
 
 def test_a_value_is_found_wherever_it_lies_and_however_it_is_written(tmp_path: Path) -> None:
@@ -128,10 +158,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         secret_leaks.find_secret_in_file(tmp_path / "trace.json.gz", {"A": (b"12345678",)})
 
 
-@pytest.mark.parametrize("begins", [-10, -1, 0])
-def test_a_value_is_found_where_one_read_ends_and_the_next_begins(tmp_path: Path, begins: int) -> None:
-    value = os.urandom(20).hex().encode()
-    (tmp_path / "large").write_bytes(os.urandom(secret_leaks.CHUNK + begins) + value + os.urandom(secret_leaks.CHUNK))
-    other = {"OTHER": (os.urandom(20).hex().encode(),)}
-    assert secret_leaks.find_secret_in_file(tmp_path / "large", other | {"MINE": (value,)}) == "MINE"
-    assert secret_leaks.find_secret_in_file(tmp_path / "large", other) is None
+def test_paths_that_hold_a_secret_are_not_recorded() -> None:
+    """Neither as a file that was read or written, nor as a name in a listed folder."""
+    open_one, secret = "data/a.txt", f"data/{TOKEN}/b.txt"
+    seen = ReadFiles({open_one: "sha256:1", secret: "sha256:2", "data": [TOKEN]}, (open_one, secret), (secret,))
+    found = secret_leaks.without_secrets(seen, {"MY_TOKEN": TOKEN}, [])
+    assert found == ReadFiles({open_one: "sha256:1"}, (open_one,), ())
+    assert secret_leaks.without_secrets(seen, {}, []) == seen

@@ -8,6 +8,7 @@ from scipy import stats  # type: ignore[import-untyped]
 
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
+from tests import slow
 from tests.benchmarks import sequential_power
 
 MARGIN = 0.02
@@ -71,11 +72,11 @@ def test_one_disturbed_round_of_eight_hides_nothing() -> None:
     assert sequential.decide([*steady[:2], 0.5, *steady[3:]], MARGIN).outcome == SLOWER
 
 
-@pytest.mark.parametrize(("spread", "shift"), [(0.01, 0.03), (0.02, 0.03), (0.02, 0.0)])
+@pytest.mark.parametrize(("spread", "shift"), slow.first([(0.01, 0.03), (0.02, 0.03), (0.02, 0.0)]))
 def test_a_forecast_is_about_what_it_takes(spread: float, shift: float) -> None:
     """Of rounds with as much spread, the forecast after five is right within a factor of three in most cases."""
     random, near = np.random.default_rng(5), []
-    for _ in range(60):
+    for _ in range(30):
         between = random.normal(shift, spread, 128)
         early = sequential.decide(between[:5].tolist(), MARGIN)
         if early.outcome != UNDECIDED or early.missing is None:
@@ -108,8 +109,8 @@ def test_few_decisions_are_wrong(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "difference", "rounds"),
-    [("0.1 % apart", 0.0, 3), ("0.1 % apart", 0.03, 3), ("0.5 % apart", 0.03, 5), ("1 % apart", 0.10, 4),
-     ("3 % apart", 0.50, 4), ("disturbed", 3.0, 3)],
+    slow.first([("0.1 % apart", 0.03, 3), ("0.1 % apart", 0.0, 3), ("0.5 % apart", 0.03, 5), ("1 % apart", 0.10, 4),
+                ("3 % apart", 0.50, 4), ("disturbed", 3.0, 3)], 2),
 )  # fmt: skip
 def test_differences_are_found_soon(kind: str, difference: float, rounds: int) -> None:
     found = sequential_power.rates(kind, difference, 100, 24)

@@ -18,12 +18,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 import pytest
 
-from profzoo import import_graph, serve, shutdown
+from profzoo.cli import serve
 from profzoo.errors import ConfigError
-from tests import browser, devtools, slow, whole_zoo
+from profzoo.records.import_graph import PROJECT
+from profzoo.report import page as report_page
+from profzoo.tools import unavailable_tools
+from profzoo.workflow import shutdown
+from tests import browser, devtools, slow
 from tests.conftest import DATA
+from tests.workflow.project import heed_interrupts
 
 TRACE = (DATA / "torch/unet.train.trace.json.gz").read_bytes()
 PERFETTO = "https://ui.perfetto.dev"
@@ -35,16 +41,7 @@ PAGE = (
     + "".join(f'<a href="{quote(name, safe="/:.")}">x</a>' for name in LINKED)
     + ('<p><button type="button" data-trace="unet/train.trace.json.gz">x</button>')
 )
-# What lies there too, and the page leads nowhere to.
-NEVER = (
-    "unet/train.csv.json",
-    "unet/weights.pt",
-    "logs/train.log",
-    "doctor.txt",
-    "unet/train.nsys-rep",
-    "notes.html",
-    "figures/steps.pdf",
-)
+NEVER = ("unet/train.csv.json", "unet/weights.pt", "logs/train.log", "doctor.txt", "notes.html", "figures/steps.pdf")
 # Of servers, by their ports.
 TOKENS: dict[int, str] = {}
 Reply = tuple[int, dict[str, str], bytes]
@@ -79,7 +76,6 @@ def results(tmp_path: Path) -> Path:
 
 @contextmanager
 def running(server: ThreadingHTTPServer) -> Iterator[int]:
-    """Its port, while it answers."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -135,48 +131,35 @@ def test_the_page_and_what_is_beside_it_are_served(port: int) -> None:
     assert "Cross-Origin-Opener-Policy" not in head
 
 
-def test_a_head_is_that_of_the_file_without_it(port: int) -> None:
-    status, head, content = asked(port, "/unet/train.trace.json.gz", "HEAD")
-    assert (status, content, head["Content-Length"]) == (200, b"", str(len(TRACE)))
-    assert asked(port, "/none.csv", "HEAD")[::2] == (404, b"")
+REFUSED = [
+    "/unet", "/unet/", "/tables", "/none.csv", "/report.html/", "/unet/out.csv", "/outside/key", "/../key",
+    "/unet/../../key", "/%2e%2e/key", "/unet/%2e%2e/%2e%2e/key", "/..%2fkey", "/%2e%2e%2fkey", "/..\\key", "/..%5ckey",
+    *(f"/{name}" for name in NEVER), "/../results-2/key", "/.hidden/key", "/.profzoo.lock", "/%2eprofzoo.lock", "/unet/pipe.csv", "/report.html%00",
+    "/./report.html", "/etc/passwd", "//etc/passwd", "/%2fetc/passwd", "file:///etc/passwd", "http://[", "*", "report.html/x", "/%ff", "/" + "a" * 5000,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/unet", "/unet/", "/tables", "/none.csv", "/report.html/", "/unet/out.csv", "/outside/key", "/../key",
-        "/unet/../../key", "/%2e%2e/key", "/unet/%2e%2e/%2e%2e/key", "/..%2fkey", "/%2e%2e%2fkey", "/..\\key", "/..%5ckey",
-        *(f"/{name}" for name in NEVER), "/../results-2/key", "/.hidden/key", "/.profzoo.lock", "/%2eprofzoo.lock", "/unet/pipe.csv", "/report.html%00",
-        "/./report.html", "/etc/passwd", "//etc/passwd", "/%2fetc/passwd", "file:///etc/passwd", "http://[", "*", "report.html/x", "/%ff", "/" + "a" * 5000,
-    ],
-)  # fmt: skip
-def test_what_is_no_file_of_the_results_is_refused(port: int, target: str) -> None:
-    status, head, content = asked(port, target)
-    assert (
-        status == (404 if target.startswith("/") else 403)
-        and content.count(b"\n") == 1
-        and b"secret" not in content
-        and b"root:" not in content
-    )
-    assert head["Content-Type"].startswith("text/plain")
+def test_what_is_no_file_of_the_results_is_refused(port: int) -> None:
+    for target in REFUSED:
+        status, head, content = asked(port, target)
+        assert status == (404 if target.startswith("/") else 403) and content.count(b"\n") == 1, target
+        assert b"secret" not in content and b"root:" not in content
+        assert head["Content-Type"].startswith("text/plain")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_nothing_but_reading_is_done(port: int, method: str) -> None:
-    status, head, _ = asked(port, "/status", method)
-    assert status == 501 and "Access-Control-Allow-Origin" not in head
+def test_nothing_but_reading_is_done(port: int) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        status, head, _ = asked(port, "/status", method)
+        assert status == 501 and "Access-Control-Allow-Origin" not in head
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:9001", "[::1]:8000"])
-def test_own_names_are_answered(port: int, host: str) -> None:
-    assert asked(port, "/", Host=host)[0] == 200
-
-
-@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "evil.example:9001", "localhost@evil.example",
-                                  "192.168.0.7:9001", "127.0.0.1:9001, evil.example", "0.0.0.0"])  # fmt: skip
-def test_a_foreign_name_is_refused(port: int, host: str) -> None:
-    status, head, content = asked(port, "/unet/train.trace.json.gz", Host=host)
-    assert status == 403 and content.count(b"\n") == 1 and "Access-Control-Allow-Origin" not in head
+def test_a_foreign_name_is_refused(port: int) -> None:
+    for host in ("127.0.0.1", "localhost", "LOCALHOST:9001", "[::1]:8000"):
+        assert asked(port, "/", Host=host)[0] == 200
+    foreign = ("", "evil.example", "127.0.0.1.evil.example", "evil.example:9001", "localhost@evil.example", "0.0.0.0")
+    for host in (*foreign, "192.168.0.7:9001", "127.0.0.1:9001, evil.example"):
+        status, head, content = asked(port, "/unet/train.trace.json.gz", Host=host)
+        assert status == 403 and content.count(b"\n") == 1 and "Access-Control-Allow-Origin" not in head, host
 
 
 def test_a_request_that_names_nobody_or_two_is_refused(port: int) -> None:
@@ -201,41 +184,43 @@ def test_other_sites_may_read_nothing_and_perfetto_traces_alone(port: int) -> No
 def test_a_browser_that_goes_away_is_none_of_its_business(
     results: Path, port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (results / "tables/large.csv").write_bytes(bytes(50_000_000))
+    (results / "tables/large.csv").write_bytes(bytes(20_000_000))
     request = f"GET /{TOKENS[port]}/tables/large.csv HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             one.sendall(request)
             assert one.recv(10)
-    time.sleep(0.5)
+    time.sleep(0.2)
     assert asked(port, "/")[0] == 200 and capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    "before", ["", "/", "/{port}", "/x/{token}", "/{short}", "/{token}0", "/{other}", "/?token={token}", "/%00", "/é"]
-)
-@pytest.mark.parametrize("target", ["/", "/report.html", "/unet/train.trace.json.gz", "/none.csv"])
-def test_whoever_has_no_token_gets_one_line(served: serve.Server, before: str, target: str) -> None:
-    token = served.token
-    wrong = before.format(port=served.server_port, token=token, short=token[:-1], other=f"{token[:-1]}é")
-    status, head, content = asked(served.server_port, quote(wrong, safe="/?=%") + target, Origin=PERFETTO)
-    assert (status, content) == (403, b"Use the address with the token that `snakemake serve` printed.\n")
-    assert "Access-Control-Allow-Origin" not in head
-    assert asked(served.server_port, quote(wrong, safe="/?=%") + target, "HEAD")[::2] == (403, b"")
+NO_TOKEN = ["", "/", "/{port}", "/x/{token}", "/{short}", "/{token}0", "/{other}", "/?token={token}", "/%00", "/é"]
 
 
-def test_a_token_is_of_one_server_and_cannot_be_guessed(results: Path) -> None:
-    tokens = set()
-    for _ in range(5):
-        with running(served := serve.make_server(results, 0, PERFETTO)):
-            tokens.add(served.token)
-            assert served.address == f"http://127.0.0.1:{served.server_port}/{served.token}/"
-    assert len(tokens) == 5 and all(re.fullmatch("[0-9a-f]{48}", one) for one in tokens)
+@pytest.mark.parametrize("before", NO_TOKEN)
+def test_whoever_has_no_token_gets_one_line(served: serve.Server, before: str) -> None:
+    token, port = served.token, served.server_port
+    wrong = quote(before.format(port=port, token=token, short=token[:-1], other=f"{token[:-1]}é"), safe="/?=%")
+    for target in ("/", "/report.html", "/unet/train.trace.json.gz", "/none.csv"):
+        status, head, content = asked(port, wrong + target, Origin=PERFETTO)
+        assert (status, content) == (403, b"Use the address with the token that `snakemake serve` printed.\n")
+        assert "Access-Control-Allow-Origin" not in head
+        assert asked(port, wrong + target, "HEAD")[::2] == (403, b"")
 
 
 def test_the_page_is_asked_for_with_a_slash_as_its_links_go_by_that(port: int) -> None:
     assert asked(port, "")[::2] == (404, b"The address must end with a /.\n")
+
+
+def test_a_token_is_of_one_server_and_cannot_be_guessed(results: Path) -> None:
+    tokens = set()
+    for _ in range(3):
+        with running(served := serve.make_server(results, 0, PERFETTO)):
+            tokens.add(served.token)
+            assert served.address == f"http://127.0.0.1:{served.server_port}/{served.token}/"
+            assert served.server_address[0] == "127.0.0.1"
+    assert len(tokens) == 3 and all(re.fullmatch("[0-9a-f]{48}", one) for one in tokens)
 
 
 def test_what_a_new_page_links_to_is_served_at_once(results: Path, port: int) -> None:
@@ -245,23 +230,18 @@ def test_what_a_new_page_links_to_is_served_at_once(results: Path, port: int) ->
     assert asked(port, "/unet/new.csv")[2] == b"new" and asked(port, "/unet/train.csv")[0] == 404
 
 
-def test_a_page_that_is_a_pipe_holds_nobody_up(results: Path, port: int) -> None:
-    os.mkfifo(results / "compare.html")
-    assert (
-        asked(port, "/none.csv")[0] == asked(port, "/compare.html")[0] == 404
-        and asked(port, "/unet/train.csv")[0] == 200
-    )
-    (results / "report.html").unlink()
-    os.mkfifo(results / "report.html")
-    assert asked(port, "/unet/train.csv")[0] == asked(port, "/")[0] == 404
-
-
 def test_no_file_is_run_in_a_browser_and_no_page_reaches_elsewhere(port: int) -> None:
     for target in ("/figures/steps.svg", "/tables/cells.csv", "/none.csv"):
         policy = asked(port, target)[1]["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; ") and "script" not in policy
     policy = asked(port, "/")[1]["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
+
+
+def begun(results: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "profzoo.cli.serve", str(results), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, cwd=PROJECT, preexec_fn=heed_interrupts, **pipes)
 
 
 # What another user of the machine tries, with the results' folder and the server's process and port: what they got.
@@ -282,32 +262,21 @@ print(json.dumps({"uid": os.getuid(), "folder": tried(lambda: os.listdir(folder)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_another_user_of_the_machine_gets_nothing(results: Path) -> None:
     results.chmod(0o700)
-    words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
-    with subprocess.Popen(words, cwd=import_graph.PROJECT, stdout=subprocess.PIPE, text=True) as process:
+    with begun(results) as process:
         assert process.stdout
         found = re.search(r"http://127\.0\.0\.1:(\d+)/(\w+)/", process.stdout.readline())
         assert found
         words = ["python3", "-I", "-c", OTHER, str(results), str(process.pid), found[1]]
         path = f"/usr/bin:/bin:{Path(sys.executable).resolve().parent}"
-        run = subprocess.run(
-            words, user=65534, group=65534, extra_groups=[], cwd="/", env={"PATH": path}, capture_output=True, text=True
-        )
+        nobody = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/", "env": {"PATH": path}}
+        run = subprocess.run(words, **nobody, capture_output=True, text=True)
         owner = asked(int(found[1]), f"/{found[2]}/unet/train.csv")
         process.terminate()
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout)
     assert seen["uid"] == 65534 and seen["folder"] == "PermissionError" and seen["got"] == [403] * 5
-    assert (
-        "profzoo.serve" in seen["read"][0]
-        and seen["read"][1:] == ["PermissionError"] * 2
-        and found[2] not in run.stdout
-    )
-    assert owner[2] == b"step\n"
-
-
-def test_it_listens_on_this_machine_alone(results: Path) -> None:
-    with running(served := serve.make_server(results, 0, PERFETTO)):
-        assert served.server_address[0] == "127.0.0.1"
+    assert "profzoo.cli.serve" in seen["read"][0] and seen["read"][1:] == ["PermissionError"] * 2
+    assert found[2] not in run.stdout and owner[2] == b"step\n"
 
 
 def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
@@ -324,15 +293,13 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
 
 def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html does not exist: `snakemake report` makes it\n"
+    makes = unavailable_tools.name_maker("snakemake report")
+    assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html does not exist: {makes} it\n"
 
 
 @pytest.mark.parametrize("number", slow.first([signal.SIGINT, signal.SIGTERM]))
 def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Signals) -> None:
-    words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
-    process = subprocess.Popen(
-        words, cwd=import_graph.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = begun(results)
     assert process.stdout
     line = process.stdout.readline()
     ((address, token),) = re.findall(r"http://127\.0\.0\.1:(\d+)/([0-9a-f]{48})/ ", line)
@@ -397,21 +364,41 @@ def stand_in(moved: str = "") -> Iterator[tuple[str, list[str], list[tuple[str, 
 
 
 def handed(page: devtools.Page, words: str) -> None:
-    """Wait until the page says so of the trace."""
     page.until(f"document.querySelector('#unet-train .perfetto [role=status]').textContent.includes({words!r})")
 
 
 def received(page: devtools.Page, got: list[tuple[str, bytes]]) -> None:
-    """Wait until Perfetto's part has something."""
     deadline = time.monotonic() + 20
     while not got and time.monotonic() < deadline:
         page.driver.rest(0.1)
 
 
+def write_page(folder: Path, address: str) -> Path:
+    """Write the page of one cell whose trace is there; address: of Perfetto's page."""
+    name = {"model": "unet", "phase": "train"}
+    cell = dict.fromkeys(("parameters", "batch", "steps", "step_ns", "step_median_ns", "items_per_s", "loss"), 1.0)
+    cell |= dict.fromkeys(("peak_memory_bytes", "peak_rss_bytes"), 1) | {"device": "a GPU", "date": "2026-11-22"}
+    used = {"tool": "torch", "kind": "kernel", "range": "forward", "name": "k", "launches_per_step": 1.0, "share": 0.1}
+    none = pd.DataFrame(columns=[*name, "busy_share", "launches"])
+    tables = {
+        "cells": pd.DataFrame([{**name, **cell, "workload": "trimmed", "precision": "fp32"}]),
+        "activity": pd.DataFrame([{**name, **used, "ns_per_step": 1e3}]),
+        **dict.fromkeys(("steps", "agreement", "ranks"), none),
+    }
+    (folder / "unet").mkdir()
+    (folder / "unet/train.trace.json.gz").write_bytes(TRACE)
+    opened = {"address": address, "type": "snakemake serve"}
+    html = folder / "report.html"
+    html.write_text(
+        report_page.render_page(tables, [{"torch": "2", "cuda": None}], [], ["torch"], folder, perfetto=opened)
+    )
+    return html
+
+
 @contextmanager
 def shown(folder: Path, address: str) -> Iterator[tuple[devtools.Driver, devtools.Page, serve.Server]]:
-    """The whole zoo's page as it is served, in a browser; address: of Perfetto's page."""
-    whole_zoo.write(folder, drawn=False, perfetto={"address": address, "type": "snakemake serve"})
+    """The page of one cell as it is served, in a browser; address: of Perfetto's page."""
+    write_page(folder, address)
     with running(served := serve.make_server(folder, 0, address)), devtools.driven(folder / "profile") as driver:
         yield driver, driver.opened(f"{served.address}#unet-train"), served
 
@@ -437,22 +424,6 @@ def test_a_click_hands_perfetto_the_trace_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@browser.needed
-def test_the_keyboard_opens_it_too(tmp_path: Path) -> None:
-    with stand_in() as (address, _, got), shown(tmp_path, address) as (_, page, _):
-        page.value("document.querySelector('#unet-train > summary').focus()")
-        for _ in range(40):
-            page.press("Tab")
-            if page.value("document.activeElement.matches('#unet-train .perfetto button')"):
-                break
-        assert page.value("document.activeElement.textContent") == "Open in Perfetto"
-        page.press("Enter", "\r")
-        handed(page, "Perfetto has the trace")
-        assert page.value("document.activeElement.textContent") == "Open in Perfetto" and page.console() == []
-        received(page, got)
-        assert [content for _, content in got] == [TRACE]
-
-
 @browser.needed
 def test_no_other_site_gets_the_trace(tmp_path: Path) -> None:
     with (
@@ -483,7 +454,7 @@ def test_what_goes_wrong_is_said_beside_the_button(tmp_path: Path) -> None:
 @pytest.mark.slow
 @browser.needed
 def test_a_page_that_is_opened_as_a_file_says_what_to_type(tmp_path: Path) -> None:
-    html = whole_zoo.write(tmp_path, drawn=False)
+    html = write_page(tmp_path, PERFETTO)
     reader = """document.getElementById("unet-train").open = true; await wait(50);
       const seenOf = selector => [...document.querySelectorAll(`#unet-train ${selector}`)].filter(one => one.getClientRects().length).map(one => one.textContent);
       seen.typed = seenOf(".unless-served"); seen.buttons = seenOf(".perfetto button");"""

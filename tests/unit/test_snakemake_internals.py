@@ -2,24 +2,26 @@
 
 import ast
 import asyncio
-import inspect
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import snakemake.cli  # noqa: F401
 from snakemake.dag import DAG
-from snakemake.jobs import Reason
-from snakemake.persistence import ParamsChange
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from profzoo import import_graph, shutdown
-from profzoo.workflow import snakemake_attributes, snakemake_internals, up_to_date
+from profzoo.records import import_graph
+from profzoo.workflow import shutdown, snakemake_internals, up_to_date
 from profzoo.workflow.up_to_date import Decision
+from tests import parsed
+from tests.unit.workflow_runs import fork_snakemake
 
-DECLARED = [(owner, name) for owner, names in snakemake_attributes.USED.items() for name in names]
+DECLARED = [(owner, name) for owner, names in snakemake_internals.USED.items() for name in names]
 # Where attributes of Snakemake's graph and scheduler may stand, besides the table.
 HERE = {"snakemake_internals.py", "run_locks.py"}
 # Names that objects of this project have as well, or that Snakemake's documentation has.
@@ -38,19 +40,18 @@ COMMON = {
 }
 
 
-@pytest.mark.parametrize(("owner", "name"), DECLARED, ids=".".join)
-def test_the_installed_version_has_what_is_used(owner: str, name: str) -> None:
-    assert f"{owner}.{name}" not in snakemake_attributes.find_missing([owner])
+def test_the_installed_version_has_what_is_used() -> None:
+    assert snakemake_internals.find_missing() == []
 
 
 def test_what_a_version_lacks_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert snakemake_attributes.describe_missing() == ""
+    assert snakemake_internals.describe_missing() == ""
     used = {
         "snakemake.dag.DAG": {"bfs": "jobs after a job", "_dives": "jobs before a job"},
         "snakemake.gone.It": {"a": "b"},
     }
-    monkeypatch.setattr(snakemake_attributes, "USED", used)
-    line = snakemake_attributes.describe_missing()
+    monkeypatch.setattr(snakemake_internals, "USED", used)
+    line = snakemake_internals.describe_missing()
     assert "has no snakemake.dag.DAG._dives (jobs before a job), snakemake.gone.It.a (b): take the version" in line
     assert "bfs" not in line and "\n" not in line
 
@@ -62,34 +63,20 @@ def test_other_modules_leave_the_graph_and_the_scheduler_to_one() -> None:
         f"{path.name}:{node.lineno}: {node.attr}"
         for path in (import_graph.PROJECT / "profzoo").rglob("*.py")
         if path.name not in HERE
-        for node in ast.walk(ast.parse(path.read_text()))
+        and re.search(rf"\b(?:dag|scheduler|workflow|DAG|JobScheduler)\.(?:{'|'.join(of_graph)})\b", path.read_text())
+        for node in parsed.nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in of_graph and isinstance(node.value, ast.Name)
         if node.value.id in ("dag", "scheduler", "workflow", "DAG", "JobScheduler")
     ]
     # It is handed the class, and so imports nothing of Snakemake.
-    assert [one for one in found if not one.startswith("output_refusals.py")] == []
+    assert [one for one in found if not one.startswith("failures.py")] == []
 
 
 def test_what_rules_ask_of_the_workflow_is_declared() -> None:
     texts = [path.read_text() for path in (import_graph.PROJECT / "workflow").rglob("*.smk")]
-    asked = {name for text in texts for name in re.findall(r"(?<![\w.])workflow\.([a-z_]+)\b", text)} - {
-        "rst",
-        "config",
-    }
-    assert asked and asked <= set(snakemake_attributes.USED["snakemake.workflow.Workflow"])
-
-
-def test_a_graph_is_judged_by_one_function() -> None:
-    given = inspect.signature(snakemake_internals._judge_by_times).parameters
-    assert list(given) == ["self", "create_inventory"]
-
-
-def test_reasons_have_what_is_used() -> None:
-    one = Reason()
-    one.params_changed = ParamsChange(only_new={"batch was 4 and is 7"})
-    one.updated_input.update({"models/lstm.py"})
-    one.forced = False
-    assert one and "models/lstm.py" in str(one)
+    asked = {name for text in texts for name in re.findall(r"(?<![\w.])workflow\.([a-z_]+)\b", text)}
+    asked -= {"rst", "config"}
+    assert asked and asked <= set(snakemake_internals.USED["snakemake.workflow.Workflow"])
 
 
 def test_nothing_that_is_to_come_later_keeps_a_run_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +108,7 @@ def test_a_job_that_runs_is_not_judged_by_what_it_has_written_so_far(monkeypatch
     other = type("Job", (), {"output": ["results/tables/cells.csv"]})()
     seen: list[tuple[bool, bool]] = []
 
-    def decide(dag: object, root: Path, decided: Callable[[object], bool]) -> Decision:
+    def decide(dag: object, root: Path, decided: Callable[[object], bool], changed: object) -> Decision:
         seen.append((decided(running), decided(other)))
         return Decision()
 
@@ -134,3 +121,53 @@ def test_a_job_that_runs_is_not_judged_by_what_it_has_written_so_far(monkeypatch
     up_to_date.judge_by_content(Path(), print)
     asyncio.run(DAG.update_needrun(Graph(running)))  # type: ignore[arg-type]
     assert seen == [(True, False)]
+
+
+KEPT = """
+from profzoo.workflow import snakemake_internals
+snakemake_internals.keep_old_outputs(lambda job: job.rule.name == "kept")
+rule all:
+    input: "kept.txt", "own.txt"
+rule kept:
+    output: "kept.txt"
+    shell: "cp {output} seen.txt; exit 1"
+rule own:
+    output: "own.txt"
+    shell: "test -e {output} && touch there; exit 1"
+"""
+
+
+def test_old_outputs_of_a_job_that_fails_are_kept_where_it_replaces_them_whole(tmp_path: Path) -> None:
+    """They are there while it runs, and afterwards; other rules go as Snakemake has it."""
+    (tmp_path / "Snakefile").write_text(KEPT)
+    for name in ("kept.txt", "own.txt"):
+        (tmp_path / name).write_text("old")
+    run = fork_snakemake(tmp_path, "--keep-going", "--forceall")
+    run.join(60)
+    assert run.exitcode == 1
+    assert (tmp_path / "kept.txt").read_text() == (tmp_path / "seen.txt").read_text() == "old"
+    assert not (tmp_path / "own.txt").exists() and not (tmp_path / "there").exists()
+
+
+def test_a_dry_run_ends_once_its_jobs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobScheduler, "schedule", JobScheduler.schedule)
+    monkeypatch.setattr(snakemake_internals, "_run_jobs", lambda scheduler: "went through the jobs")
+    snakemake_internals.end_dry_runs_early()
+    runs = [SimpleNamespace(workflow=SimpleNamespace(dryrun=dry)) for dry in (True, False)]
+    assert list(map(JobScheduler.schedule, runs)) == [True, "went through the jobs"]
+
+
+@pytest.mark.parametrize(("begin", "told"), [
+    ("from profzoo.errors import shorten_interrupts; shorten_interrupts('profzoo: ended')", "profzoo: ended\n"),
+    ("from profzoo.errors import shorten_interrupts; shorten_interrupts('')", ""),
+    ("import os; os.environ['PROFZOO_OWNER'] = '1:1'; import profzoo", ""), (snakemake_internals.QUIET, ""),
+])  # fmt: skip
+def test_a_ctrl_c_is_one_line_or_none_and_an_error_is_told_as_by_python(begin: str, told: str) -> None:
+    def printed(end: str) -> str:
+        code = f"{begin}\nraise {end}"
+        run = subprocess.run([sys.executable, "-c", code], cwd=import_graph.PROJECT, capture_output=True, text=True)
+        assert run.returncode
+        return run.stderr
+
+    assert printed("KeyboardInterrupt") == told
+    assert printed("ValueError('x')").endswith("ValueError: x\n")

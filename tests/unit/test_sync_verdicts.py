@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from profzoo.cell.job_types import GradientSync
-from profzoo.what_if import gradient_sends
-from tests import simulated_waits
+from profzoo.what_if import predicted_gains
+from tests import simulated_waits, slow
 from tests.simulated import Act
 from tests.simulated_waits import operator
 
@@ -67,29 +67,35 @@ def test_what_all_passes_but_the_last_leave_exposed_is_gained(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "inside",
+    ("inside", "sending"),
     [
-        MENDED,
-        [*micro_batch(True), *OPTIMIZER],
+        (MENDED, 1),
+        ([*micro_batch(True), *OPTIMIZER], 1),
         # A network is updated in between, as in a GAN: each time gradients are used.
-        [*micro_batch(True), *OPTIMIZER] * PASSES,
+        ([*micro_batch(True), *OPTIMIZER] * PASSES, PASSES),
         # What is sent outside of backward passes, such as a loss for a log.
-        [*[*micro_batch(False), *bucket(2e5, "loss")] * PASSES, *micro_batch(True), *OPTIMIZER],
-        [*micro_batch(False) * PASSES, *OPTIMIZER],
+        ([*[*micro_batch(False), *bucket(2e5, "loss")] * PASSES, *micro_batch(True), *OPTIMIZER], 1),
+        ([*micro_batch(False) * PASSES, *OPTIMIZER], 0),
     ],
     ids=["no_sync", "no accumulation", "an update each", "a loss", "nothing is sent"],
 )
-def test_gradients_that_are_needed_are_no_finding(inside: list[Act], tmp_path: Path) -> None:
-    assert FOUND not in told(inside, tmp_path)
+def test_gradients_that_are_needed_are_no_finding(inside: list[Act], sending: int, tmp_path: Path) -> None:
+    program, _ = simulated_waits.traced(inside, tmp_path)
+    assert not predicted_gains.find_early_sends(program).any()
+    assert predicted_gains.count_sending_passes(program) == sending
 
 
-@pytest.mark.parametrize("sync", [None, SYNC | {"networks": 2}, {**SYNC, "networks": 0}])
+@pytest.mark.slow
+def test_without_early_ones_there_is_no_verdict(tmp_path: Path) -> None:
+    assert FOUND not in told([*micro_batch(True), *OPTIMIZER] * PASSES, tmp_path)
+
+
+@pytest.mark.parametrize("sync", slow.first([SYNC | {"networks": 2}, None, SYNC | {"networks": 0}], 2))
 def test_what_is_sent_has_to_be_the_gradients_of_one_network(sync: GradientSync | None, tmp_path: Path) -> None:
     assert FOUND not in told(WASTEFUL, tmp_path, sync)
 
 
 def test_sending_beside_the_backward_pass_costs_little(tmp_path: Path) -> None:
-    """As long as the backward pass hides it, it is no finding."""
     hidden = [*micro_batch(True, ns=3e4, last=1e3) * PASSES, *OPTIMIZER]
     assert FOUND not in told(hidden, tmp_path)
 
@@ -98,17 +104,18 @@ def test_all_that_is_sent_before_the_last_pass_of_each_update_is_early(tmp_path:
     """Two updates after three and two passes that send two buckets each: two passes of the first are early, one of the other."""
     inside = [*micro_batch(True) * 3, *OPTIMIZER, *micro_batch(True) * 2, *OPTIMIZER]
     program, _ = simulated_waits.traced(inside, tmp_path)
-    early = gradient_sends.find_early_sends(program)
+    early = predicted_gains.find_early_sends(program)
     steps = program.host["step"].to_numpy()[program.gpu["host"]]
     assert np.bincount(steps[early]).tolist() == [6] * program.steps
     talks = program.gpu["talking"].to_numpy(dtype=bool)
     assert early[talks][:10].tolist() == [True] * 4 + [False] * 2 + [True] * 2 + [False] * 2
-    assert gradient_sends.count_sending_passes(program) == 5
+    assert predicted_gains.count_sending_passes(program) == 5
     # What is left out is not found again.
-    assert not gradient_sends.find_early_sends(gradient_sends.send_once(program)).any()
+    assert not predicted_gains.find_early_sends(predicted_gains.send_once(program)).any()
 
 
 def test_backward_passes_in_a_row_are_not_told_apart(tmp_path: Path) -> None:
     """Two losses of one forward pass, of which a trace does not tell whether they are of the same weights."""
     first, second = ([replace(act, part="backward") for act in micro_batch(True)] for _ in range(2))
-    assert FOUND not in told([operator(3e4), *first, *second, *OPTIMIZER], tmp_path)
+    program, _ = simulated_waits.traced([operator(3e4), *first, *second, *OPTIMIZER], tmp_path)
+    assert not predicted_gains.find_early_sends(program).any()

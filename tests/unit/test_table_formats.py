@@ -11,14 +11,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo import convert_tables, csv_files
+from profzoo.catalog import convert_tables, csv_files
 from profzoo.errors import ConfigError, DataError
-from profzoo.io import column_types, table_formats
-from profzoo.io.columns import Column
+from profzoo.io import table_formats
+from profzoo.io.columns import COUNT, FLAG, NUMBER, TEXT, Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.tools.time import tables as time_tables
-from profzoo.tools.torch import link_rates
+from profzoo.tools.torch import collective_events
+from tests.columns import declare
 
 DATA = Path(__file__).parents[1] / "data"
 ARROW = os.environ.get("PROFZOO_ARROW")
@@ -29,13 +30,11 @@ needs_arrow = pytest.mark.skipif(
 TEXTS = ["null", 'say "ä", then\nmore', "", "-1"]
 DECLARED = Table(
     columns={
-        "name": column_types.TEXT,
-        "launches": column_types.or_missing(column_types.COUNT),
-        "count": column_types.COUNT,
-        "ratio": column_types.or_missing(column_types.NUMBER),
-        "same": column_types.FLAG,
+        **declare({"name": TEXT, "launches": COUNT.or_missing}),
+        "count": Column(COUNT, "How often.", "count", "nsys", "gpu"),
+        "ratio": Column(NUMBER.or_missing, "How much faster.", "ratio"),
+        **declare({"same": FLAG}),
     },
-    about={"ratio": Column("How much faster.", "ratio"), "count": Column("How often.", "count", "nsys", "gpu")},
 )
 LARGE = 2**53 + 1
 
@@ -73,15 +72,10 @@ def test_json_is_a_table_schema_that_pandas_reads(tmp_path: Path) -> None:
     assert read["launches"].dtype == "Int64" and read["ratio"].tolist()[:2] == [0.1, float("inf")]
 
 
-def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
+def test_tables_of_no_rows_and_of_many_are_whole(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.json", table_formats.ROWS * 2 + 3
     table_formats.write_table(DECLARED.empty(), DECLARED, {}, path, "json")
     assert pd.read_json(path, orient="table").columns.tolist() == [*DECLARED.columns]
-
-
-def test_many_rows_are_written_in_parts(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    rows = table_formats.ROWS * 2 + 3
     table_formats.write_table(pd.DataFrame({"row": range(rows)}), None, {}, path, "json")
     assert [row["row"] for row in json.loads(path.read_text())["data"]] == [*range(rows)]
 
@@ -112,25 +106,6 @@ def test_all_known_tables_are_converted_and_no_other_file(tmp_path: Path) -> Non
     assert document["schema"]["row"] == "a step"
     (line,) = said
     assert "left out of tables.json" in str(line) and "bert/inference.time.csv" in str(line) and "'fast'" in str(line)
-
-
-def test_pages_as_ncu_prints_them_and_measured_links_are_converted(tmp_path: Path) -> None:
-    """Rows about metrics are shorter than the heading of ncu's details page. A probe's raw page is no table."""
-    results, said = tmp_path / "results", list[object]()
-    (results / "lstm").mkdir(parents=True)
-    (results / "peaks").mkdir()
-    page = results / "lstm/train.ncu-details.roofline.csv"
-    page.write_bytes(gzip.decompress((DATA / "ncu/launch.details.csv.gz").read_bytes()))
-    links = results / "peaks/h200.links.1x2.csv"
-    write_csv(link_rates.TABLE.empty(), links)
-    (results / "peaks/h200.survey.probe.csv").write_text('"ID","a"\n"",""\n"0","1"\n')
-    convert_tables.convert_tables(results, tmp_path / "json", "json", [page, links], said.append)
-    made = {path.relative_to(tmp_path / "json").as_posix() for path in (tmp_path / "json").rglob("*.json")}
-    assert made == {"lstm/train.ncu-details.roofline.json", "peaks/h200.links.1x2.json"} and not said
-    with page.open(newline="") as file:
-        printed = list(csv.DictReader(file, restval=""))
-    rows = json.loads((tmp_path / "json/lstm/train.ncu-details.roofline.json").read_text())["data"]
-    assert rows == printed and {row["Rule Name"] for row in rows} > {""}
 
 
 def test_a_damaged_table_of_this_run_ends_the_job(tmp_path: Path) -> None:
@@ -187,3 +162,22 @@ def test_every_declared_file_can_be_converted(tmp_path: Path) -> None:
         table_formats.write_table(file.table.empty(), file.table, {"title": pattern}, tmp_path / "a.json", "json")
         fields = json.loads((tmp_path / "a.json").read_text())["schema"]["fields"]
         assert [field["name"] for field in fields] == [*file.table.columns], pattern
+
+
+def test_pages_as_ncu_prints_them_and_measured_links_are_converted(tmp_path: Path) -> None:
+    """Rows about metrics are shorter than the heading of ncu's details page. A probe's raw page is not a table."""
+    results, said = tmp_path / "results", list[object]()
+    (results / "lstm").mkdir(parents=True)
+    (results / "peaks").mkdir()
+    page = results / "lstm/train.ncu-details.roofline.csv"
+    page.write_bytes(gzip.decompress((DATA / "ncu/launch.details.csv.gz").read_bytes()))
+    links = results / "peaks/h200.links.1x2.csv"
+    write_csv(collective_events.TABLE.empty(), links)
+    (results / "peaks/h200.survey.probe.csv").write_text('"ID","a"\n"",""\n"0","1"\n')
+    convert_tables.convert_tables(results, tmp_path / "json", "json", [page, links], said.append)
+    made = {path.relative_to(tmp_path / "json").as_posix() for path in (tmp_path / "json").rglob("*.json")}
+    assert made == {"lstm/train.ncu-details.roofline.json", "peaks/h200.links.1x2.json"} and not said
+    with page.open(newline="") as file:
+        printed = list(csv.DictReader(file, restval=""))
+    rows = json.loads((tmp_path / "json/lstm/train.ncu-details.roofline.json").read_text())["data"]
+    assert rows == printed and {row["Rule Name"] for row in rows} > {""}

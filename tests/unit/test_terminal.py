@@ -1,4 +1,4 @@
-"""terminal/: what a run says of its plan, its measurements and its end, whatever Snakemake tells of them."""
+"""What a run says of its plan, its measurements and its end, whatever Snakemake tells of them."""
 
 import io
 import json
@@ -12,22 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from profzoo import import_graph, tools
-from profzoo.terminal import (
-    error_lines,
-    job_durations,
-    job_titles,
-    largest_gains,
-    log_handler,
-    logger_takeover,
-    measurement_summary,
-    run_end,
-    run_plan,
-    unavailable_tools,
-)
-from profzoo.terminal.job_titles import Task
-from profzoo.terminal.progress import Progress
-from profzoo.terminal.run_plan import Place
+from profzoo import tools
+from profzoo.collect import failures
+from profzoo.records import import_graph
+from profzoo.terminal import log_handler, run_plan
+from profzoo.terminal import run_end as terminal_run_end
+from profzoo.terminal.run_plan import Place, Progress, Task
+from profzoo.tools import unavailable_tools
+from profzoo.workflow import run_end as workflow_run_end
 from profzoo.workflow import snakemake_internals
 
 QUIET = SimpleNamespace(nocolor=False, dryrun=False)
@@ -64,17 +56,23 @@ def told_by(
     reasons: Mapping[int, Sequence[str]] | None = None,
     settings: SimpleNamespace = QUIET,
     collects: bool = True,
+    made: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
     """The lines that a handler prints of records, each a dictionary of its attributes."""
     mine = log_handler.LogHandler(settings, None)
-    mine.attach(
-        stream, lambda: (progress, Place(1, False), 0.0, reasons or {}), lambda: ["figures", "report"], lambda: collects
-    )
+    planned = (progress, Place(1, False), 0.0, reasons or {})
+    mine.attach(stream, lambda: planned, lambda: ["figures", "report"], lambda: collects, lambda: made or {})
     for record in records:
         level = record.get("levelno", logging.INFO)
         mine.handle(logging.makeLogRecord({"levelno": level, "msg": "", **record}))
     mine.close_run()
     return stream.getvalue().splitlines()
+
+
+def end_of(progress: Progress, seconds: float, width: int) -> list[str]:
+    """The lines that end a run in which these jobs finished, and nothing was up to date before."""
+    made = {progress.tasks[number].rule: progress.tasks[number].outputs for number in progress.took}
+    return terminal_run_end.format_run_end(progress, seconds, terminal_run_end.format_answer(made, width), width, False)
 
 
 def sidecar(of: Task, **facts: object) -> None:
@@ -92,25 +90,16 @@ def test_every_rule_that_measures_is_known() -> None:
                 found.add(name)
             elif derived and base.startswith("profile_"):
                 found.add(derived)
-    assert found > set(job_titles.MEASURING) and all(job_titles.rule_kind(rule)[2] for rule in found)
+    assert found > set(run_plan.MEASURING) and all(run_plan.rule_kind(rule)[2] for rule in found)
     for where in ("gpu", "cpu"):
         # A tool may leave to the first run what its jobs take.
-        assert {job_titles.rule_kind(rule)[0] for rule in found} - set(tools.names()) <= set(
-            job_durations.shipped_durations()[where]
-        )
-
-
-def test_costs_of_shipped_tools_stand_with_the_tools() -> None:
-    assert all(set(tools.names()) <= set(job_durations.shipped_durations()[where]) for where in ("gpu", "cpu"))
-    assert (
-        job_durations.shipped_durations()["gpu"]["ncu launch"] == 13
-        and job_durations.shipped_durations()["cpu"]["sample"] == 10
-    )
+        kinds = {run_plan.rule_kind(rule)[0] for rule in found} - set(tools.names())
+        # Costs of shipped tools stand with the tools.
+        assert kinds | set(tools.names()) <= set(run_plan.shipped_durations()[where])
+    durations = run_plan.shipped_durations()
+    assert durations["gpu"]["ncu launch"] == 13 and durations["cpu"]["sample"] == 10
     new = task("perf")
-    assert job_durations.expect_duration(new, job_durations.EarlierTimes({}, gpu=True)) == (
-        job_durations.UNKNOWN_S,
-        False,
-    )
+    assert run_plan.expect_duration(new, run_plan.EarlierTimes({}, gpu=True)) == (run_plan.UNKNOWN_S, False)
 
 
 def test_a_finished_measurement_is_a_line(tmp_path: Path) -> None:
@@ -134,7 +123,7 @@ def test_a_finished_measurement_is_a_line(tmp_path: Path) -> None:
     ]
     printed = told_by(run_of(nsys, time), records, io.StringIO())
     assert printed[0] == "1 cell, nsys: about 2 min on 1 GPU"
-    assert re.fullmatch(r"unet train  nsys  26\.5 ms/step  75 % busy  1/2  ~\d+ s left", printed[1])
+    assert re.fullmatch(r"unet train  nsys  26\.5 ms/step profiled  75 % busy  1/2  ~\d+ s left", printed[1])
     assert printed[2] == "unet train  time  25 ms/step  160 samples/s  2/2"
     assert printed[3].startswith("new     unet train under nsys and time; in ")
     assert len(printed) == 4
@@ -151,11 +140,9 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
     theirs = logging.StreamHandler(io.StringIO())
     theirs.name = snakemake_internals.STREAM
     logger.addHandler(theirs)
-    run = SimpleNamespace(
-        output_settings=SimpleNamespace(**{**flags, **off, **asked}), logger_manager=SimpleNamespace()
-    )
-    run.logger_manager.logger = logger
-    mine = logger_takeover.take_over(run)
+    settings = SimpleNamespace(**{**flags, **off, **asked})
+    run = SimpleNamespace(output_settings=settings, logger_manager=SimpleNamespace(logger=logger))
+    mine = log_handler.take_over(run)
     assert logger.handlers == [theirs] if asked else logger.handlers == [mine]
     logger.warning("the disk is slow")
     assert theirs.stream.getvalue() == "the disk is slow\n"
@@ -163,26 +150,19 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
 
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     nsys = task(folder=tmp_path)
-    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
+    assert terminal_run_end.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
     time = task("time", folder=tmp_path)
     sidecar(time, step_ns=4.83e6, steps=3, items=30)
-    assert measurement_summary.summarise_measurement(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
+    assert terminal_run_end.summarise_measurement(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
     sidecar(nsys, step_ns=2e6)
-    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["2 ms/step"]
+    assert terminal_run_end.summarise_measurement(nsys, 3.0) == ["2 ms/step profiled"]
     (tmp_path / "unet" / "train.nsys.sqlite").write_bytes(b"no database")
-    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["2 ms/step"]
+    assert terminal_run_end.summarise_measurement(nsys, 3.0) == ["2 ms/step profiled"]
     Path(nsys.sidecar).write_text("[]")
-    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
+    assert terminal_run_end.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
     ncu = task("ncu deep", folder=tmp_path)
     sidecar(ncu, step_ns=9e9, plan={"launches": 1186})
-    assert measurement_summary.summarise_measurement(ncu, 3.0) == ["1,186 launches"]
-
-
-def test_nothing_but_text_where_nobody_looks() -> None:
-    long = [task("torch", f"{'inceptionresnetv2' * 3} inference") for _ in range(2)]
-    records = [{"event": "run_info"}, {"event": "job_finished", "job_id": 0}, {"event": "job_error", "jobid": 1}]
-    plain = told_by(run_of(*long), records, io.StringIO())
-    assert not re.search("[\r\033]", "".join(plain)) and any("1/2" in line for line in plain)
+    assert terminal_run_end.summarise_measurement(ncu, 3.0) == ["1,186 launches"]
 
 
 def test_a_terminal_has_colours_and_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,28 +178,32 @@ def test_a_terminal_has_colours_and_lines_that_fit(monkeypatch: pytest.MonkeyPat
     assert shown[0].startswith("inceptionresnetv2 inference  torch")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\033" not in "".join(told_by(run_of(*both), records, Terminal()))
+    plain = told_by(run_of(*both), records, io.StringIO())
+    assert not re.search("[\r\033]", "".join(plain)) and any("1/2" in line for line in plain)
 
 
 def test_warnings_are_said_once_and_noise_never() -> None:
     warning = {"levelno": logging.WARNING, "msg": "the disk is slow"}
-    noise = [
-        {"msg": "Select jobs to execute..."},
-        {"msg": "Updating checkpoint dependencies."},
-        {"msg": "DAG of jobs will be updated after completion."},
-        {"msg": None},
-        {"event": "shellcmd", "msg": "python"},
-    ]
+    said = ["Select jobs to execute...", "Updating checkpoint dependencies.", None]
+    said += ["DAG of jobs will be updated after completion."]
+    noise = [*({"msg": one} for one in said), {"event": "shellcmd", "msg": "python"}]
     debug = {"levelno": logging.DEBUG, "msg": "Selected jobs: 1"}
     known = {"msg": "Nothing to be done (all requested files are present and up to date)."}
-    assert told_by(run_of(), [warning, *noise, debug, known, warning], io.StringIO()) == [
-        "the disk is slow", known["msg"]
-    ]  # fmt: skip
+    shown = told_by(run_of(), [warning, *noise, debug, known, warning], io.StringIO())
+    assert shown == ["the disk is slow", known["msg"]]
 
 
-def test_where_snakemakes_log_is_is_said_of_a_run_that_fails() -> None:
+def test_where_snakemakes_log_is_is_said_of_a_run_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
     log = {"msg": "Complete log(s): a.log"}
     assert told_by(run_of(task()), [{"event": "job_finished", "job_id": 0}, log], io.StringIO())[1].startswith("new")
     assert told_by(run_of(task()), [{"event": "job_error", "jobid": 0}, log], io.StringIO())[1] == log["msg"]
+    # A job that measures nothing and fails is named.
+    table = Task("export_nsys", "unet train", "exports", False, ("a.csv",))
+    failed = told_by(run_of(table), [{"event": "job_error", "jobid": 0}], io.StringIO())
+    assert failed[0] == "export nsys unet train  failed"
+    # A mistake in a handler ends no run.
+    told_by(run_of(task()), [{"event": "job_finished"}], io.StringIO())
+    assert "AttributeError" in capsys.readouterr().err
 
 
 def test_what_its_user_ends_has_not_failed() -> None:
@@ -232,21 +216,8 @@ def test_what_its_user_ends_has_not_failed() -> None:
     ]
     failed, _, *ended, last = told_by(progress, records, io.StringIO())
     assert "failed" in failed and [line.split()[-1] for line in ended] == ["ended", "ended"]
-    assert progress.failed == [0] and last == (
-        "ended   by you: finished results are kept, and the same command continues the run"
-    )
-
-
-def test_a_job_that_measures_nothing_and_fails_is_named() -> None:
-    table = Task("export_nsys", "unet train", "exports", False, ("a.csv",))
-    assert told_by(run_of(table), [{"event": "job_error", "jobid": 0}], io.StringIO())[0] == (
-        "export nsys unet train  failed"
-    )
-
-
-def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) -> None:
-    told_by(run_of(task()), [{"event": "job_finished"}], io.StringIO())
-    assert "AttributeError" in capsys.readouterr().err
+    kept = "ended   by you: finished results are kept, and the same command continues the run"
+    assert progress.failed == [0] and last == kept
 
 
 @pytest.mark.parametrize(
@@ -272,13 +243,23 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
          "    output: a.csv\n    affected files:\n        lstm/train.nsys-ranks",
          "no rule of this run makes lstm/train.nsys-ranks, which ranks needs: only cells on several GPUs have it: "
          "set gpus to 2 or more"),
+        ("WorkflowError:\nanother run makes the same files in this folder, process 1 on vm: wait until it has ended\n"
+         '  File "/p/contextlib.py", line 137, in __enter__\n  File "/a/profzoo/workflow/run_locks.py", line 77, in lock',
+         "another run makes the same files in this folder, process 1 on vm: wait until it has ended"),
+        ('  File "/a/lock_owner.py", line 50, in start_owner\n    folder.mkdir(parents=True, exist_ok=True)\n\n'
+         "OSError: [Errno 28] No space left on device: '/w/.snakemake/profzoo/owners'",
+         "/w/.snakemake/profzoo/owners: No space left on device; " + failures.FULL),
+        ("WorkflowError:\nError recording metadata for finished job ([Errno 28] No space left on device). Please ensure "
+         "write permissions for the directory /w/.snakemake", ".snakemake: No space left on device; " + failures.FULL),
+        ("RuleException:\nCalledProcessError in file \"a.smk\", line 27:\nCommand 'python x' died with <Signals.SIGTERM: 15>.",
+         ""),
         ("WorkflowError:\nAt least one job did not complete successfully.", ""),
         ('RuleException:\nCalledProcessError in file "a.smk", line 3:\nCommand returned non-zero exit status 1.', ""),
         ("LockException:\nError: Directory cannot be locked.", "LockException:\nError: Directory cannot be locked."),
     ],
 )  # fmt: skip
 def test_mistakes_are_said_in_a_line(message: str, line: str) -> None:
-    assert error_lines.shorten_error(message, ["figures", "report"], collects=True) == line
+    assert log_handler.shorten_error(message, ["figures", "report"], collects=True) == line
 
 
 @pytest.mark.parametrize("missing", ["b.csv", "lstm/train.nsys-ranks"])
@@ -303,22 +284,17 @@ def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
     same = task(folder=tmp_path, benchmark=benchmark("unet", 100))
     benchmark("lstm", 50)
     new = task(cell="bert train", folder=tmp_path, benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
-    earlier = job_durations.read_benchmarks(tmp_path / "benchmarks", gpu=True)
-    elsewhere = job_durations.shipped_durations()["gpu"]["nsys"]
-    assert job_durations.expect_duration(same, earlier) == (100, True)
-    assert job_durations.expect_duration(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
-    assert job_durations.expect_duration(new, job_durations.read_benchmarks(tmp_path / "none", gpu=True)) == (
-        elsewhere,
-        False,
-    )
+    earlier = run_plan.read_benchmarks(tmp_path / "benchmarks", gpu=True)
+    elsewhere = run_plan.shipped_durations()["gpu"]["nsys"]
+    assert run_plan.expect_duration(same, earlier) == (100, True)
+    assert run_plan.expect_duration(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
+    assert run_plan.expect_duration(new, run_plan.read_benchmarks(tmp_path / "none", gpu=True)) == (elsewhere, False)
     deep = task("ncu deep", folder=tmp_path)
-    assert job_durations.expect_duration(deep, earlier) == (job_durations.shipped_durations()["gpu"]["ncu"], False)
+    assert run_plan.expect_duration(deep, earlier) == (run_plan.shipped_durations()["gpu"]["ncu"], False)
     sidecar(deep, wall_s=101.2)
-    assert job_durations.expect_duration(deep, earlier) == (101.2, True)
+    assert run_plan.expect_duration(deep, earlier) == (101.2, True)
     (tmp_path / "benchmarks" / "unet" / "train.nsys.tsv").write_text("s\n")
-    assert (
-        job_durations.expect_duration(same, job_durations.read_benchmarks(tmp_path / "benchmarks", gpu=True))[0] < 100
-    )
+    assert run_plan.expect_duration(same, run_plan.read_benchmarks(tmp_path / "benchmarks", gpu=True))[0] < 100
 
 
 def test_what_is_left_follows_what_jobs_take() -> None:
@@ -355,9 +331,7 @@ def test_a_headline_says_where_and_by_what() -> None:
     progress = run_of(*cells, task("weights"), seconds=100)
     assert run_plan.plan_headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
     assert run_plan.plan_headline(progress, Place(0, False), 0.9).endswith("on this CPU, estimated from other machines")
-    turns = run_of(
-        *(task("comparison", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60
-    )
+    turns = run_of(*(task("comparison", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")))
     assert run_plan.plan_headline(turns, Place(1, False), 0) == "2 cells, comparison: about 2 min on 1 GPU"
     remote = run_plan.plan_headline(progress, Place(0, True), 0)
     assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
@@ -380,19 +354,23 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     assert unavailable_tools.find_unavailable(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
+    # Nothing is measured on a GPU that is not there, and nobody is told that it were on this CPU.
+    asked = unavailable_tools.find_unavailable(["time", "torch", "weights"], "cuda")
+    assert set(asked) == {"time", "torch"} and "device is cuda, and there is no GPU: device=cpu" in asked["time"]
     (tmp_path / "nvidia0").touch()
     assert unavailable_tools.find_unavailable(["ncu", "nsys", "sample"], "auto") == {}
-    assert unavailable_tools.find_unavailable(["ncu", "nsys"], "cpu") == {
-        "ncu": "it profiles GPUs only, and device is cpu"
-    }
+    on_cpu = unavailable_tools.find_unavailable(["ncu", "nsys"], "cpu")
+    assert on_cpu == {"ncu": "it profiles GPUs only, and device is cpu"}
     # As the run says it.
     cells = [task(what, "a train") for what in ("time", "ncu")]
     place = Place(0, False, {"ncu": no_gpu})
     assert run_plan.plan_headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
+    timed = Place(0, False, {"time": "device is cuda, and there is no GPU"})
+    assert run_plan.plan_headline(run_of(task("time", "a train")), timed, 0.0) == "1 cell, time: cannot run here"
     both = run_of(*cells, task("torch", "a train"), seconds=100)
     assert run_plan.plan_headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
     assert unavailable_tools.list_unable_tools(place.unable) == [
-        f"ncu cannot run here, because {no_gpu} (snakemake doctor says what can)"
+        f"ncu cannot run here, because {no_gpu} (tool=torch can; snakemake doctor says more)"
     ]
 
 
@@ -412,115 +390,152 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
     assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)
 
 
+HEAD = "model,phase,level,verdict,gain,settings,next_step,by"
+PLAN_HEAD = "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command"
+
+
+def answered(folder: Path, verdicts: Sequence[str], cells: Mapping[str, float], plans: Sequence[str] = ()) -> Progress:
+    """A run that made tables of these rows and nothing else; cells: the time per step of each model, in ms."""
+    folder.mkdir(exist_ok=True)
+    replay = ",method" if any(row.count(",") > HEAD.count(",") for row in verdicts) else ""
+    (folder / "verdicts.csv").write_text("\n".join([HEAD + replay, *verdicts, ""]))
+    rows = [f"{model},train,{round(ms * 1e6)}" for model, ms in cells.items()]
+    (folder / "cells.csv").write_text("\n".join(["model,phase,step_ns", *rows, ""]))
+    mine = [other("tabulate_verdicts", "tables", str(folder / "verdicts.csv"))]
+    if plans:
+        (folder / "plans.csv").write_text("\n".join([PLAN_HEAD, *plans, ""]))
+        mine.append(other("tabulate_plans", "tables", str(folder / "plans.csv")))
+    progress = run_of(*mine)
+    for number in range(len(mine)):
+        progress.finish(number, 0)
+    return progress
+
+
 def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, table = tmp_path / "log", tmp_path / "verdicts.csv"
     log.write_text("profzoo: the cat is on the keyboard\n")
-    verdicts = tmp_path / "verdicts.csv"
-    verdicts.write_text(
-        "model,phase,level,verdict,gain,settings,next_step,by\n"
-        "a,train,cell,launch-bound,2,graph=true,,profzoo\na,train,cell,input-bound,1.1,,,profzoo\n"
-        "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\na,train,kernel,slow,9,,,profzoo\n"
-        "c,train,cell,undecided,,,,profzoo\nd,train,cell,advice,9,,,ncu\n"
-    )
-    (tmp_path / "cells.csv").write_text(
-        "model,phase,step_ns\na,train,10000000\nb,train,100000000\nc,train,1\nd,train,1000000\n"
-    )
+    verdicts = ["a,train,cell,launch-bound,2,graph=true,,profzoo", "a,train,cell,input-bound,1.1,,,profzoo",
+                "b,train,cell,input-bound,1.25,,more workers; or less,profzoo", "a,train,kernel,slow,9,,,profzoo",
+                "c,train,cell,undecided,,,,profzoo", "d,train,cell,advice,9,,,ncu"]  # fmt: skip
+    answered(tmp_path, verdicts, {"a": 10, "b": 100, "c": 1e-6, "d": 1})
     mine = [task("torch", "a train", logs=(str(log),)), task("torch", "b train", logs=(str(log),)), task(),
-            other("tabulate_verdicts", "tables", str(verdicts)), other("write_report", "pages", "results/report.html"),
+            other("tabulate_verdicts", "tables", str(table)), other("write_report", "pages", "results/report.html"),
             *(task("time", f"{name} train") for name in "ab")]  # fmt: skip
     progress = run_of(*mine)
     for number in (1, 0):
         progress.fail(number)
     for number in range(2, len(mine)):
         progress.finish(number, 0)
-    assert run_end.format_run_end(progress, 224.09, 200) == [
+    assert end_of(progress, 224.09, 200) == [
         "failed  first: b train  torch: the cat is on the keyboard",
         "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
         "gains   b train: input-bound, saves up to 20 of 100 ms per step: more workers",
         "        a train: launch-bound, saves up to 5 of 10 ms per step: graph=true",
         "report  results/report.html",
     ]
-    assert all(len(line) <= 40 for line in run_end.format_run_end(progress, 1, 40))
-    assert " ".join(" ".join(run_end.format_run_end(progress, 1, 40)).split()) == " ".join(
-        " ".join(run_end.format_run_end(progress, 1, 200)).split()
-    )
-    verdicts.unlink()
-    assert len(run_end.format_run_end(progress, 1, 200)) == 3
+    assert all(len(line) <= 40 for line in end_of(progress, 1, 40))
+    assert " ".join(" ".join(end_of(progress, 1, 40)).split()) == " ".join(" ".join(end_of(progress, 1, 200)).split())
+    table.unlink()
+    assert len(end_of(progress, 1, 200)) == 3
 
 
 def test_the_end_begins_with_a_change_of_the_program_that_saves_more_than_settings(tmp_path: Path) -> None:
     """By simulation; an upper limit, and a verdict whose settings plans combine, come after the plan."""
-    verdicts, plans = tmp_path / "verdicts.csv", tmp_path / "plans.csv"
-    verdicts.write_text(
-        "model,phase,level,verdict,gain,settings,next_step,by,method\n"
-        "a,train,cell,repeated gradient synchronisation,2,,use no_sync; then,profzoo,replay\n"
-        "b,train,cell,launch-bound,2,graph=true,,profzoo,replay\nc,train,cell,input-bound,2,,more,profzoo,Amdahl\n"
-        "d,train,cell,host work,1.2,,do less,profzoo,replay\n"
-    )
-    rows = [f"{model},train,1,precision=bf16,1.6,1.5,1.7,expected to help,replay,try" for model in "abcd"]
-    head = "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command"
-    plans.write_text("\n".join([head, *rows]) + "\n")
-    (tmp_path / "cells.csv").write_text("model,phase,step_ns\n" + "".join(f"{one},train,8000000\n" for one in "abcd"))
-    told = {one.says.split()[0]: one.says for one in largest_gains.list_largest_gains(verdicts, plans)}
+    verdicts = ["a,train,cell,repeated gradient synchronisation,2,,use no_sync; then,profzoo,replay",
+                "b,train,cell,launch-bound,2,graph=true,,profzoo,replay", "c,train,cell,input-bound,2,,more,profzoo,Amdahl",
+                "d,train,cell,host work,1.2,,do less,profzoo,replay"]  # fmt: skip
+    plans = [f"{model},train,1,precision=bf16,1.6,1.5,1.7,expected to help,replay,try" for model in "abcd"]
+    answered(tmp_path, verdicts, dict.fromkeys("abcd", 8), plans)
+    found = terminal_run_end.list_largest_gains(tmp_path / "verdicts.csv", tmp_path / "plans.csv")
+    told = {one.says.split()[0]: one.says for one in found}
     assert told["a"] == "a train: repeated gradient synchronisation, saves 4 of 8 ms per step: use no_sync"
     assert list(told) == ["a", "b", "c"] and all("precision=bf16" in told[model] for model in "bc")
 
 
+def test_the_answer_is_printed_once_and_where_nothing_had_to_run(tmp_path: Path) -> None:
+    """At the end of the run, or after the report of what succeeded, which has the tables of it."""
+    table = tmp_path / "tables" / "verdicts.csv"
+    progress = answered(table.parent, ["a,train,cell,v,2,,do less,profzoo"], {"a": 8})
+    nothing = [{"msg": "Nothing to be done (all requested files are present and up to date)."}]
+    made = {"tabulate_verdicts": [str(table)], "write_report": ["results/report.html"]}
+    gains = "gains   a train: v, saves up to 4 of 8 ms per step: do less"
+    assert told_by(run_of(), nothing, io.StringIO(), made=made)[1:] == [gains, "report  results/report.html"]
+    # A dry run makes nothing, and shows no results.
+    dry = SimpleNamespace(nocolor=False, dryrun=True)
+    assert len(told_by(run_of(), nothing, io.StringIO(), settings=dry)) == 1
+    assert len(told_by(run_of(), nothing, io.StringIO())) == 1
+    found = workflow_run_end.tables_of_answer(tmp_path, [])
+    assert found == {"tabulate_verdicts": [str(table)]}
+    assert workflow_run_end.tables_of_answer(tmp_path, [str(table)]) == {}
+    for given in ({}, found):
+        mine, stream = log_handler.LogHandler(QUIET, None), io.StringIO()
+        mine.attach(stream, lambda: (progress, Place(1, False), 0.0, {}), list, bool, lambda given=given: given)
+        mine.handle(logging.makeLogRecord({"levelno": logging.INFO, "msg": "", "event": "run_info"}))
+        mine.close_run()
+        mine.say_answer(found)
+        assert stream.getvalue().count("gains   a train: v") == 1
+
+
 def test_the_end_says_which_steps_launch_differently(tmp_path: Path) -> None:
-    table = tmp_path / "repetition.csv"
-    rows = [f"m{number},train,the 4 traced steps launch differently (9 kernels each)" for number in range(5)]
-    table.write_text("\n".join(["model,phase,says", *rows[:2]]))
-    made = (str(tmp_path / "cells.csv"), str(table))
-    progress = run_of(replace(other("tabulate", "tables"), outputs=made))
-    progress.finish(0, 0)
+    table, head = tmp_path / "repetition.csv", "model,phase,says"
     says = "train: the 4 traced steps launch differently (9 kernels each)"
-    assert run_end.format_run_end(progress, 1, 200)[1:] == [f"differ  m0 {says}", f"        m1 {says}"]
-    table.write_text("\n".join(["model,phase,says", *rows]))
-    *_, third, more = run_end.format_run_end(progress, 1, 500)
+    rows = [f"m{number},{says.replace(': ', ',')}" for number in range(5)]
+    table.write_text("\n".join([head, *rows[:2]]))
+    progress = run_of(replace(other("tabulate", "tables"), outputs=(str(tmp_path / "cells.csv"), str(table))))
+    progress.finish(0, 0)
+    assert end_of(progress, 1, 200)[1:] == [f"differ  m0 {says}", f"        m1 {says}"]
+    table.write_text("\n".join([head, *rows]))
+    *_, third, more = end_of(progress, 1, 500)
     assert third == f"        m2 {says}" and more == f"        and 2 more cells, in {table}"
-    table.write_text("model,phase,says\n")
-    assert len(run_end.format_run_end(progress, 1, 200)) == 1
+    table.write_text(f"{head}\n")
+    assert len(end_of(progress, 1, 200)) == 1
     table.unlink()
-    assert len(run_end.format_run_end(progress, 1, 200)) == 1
+    assert len(end_of(progress, 1, 200)) == 1
 
 
 def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
-    verdicts, plans = tmp_path / "verdicts.csv", tmp_path / "plans.csv"
-    verdicts.write_text(
-        "model,phase,level,verdict,gain,settings,next_step,by\n"
-        "a,train,cell,launch-bound,1.9,graph=true,,profzoo\na,train,cell,undecided,,,,profzoo\n"
-        "a,train,cell,memory-bound,,,,profzoo\n"
-        "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\n"
-    )
+    verdicts = ["a,train,cell,launch-bound,1.9,graph=true,,profzoo", "a,train,cell,undecided,,,,profzoo",
+                "a,train,cell,memory-bound,,,,profzoo", "b,train,cell,input-bound,1.25,,more workers; or less,profzoo"]  # fmt: skip
     command = "snakemake compare --config models=a phases=train tool=time candidate=graph+bf16"
-    plans.write_text(
-        "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command\n"
-        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: `snakemake trials` measures it,replay,{command}\n"
-        "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another\n"
-        "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another\n"
-        "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third\n"
-    )
-    (tmp_path / "cells.csv").write_text("model,phase,step_ns\na,train,10000000\nb,train,9000000\nc,train,1000\n")
-    mine = [other("tabulate_verdicts", "tables", str(verdicts)), other("tabulate_plans", "tables", str(plans))]
-    progress = run_of(*mine)
-    for number in range(len(mine)):
-        progress.finish(number, 0)
-    told = [
+    plans = [
+        f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: measure it,replay,{command}",
+        "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another",
+        "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another",
+        "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third",
+    ]
+    cells = {"a": 10, "b": 9, "c": 1e-3}
+    progress = answered(tmp_path, verdicts, cells, plans)
+    assert end_of(progress, 1, 300)[1:] == [
         "gains   a train: graph=true precision=bf16, expected to run 2.50 times as fast (0.80 to 4.00), which saves "
-        "6 of 10 ms per step; bottlenecks: launch-bound, memory-bound; it may not help: `snakemake trials` measures it",
+        "6 of 10 ms per step; bottlenecks: launch-bound, memory-bound; it may not help: measure it",
         f"        {command}",
         "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
         "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",
         "        a third",
     ]
-    assert run_end.format_run_end(progress, 1, 300)[1:] == told
     # A command stays on one line, so that it can be copied.
-    narrow = run_end.format_run_end(progress, 1, 60)
+    narrow = end_of(progress, 1, 60)
     assert f"        {command}" in narrow
     assert all(len(line) <= 60 for line in narrow if command not in line)
     # Without the table of plans, as where its job failed, verdicts stand for them.
-    progress = run_of(*mine[:1])
-    progress.finish(0, 0)
-    assert run_end.format_run_end(progress, 1, 300)[1] == (
-        "gains   a train: launch-bound, saves up to 4.74 of 10 ms per step: graph=true"
-    )
+    first = end_of(answered(tmp_path, verdicts, cells), 1, 300)[1]
+    assert first == "gains   a train: launch-bound, saves up to 4.74 of 10 ms per step: graph=true"
+
+
+def test_a_run_without_expected_gains_ends_with_the_first_verdict_of_each_cell(tmp_path: Path) -> None:
+    why = "operator-bound: 15% to 29% of the step was measured, undecided because steps vary"
+    judged = [f'mine,train,cell,undecided,,,"{why}",profzoo', "mine,train,cell,input-bound,,,,profzoo",
+              "mine,inference,layer,slow,,,,profzoo", "mine,inference,cell,advice,9,,,ncu",
+              "mine,inference,cell,operator-bound,,,see the operator,profzoo"]  # fmt: skip
+    progress = answered(tmp_path, judged, {"mine": 1e-5})
+    table = tmp_path / "verdicts.csv"
+    told = [f"mine train: {why}", "mine inference: operator-bound; see the operator"]
+    assert terminal_run_end.list_cell_verdicts(table) == told
+    assert end_of(progress, 1, 300)[1:] == [f"verdict {told[0]}", f"        {told[1]}"]
+    progress = answered(tmp_path, [*judged, "mine,train,cell,launch-bound,2,graph=true,,profzoo"], {"mine": 1e-5})
+    assert not any(line.startswith("verdict") for line in end_of(progress, 1, 300))
+    answered(tmp_path, [f"m{number},train,cell,undecided,,,,profzoo" for number in range(9)], {})
+    shown = [f"m{number} train: undecided" for number in range(terminal_run_end.SHOWN)]
+    assert terminal_run_end.list_cell_verdicts(table) == shown
+    answered(tmp_path, [], {})
+    assert terminal_run_end.list_cell_verdicts(table) == terminal_run_end.list_cell_verdicts(tmp_path / "no.csv") == []

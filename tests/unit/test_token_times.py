@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from profzoo.experiments import interleaved_runs
-from profzoo.harness import recorders
+from profzoo.harness.observers import recorders
+from profzoo.harness.observers.recorders import TokenTimes
 from profzoo.harness.tasks import generation
-from profzoo.harness.token_times import TokenTimes
 from profzoo.io import csv_tables
-from profzoo.report.latency_text import describe_latency
-from profzoo.tables import latency, latency_across
+from profzoo.report.cell_section import describe_latency
+from profzoo.tables import across_cells, latency
 from profzoo.tools.time.tables import REPEATED, TABLE, read_token_times
 from tests import zoo
 from tests.unit.test_recorders import CPU, Lagging
@@ -80,14 +80,8 @@ def test_processes_with_and_without_tokens_are_joined(tmp_path: Path) -> None:
     given = [("", tmp_path / "b.csv"), ("graph", tmp_path / "a.csv"), ("", tmp_path / "b.csv")]
     assert interleaved_runs.join_steps(given, tmp_path / "all.csv") == 6
     table = csv_tables.read(tmp_path / "all.csv", REPEATED)
-    assert table["side"].to_list() == ["", "", "graph", "graph", "", ""] and table["process"].to_list() == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
+    assert table["side"].to_list() == ["", "", "graph", "graph", "", ""]
+    assert table["process"].to_list() == [0, 0, 1, 1, 2, 2]
     assert table["token_1_ns"].dropna().to_list() == [20, 30]
     with (tmp_path / "all.csv").open() as file:
         assert {len(row) for row in csv.reader(file)} == {2 + 5 + 2}
@@ -102,7 +96,7 @@ def test_percentiles_of_first_and_further_tokens() -> None:
         .assign(**{f"token_{place + 1}_ns": further[process][:, place] for place in range(4)})
         for process in range(3)
     ]
-    table = latency_across.make_latency([({"model": "gpt", "phase": "inference"}, pd.concat(rows), {})])
+    table = across_cells.make_latency([({"model": "gpt", "phase": "inference"}, pd.concat(rows), {})])
     assert latency.find_contradiction(table) is None
     median = table[table["percentile"] == 50].set_index("of")
     assert median.index.to_list() == ["step", "first token", "token"]
@@ -111,4 +105,6 @@ def test_percentiles_of_first_and_further_tokens() -> None:
     # The first step of each process is left out.
     assert median["steps"].to_list() == [median.loc["step", "steps"]] * 2 + [4 * median.loc["step", "steps"]]
     said = describe_latency(table)
-    assert "tokens of 3 processes, half take at most 1 ms" in said and "first tokens of 3 processes, half" in said
+    for of in ("", "first "):
+        assert f"{of}tokens of 3 processes, in the median process half take at most" in said
+    assert "half take at most 1 ms (" in said and ", with 75 %)" in said

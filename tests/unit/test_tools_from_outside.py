@@ -12,12 +12,11 @@ import pytest
 from snakemake.exceptions import WorkflowError
 
 import profzoo
-from profzoo import extension_checks, extensions, figures, import_graph, tools
-from profzoo.errors import ConfigError
-from profzoo.tables import disagreements, kernel_table, tabulate
-from profzoo.tools.nsys import export as export_nsys
-from profzoo.verdicts import cpu_verdicts
-from profzoo.workflow import patterns
+from profzoo import extensions, tools
+from profzoo.tables import across_cells, kernel_table
+from profzoo.tools.nsys import tables as export_nsys
+from profzoo.verdicts.causes import cpu_verdicts
+from profzoo.workflow import extension_checks, patterns
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.pages import Pages
@@ -85,13 +84,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 
 @pytest.fixture
 def spy(written: Written) -> None:
-    """A tool that traces."""
     written("spy", "trace", SPY_TABLES, SPY_FILES, activity=ACTIVITY)
 
 
 @pytest.fixture
 def watch(written: Written) -> None:
-    """A tool that times."""
     written("watch", "time", {"watch": "{phase}.watch.csv", **WATCH}, {})
 
 
@@ -119,7 +116,6 @@ def pages_of(*chosen: str) -> Pages:
 
 @pytest.mark.usefixtures("spy")
 def test_it_stands_beside_tools_that_count_and_attribute() -> None:
-    """As nsys does: coverage, layers, rooflines."""
     run = select(tool=["ncu", "spy", "torch"], ncu={"set": "roofline", "census": "ncu"})
     made = tables(run)
     assert made.inputs()["coverage"][0] == f"{TRAIN}.ncu.roofline.coverage.csv"
@@ -132,18 +128,12 @@ def test_it_stands_beside_tools_that_count_and_attribute() -> None:
 
 @pytest.mark.usefixtures("spy")
 def test_it_is_compared() -> None:
-    run = select(tool=["spy"], baseline="plain", candidate=["bf16"])
+    run = select(tool=["spy"], reference="plain", candidate=["bf16"])
     compared = Comparison(run)
     assert compared.parts()["steps_1"] == ["<results>/lstm@bf16/train.spy-steps.csv",
                                            "<results>/lstm@bf16/inference.spy-steps.csv"]  # fmt: skip
     assert {*compared.parts()} == {"kernels_0", "kernels_1", "steps_0", "steps_1"}
     assert {*compared.tables()} == {"compare", "compare_parts"}
-
-
-@pytest.mark.usefixtures("spy")
-def test_of_two_tools_that_provide_a_file_the_one_named_last_counts() -> None:
-    for chosen, name in ((["nsys", "spy"], "spy-steps"), (["spy", "nsys"], "nsys-steps")):
-        assert tables(select(tool=chosen)).inputs()["steps"][0] == f"{TRAIN}.{name}.csv"
 
 
 @pytest.mark.usefixtures("spy")
@@ -157,14 +147,14 @@ def test_its_numbers_go_into_the_tables_across_cells(tmp_path: Path, recording: 
     names = {name: str(folder / pattern.format(phase="train")) for name, pattern in SPY_TABLES.items()}
     (folder / "train.json").write_text(json.dumps({"tool": "spy", "device_type": "cuda", **run}))
     traced = str(recording("nsys/train.sqlite"))
-    export_nsys.main(traced, str(folder / "train.json"), names["spy"], names["steps"], names["spy_sidecar"])
+    export_nsys.export_trace(traced, str(folder / "train.json"), names["spy"], names["steps"], names["spy_sidecar"])
     kernel_table.main(names["spy"], names["spy_sidecar"], [], None, names["kernels"])
     shutil.copy(folder / "train.json", folder / "train.time.csv.json")
     inputs = {key: [path] for key, path in names.items()}
     inputs |= {"time": [str(folder / "train.time.csv")], "time_sidecar": [str(folder / "train.time.csv.json")]}
     made = ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage", "repetition")
     outputs = {name: str(tmp_path / f"{name}.csv") for name in made}
-    tabulate.main(inputs, outputs)
+    across_cells.tabulate_cells(inputs, outputs)
     found = {name: pd.read_csv(path) for name, path in outputs.items()}
     assert set(found["activity"]["tool"]) == set(found["ranges"]["tool"]) == {"spy"}
     assert found["agreement"].loc[0, "spy_launches"] == found["steps"].loc[0, "launches"] == pytest.approx(475)
@@ -198,7 +188,7 @@ def test_a_tool_that_runs_launches_alone_explains_its_longer_times(written: Writ
     written("slow", "count", {}, {}, activity='"""Alone."""\n\nTABLE = None\nPLACE = 40\nALONE = True\n')
     row = {"model": "m", "phase": "train", "launches_spread": 0.0, "gpu_ns_spread": 0.14}
     row |= {"nsys_launches": 1000, "slow_launches": 1000, "nsys_gpu_ns": 5e6, "slow_gpu_ns": 5.8e6}
-    found = disagreements.explain_disagreements(pd.DataFrame([row]), pd.DataFrame()).iloc[0]
+    found = across_cells.explain_disagreements(pd.DataFrame([row]), pd.DataFrame()).iloc[0]
     assert found["cause"].startswith(
         "under slow each launch runs alone and takes 0.8 µs more, beside 5.0 µs: take times"
     )
@@ -224,11 +214,6 @@ def test_what_nothing_reads_is_named(written: Written) -> None:
         tables(select(tool=["spy"])).inputs()
 
 
-def test_what_no_tool_does_is_named(written: Written) -> None:
-    with pytest.raises(ConfigError, match=r"schema\.yaml\.does\.0.* = 'traces'"):
-        written("spy", "traces", {}, {})
-
-
 @pytest.mark.usefixtures("spy")
 def test_rules_take_the_file_of_the_chosen_tool_else_that_of_profzoo() -> None:
     assert select(tool=["spy"]).pattern("launch_times") == "<results>/{model}/{phase}.spy.csv"
@@ -236,13 +221,6 @@ def test_rules_take_the_file_of_the_chosen_tool_else_that_of_profzoo() -> None:
     assert select(tool=["spy"]).pattern("trace_database") == "<results>/{model}/{phase}.nsys.sqlite"
     timed = select(tool=["nsys"], torch={"baseline": 20})
     assert timed.pattern("time") == "<results>/{model}/{phase}.time.csv"
-
-
-def test_the_page_on_extending_lists_what_tools_provide() -> None:
-    page = (import_graph.PROJECT / "docs/guides/extending.md").read_text()
-    for name, means in tools.PROVIDED.items():
-        what, _, form = means.partition(" (")
-        assert f"| `{name}` | {what[0].upper()}{what[1:]} | {f'`{form[:-1]}`' if form else ''} |\n" in page
 
 
 def test_each_file_that_is_provided_has_a_form_that_there_is() -> None:
@@ -253,7 +231,3 @@ def test_each_file_that_is_provided_has_a_form_that_there_is() -> None:
             module, _, last = dotted.rpartition(".")
             assert last in (last.lower(), last.upper())
             assert hasattr(import_module(module), last) if last.isupper() else import_module(dotted)
-
-
-def test_shipped_figures_need_no_tool_by_its_name() -> None:
-    assert not {need for one in figures.all_figures().values() for need in one.needs} & {*tools.names()}

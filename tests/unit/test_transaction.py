@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import output_checks, transaction
+from profzoo.collect import job_run, transaction
 from profzoo.errors import CollectError
 
 STEPS = "step,wall_ns,gpu_ns,items,peak_memory_bytes\n"
@@ -125,16 +125,6 @@ def test_what_a_killed_job_left_goes_with_the_next(tmp_path: Path, monkeypatch: 
     assert not list(scratch.iterdir()) and not list(odd.iterdir())
 
 
-def test_a_claim_that_is_half_written_is_nobodys(tmp_path: Path) -> None:
-    home = transaction.private_home(files(tmp_path)["sidecar"])
-    home.mkdir()
-    (home / transaction.CLAIM).write_text('{"run": "ab')
-    with transaction.begin(files(tmp_path)) as work:
-        write(work)
-        work.commit()
-    assert files(tmp_path)["steps"].read_text() == "new" and not home.exists()
-
-
 JOB = {"tool": "time", "cell": {"window": 2, "gpus": 1, "nodes": 1}, "environment": []}
 
 
@@ -142,7 +132,7 @@ def checked(folder: Path, table: str = STEPS + "0,1,,1,\n1,1,,1,\n", **changes: 
     made = files(folder)
     made["steps"].write_text(table)
     made["sidecar"].write_text(json.dumps({**JOB, "run": "a", "steps": 2, **changes}))
-    output_checks.check_outputs(JOB, made, "a")
+    job_run.check_outputs(JOB, made, "a")
 
 
 def test_a_whole_result_of_the_job_passes(tmp_path: Path) -> None:
@@ -175,16 +165,16 @@ def test_each_process_leaves_as_many_files(tmp_path: Path) -> None:
     job = {**JOB, "cell": {"gpus": 2, "nodes": 1}}
     made["sidecar"].write_text(json.dumps({**job, "run": "a"}))
     with pytest.raises(CollectError, match="2 processes left no file in ranks"):
-        output_checks.check_outputs(job, made, "a")
+        job_run.check_outputs(job, made, "a")
     (made["ranks"] / "host.0.nsys-rep").write_text("x")
     with pytest.raises(CollectError, match=r"2 processes left 1 \.nsys-rep in ranks"):
-        output_checks.check_outputs(job, made, "a")
+        job_run.check_outputs(job, made, "a")
     (made["ranks"] / "host.1.nsys-rep").write_text("x")
-    output_checks.check_outputs(job, made, "a")
+    job_run.check_outputs(job, made, "a")
 
 
 @pytest.mark.parametrize("text", ["", '{"torch": ', "[1]", "\0"])
 def test_facts_that_are_none_are_said_to_be(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(CollectError, match=r"the program left facts that are not (a )?JSON"):
-        output_checks.read_program_facts(tmp_path / "s.json")
+        job_run.read_program_facts(tmp_path / "s.json")

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,19 +15,16 @@ from torch.profiler import record_function
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.report import cell_data, page, range_tree
-from profzoo.tables import cell_tables, range_sums, schemas, user_ranges
-from profzoo.tables.layer_sums import Others
-from profzoo.tables.range_sums import OfTorch
+from profzoo.report import cell_data
+from profzoo.tables import cell_tables, schemas, user_ranges
+from profzoo.tables.layers import Others
+from profzoo.tables.user_ranges import OfTorch
 from profzoo.tools import user_ranges as nesting
-from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from profzoo.tools.torch import user_ranges as torch_ranges
-from tests import browser, cpu_page, owned
-from tests.real_nsys import trace_program
+from tests import owned
 from tests.unit.test_nsys_tables import ONE, export, kernel
-from tests.workflow.test_nsys import pytestmark as needs_nsys
 
 MAIN, AUTOGRAD, LOADER = ONE + 1, ONE + 2, ONE + 3
 STEPS = pd.DataFrame({"start": [100, 200], "end": [200, 300], "process": ONE, "thread": MAIN})
@@ -58,6 +54,18 @@ def test_ranges_nest_as_they_were_opened() -> None:
     # From when it was opened to before it was closed.
     moments = [(109, MAIN), (110, MAIN), (119, MAIN), (120, MAIN), (149, MAIN), (150, MAIN), (190, MAIN), (292, MAIN)]
     assert open_at(found, *moments) == ["", "a", "a", "a > b", "a > b", "a", "", "b"]
+
+
+def test_ranges_that_meet_with_rounded_ends_follow_one_another() -> None:
+    """One that ends 1 ns behind the next one's beginning, and one that ends 1 ns behind what it is within."""
+    found = nested(("a", 100_000, 150_000, MAIN), ("b", 149_999, 190_000, MAIN), ("c", 150_000, 190_001, MAIN),
+                   steps=pd.DataFrame({"start": [0], "end": [200_000], "process": ONE, "thread": MAIN}))  # fmt: skip
+    assert paths(found) == {
+        "(step)": ("", 1, 200_000),
+        "a": ("", 1, 50_000),
+        "b": ("", 1, 40_001),
+        "b > c": ("b", 1, 40_001),
+    }
 
 
 def test_what_crosses_the_bounds_of_steps_counts_within_them() -> None:
@@ -139,7 +147,9 @@ def small(tmp_path: Path) -> Path:
 def of_nsys(path: Path, **others: object) -> pd.DataFrame:
     write_json({"cell": {"window": 2}, "capture": "window"}, path.with_suffix(".json"))
     csv = path.with_suffix(".csv")
-    range_sums.main(OfTorch(), Others(nsys=str(path), sidecar=str(path.with_suffix(".json")), **others), str(csv))
+    user_ranges.write_user_ranges(
+        OfTorch(), Others(nsys=str(path), sidecar=str(path.with_suffix(".json")), **others), str(csv)
+    )
     return reading.read(csv, user_ranges.TABLE)
 
 
@@ -170,39 +180,6 @@ def test_a_range_that_was_never_closed_is_open_to_the_end(small: Path) -> None:
 def test_without_own_ranges_there_are_no_rows(small: Path) -> None:
     assert of_nsys(small).empty
     assert of_nsys(annotate(small, [(10, 90, MAIN, "warm-up", PUSH_POP, 0)])).empty
-
-
-def test_outermost_ranges_and_the_rest_are_the_steps_gpu_time(recording: Callable, tmp_path: Path) -> None:
-    """Of ten recorded steps with ranges at random: exactly what the table of launches has in steps."""
-    path = tmp_path / "t.sqlite"
-    path.write_bytes(recording("nsys/train.sqlite").read_bytes())
-    chance = np.random.default_rng(0)
-    with closing(sqlite3.connect(path)) as database:
-        steps = database.execute(
-            "SELECT start, end, globalTid FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id "
-            "WHERE coalesce(text, value) = 'profzoo_step'"
-        ).fetchall()
-    spans = [(begin + int(part * (end - begin)), thread) for begin, end, thread in steps for part in chance.random(9)]
-    length = (steps[0][1] - steps[0][0]) // 3
-    annotate(path, [(at, at + int(share * length), thread, f"r{chance.integers(4)}", kind, 0)
-                    for at, thread in spans for share, kind in [(chance.random(), START_END)]])  # fmt: skip
-    table = of_nsys(path)
-    known = nsys_tables.launches_in_steps(nsys_tables.summarise(path))
-    outermost = table[table["parent"] == "(step)"]
-    assert len(steps) == 10 and len(table) > 8
-    assert outermost["total_ns"].sum() == pytest.approx(known["total_ns"].sum() / 10, rel=1e-12)
-    assert outermost["launches"].sum() == pytest.approx(known["launches"].sum() / 10)
-    whole = table.set_index("range").loc["(step)"]
-    assert whole["total_ns"] == pytest.approx(outermost["total_ns"].sum()) and whole["share"] == 1
-    assert 0 < table.set_index("range").loc["(other)", "total_ns"] < whole["total_ns"]
-    assert table["self_ns"].sum() == pytest.approx(whole["total_ns"])
-
-
-def test_a_tree_that_lacks_rows_is_refused(small: Path, tmp_path: Path) -> None:
-    table = of_nsys(annotate(small, [(110, 190, MAIN, "a", PUSH_POP, 0), (135, 160, MAIN, "b", PUSH_POP, 0)]))
-    write_csv(table[table["range"] != "a > b"], tmp_path / "r.csv")
-    with pytest.raises(DataError, match="a of nvtx: total_ns is not that of itself and the ranges in it"):
-        reading.read(tmp_path / "r.csv", user_ranges.TABLE)
 
 
 class Annotated(nn.Module):
@@ -237,7 +214,7 @@ def test_record_function_of_torch(tmp_path: Path) -> None:
     write_csv(torch_ranges.tabulate_user_ranges(found), files.ranges)
     steps = int(launches["step"].nunique())
     write_json({"cell": {"window": steps}}, files.sidecar)
-    range_sums.main(files, Others(), str(tmp_path / "r.csv"))
+    user_ranges.write_user_ranges(files, Others(), str(tmp_path / "r.csv"))
     table = reading.read(tmp_path / "r.csv", user_ranges.TABLE).set_index("range")
     assert set(table["api"]) == {"record_function"} and set(table["clock"]) == {"cpu"}
     assert table.loc["model", "calls"] == 1 and table.loc["model > first", "parent"] == "model"
@@ -253,8 +230,8 @@ def test_what_torch_opens_itself_is_no_range_of_the_programs() -> None:
     assert [name for name in names if not torch_ranges.OTHERS.fullmatch(name)] == []
     own = ["iteration", "Optimizer", "nccl", "compile", "forward"]
     assert [name for name in own if torch_ranges.OTHERS.fullmatch(name)] == []
-    trace = torch_trace.make_trace(owned.traced(owned.Known()))
-    assert torch_ranges.find_user_ranges(trace) is None and torch_ranges.tabulate_user_ranges(None).empty
+    assert torch_ranges.find_user_ranges(torch_trace.make_trace([])) is None
+    assert torch_ranges.tabulate_user_ranges(None).empty
 
 
 def across(table: pd.DataFrame) -> pd.DataFrame:
@@ -281,6 +258,14 @@ def test_the_table_of_ranges_has_them_behind_parts_of_the_step(small: Path, tmp_
         schemas.read_table("ranges", tmp_path / "ranges.csv")
 
 
+def test_sums_and_shares_are_of_the_whole_step_be_it_a_nanosecond() -> None:
+    table = pd.DataFrame({"range": ["(step)", "a", "a > b"], "parent": ["", "(step)", "a"]})
+    own = pd.DataFrame({"launches": [2.0, 3.0], "total_ns": [0.25, 0.75]}, index=["a", "a > b"])
+    found = user_ranges._sums(table, own)
+    assert found["launches"] == [5.0, 5.0, 3.0] and found["total_ns"] == [1.0, 1.0, 0.75]
+    assert found["self_ns"] == [0.0, 0.25, 0.75] and list(found["share"]) == [1.0, 1.0, 0.75]
+
+
 def test_without_own_ranges_the_table_of_ranges_is_as_it_was() -> None:
     parts = across(user_ranges.TABLE.empty())
     assert list(parts) == list(cell_tables.ranges([])) and len(parts) == 2
@@ -297,36 +282,10 @@ def test_the_page_has_a_tree_of_them(small: Path) -> None:
     assert cell_data.cell_block({"ranges": table[table["model"] == "n"]}, None) is None
 
 
-OPENED = """
-location.hash = "#m-train"; document.querySelectorAll("details").forEach(one => one.open = true); await wait(300);
-document.querySelectorAll("details").forEach(one => one.open = true); await wait(300);
-const heading = [...document.querySelectorAll("h3, h4, summary")].filter(one => one.textContent.includes("own ranges"));
-seen.headings = heading.map(one => one.textContent);
-const home = heading.length ? heading[0].parentElement : null;
-seen.lines = home ? [...home.querySelectorAll(".tree-line")].map(one => one.innerText.replace(/\\s+/g, " ")) : [];
-"""
-
-
-@browser.needed
-def test_a_browser_shows_the_tree(small: Path, tmp_path: Path) -> None:
-    rows = [(110, 190, MAIN, "a.b", PUSH_POP, 0), (135, 160, MAIN, "c", PUSH_POP, 0)]
-    own = across(of_nsys(annotate(small, [*rows, (162, 165, MAIN, "d", PUSH_POP, 0)]))).query("model == 'm'")
-    given = cpu_page.tables()
-    given["ranges"] = pd.concat([given["ranges"], own[own["api"] != ""]], ignore_index=True)
-    given["ranges"]["api"] = given["ranges"]["api"].fillna("")
-    html = tmp_path / "report.html"
-    html.write_text(page.render_page(given, [{"torch": "2.9.0", "cuda": None}] * 2, [], ["torch"], tmp_path))
-    seen, _ = browser.opened(html, tmp_path, OPENED)
-    assert seen["failures"] == [] and len(seen["headings"]) == 1, seen
-    # Also what launched nothing.
-    found = [line.split()[0] for line in seen["lines"]]
-    assert found[-4:] == ["a.b0.5×", "c0.5×", "d0.5×", "(other)"], seen["lines"]
-
-
 def test_both_kinds_of_ranges_are_trees_of_their_own(small: Path) -> None:
     table = of_nsys(annotate(small, [(110, 190, MAIN, "a", PUSH_POP, 0)]))
     both = across(pd.concat([table, table.assign(api="record_function")], ignore_index=True))
-    tree = range_tree.select_tree(both[both["model"] == "m"])
+    tree = cell_data.select_tree(both[both["model"] == "m"])
     assert tree is not None and tree["name"].tolist() == [
         "nvtx", "nvtx > a", "nvtx > (other)", "record_function", "record_function > a", "record_function > (other)",
     ]  # fmt: skip
@@ -339,54 +298,7 @@ def test_on_a_cpu_nvtx_has_host_time_alone(small: Path) -> None:
         database.commit()
     table = of_nsys(annotate(small, [(110, 190, MAIN, "a", PUSH_POP, 0)]))
     assert table["total_ns"].isna().all() and set(table["clock"]) == {"cpu"}
-    tree = range_tree.select_tree(across(table).query("model == 'm'"))
+    tree = cell_data.select_tree(across(table).query("model == 'm'"))
     assert tree is not None and tree[["name", "ns", "share"]].to_numpy().tolist() == [
         ["(step)", 100, 1], ["a", 40, 0.4],
     ]  # fmt: skip
-
-
-PROGRAM = """
-import threading, time, nvtx
-from profzoo.harness.ranges import Ranges
-ranges = Ranges()
-
-def inner():
-    time.sleep(0.0005)
-
-def profiled():
-    inner()
-
-ranges.open("window")
-for place in range(4):
-    with ranges("step"):
-        nvtx.push_range(f"iteration {place}")
-        with ranges("forward"), nvtx.annotate("forward", domain="train"):
-            with nvtx.annotate("block"):
-                time.sleep(0.001)
-        handle = nvtx.start_range("request")
-        thread = threading.Thread(target=lambda: (time.sleep(0.001), nvtx.end_range(handle)))
-        thread.start()
-        thread.join()
-        profile = nvtx.Profile(linenos=False)
-        profile.enable()
-        profiled()
-        profile.disable()
-        nvtx.pop_range()
-ranges.close()
-"""
-
-
-@pytest.mark.slow
-@needs_nsys[0]
-@needs_nsys[1]
-def test_a_real_nsys_sees_every_way_to_open_a_range(tmp_path: Path) -> None:
-    program = tmp_path / "p.py"
-    program.write_text(PROGRAM)
-    table = of_nsys(trace_program(program, tmp_path)).set_index("range")
-    first = "iteration #"
-    names = [first, f"{first} > forward@train", f"{first} > forward@train > block", f"{first} > request"]
-    assert {*names} < {*table.index}, table.index.tolist()
-    assert table.loc[names, "calls"].tolist() == [1, 1, 1, 1]
-    assert (table.loc[names, "cpu_ns"] >= 1e6).all()
-    deepest = [name for name in table.index if name.endswith("> inner@nvtx.py")]
-    assert deepest and "profiled" in table.loc[deepest[0], "parent"], table.index.tolist()

@@ -8,19 +8,19 @@ from torch import nn
 
 from profzoo.cell import settings
 from profzoo.compare import sides
-from profzoo.config import configuration as config
-from profzoo.config import unknown_targets
+from profzoo.config import configuration
 from profzoo.errors import ConfigError
-from profzoo.harness import activation_checkpointing, optimizers, ranges, step_loop
-from profzoo.trials import candidate_settings
-from tests import zoo
+from profzoo.harness import ranges
+from profzoo.harness.step import step_loop, training_step
+from profzoo.trials import trial_table
+from tests import slow, zoo
 
 CPU = torch.device("cpu")
 
 
 def resolved(name: str, phase: str = "train", **given: Any) -> dict[str, Any]:
     """A cell of the zoo."""
-    return settings.resolve_cell(name, phase, "time", config.normalise_config(given))
+    return settings.resolve_cell(name, phase, "time", configuration.normalise_config(given))
 
 
 def test_variants_that_are_joined_set_what_each_sets() -> None:
@@ -32,27 +32,23 @@ def test_variants_that_are_joined_set_what_each_sets() -> None:
 
 
 def test_they_are_taken_wherever_one_is() -> None:
-    checked = config.normalise_config({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
-    assert config.select_models(checked) == ["lstm@bf16+compile"]
+    checked = configuration.normalise_config({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
+    assert configuration.select_models(checked) == ["lstm@bf16+compile"]
     assert [side.of("lstm") for side in sides.sides_of(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
-    unknown_targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
+    configuration.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
 
 
 def test_trials_go_on_from_them() -> None:
-    found, _ = candidate_settings.candidate_words("lstm@bf16+fused", "train", config.normalise_config({}))
+    found, _ = trial_table.candidate_words("lstm@bf16+fused", "train", configuration.normalise_config({}))
     assert found["compile"] == ["compile=true"] and "bf16" not in found
-
-
-def test_a_combination_that_takes_several_gpus_is_known_as_such() -> None:
-    own = config.normalise_config({"variants": {"two": {"gpus": 2}}, "models": "unet@bf16+two"})
-    words = ["results/lstm@two+tf32/train.nsys.csv", "results/lstm@bf16+tf32/train.nsys.csv"]
-    spread = config.list_multi_gpu_cells(own, words)
-    assert {"lstm@two", "unet@bf16+two", "lstm@two+tf32"} <= set(spread) and "lstm@bf16+tf32" not in spread
 
 
 def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None:
     assert not set(settings.LATER) & set(resolved("lstm")) and resolved("lstm@compile")["compile"] is True
     assert resolved("lstm", compile="default") == resolved("lstm@compile")
+    for name in ("graph+fp16+fused", "graph+compile", "graph+max-autotune-no-cudagraphs", "checkpoint+compile+foreach"):
+        assert resolved(f"lstm@{name}")
+    assert resolved("lstm@graph+fp16", "inference")["graph"]
 
 
 @pytest.mark.parametrize(
@@ -80,24 +76,17 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(name: str, phase: st
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
-def test_what_can_be_combined_is() -> None:
-    for name in ("graph+fp16+fused", "graph+compile", "graph+max-autotune-no-cudagraphs", "checkpoint+compile+foreach"):
-        assert resolved(f"lstm@{name}")
-    assert resolved("lstm@graph+fp16", "inference")["graph"]
-
-
 def losses(cell: dict[str, Any], steps: int = 3) -> tuple[list[float], nn.Module]:
     """Losses of steps on one batch, and the network that was trained."""
     network = zoo.network(cell)
-    step = step_loop.make_step(
-        cell, step_loop.interface.load_functions(cell["module"]), network, CPU, ranges.Ranges()
-    ).step
+    model = step_loop.interface.load_functions(cell["module"])
+    step = step_loop.make_step(cell, model, network, CPU, ranges.Ranges()).step
     batch = zoo.batch(cell)
     torch.manual_seed(1)
     return [float(step(batch)) for _ in range(steps)], network
 
 
-@pytest.mark.parametrize("name", ["srcnn", "bert"])
+@pytest.mark.parametrize("name", slow.first(["srcnn", "bert"]))
 @pytest.mark.parametrize("implementation", ["for_loop", "foreach", "fused"])
 def test_every_implementation_of_an_optimizer_trains_alike(name: str, implementation: str) -> None:
     plain, _ = losses(zoo.cell(name))
@@ -105,30 +94,11 @@ def test_every_implementation_of_an_optimizer_trains_alike(name: str, implementa
     assert chosen == pytest.approx(plain, rel=1e-4) and len(set(plain)) == 3
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
-def test_an_optimizer_keeps_its_options_and_groups(kind: type) -> None:
-    one, other = nn.Linear(1, 1), nn.Linear(1, 1)
-    groups = [{"params": one.parameters(), "lr": 0.5}, {"params": other.parameters(), "weight_decay": 0.25}]
-    made = kind(groups, lr=0.125)
-    found = optimizers.choose_implementation(made, {"optimizer": "fused", "graph": True, "model": "mine"})
-    assert type(found) is kind and [group["lr"] for group in found.param_groups] == [0.5, 0.125]
-    assert found.param_groups[1]["weight_decay"] == 0.25 and found.param_groups[1]["params"][0] is other.weight
-    for group in found.param_groups:
-        assert group["fused"] is True and group["foreach"] is False and group.get("capturable", True) is True
-    assert optimizers.choose_implementation(made, {"model": "mine"}) is made
-
-
-def test_an_implementation_that_there_is_not_is_refused() -> None:
-    made = torch.optim.RMSprop(nn.Linear(1, 1).parameters())
-    with pytest.raises(ConfigError, match="optimizer = 'fused': RMSprop of mine has no such implementation"):
-        optimizers.choose_implementation(made, {"optimizer": "fused", "model": "mine"})
-
-
 def gradients(cell: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
     """Loss, gradients of the network by parameter, and how many modules were called."""
     network = zoo.network(cell)
     if cell.get("checkpoint"):
-        activation_checkpointing.insert_checkpoints(network, cell["model"])
+        training_step.insert_checkpoints(network, cell["model"])
     calls: list[nn.Module] = []
     for module in network.modules():
         module.register_forward_hook(lambda module, *_: calls.append(module))
@@ -141,7 +111,7 @@ def gradients(cell: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tenso
 
 
 # By runs of a Sequential, modules of a list with random dropping and several inputs, and blocks.
-@pytest.mark.parametrize("name", ["mobilenetv2", "bert", "gpt", "inceptionv3"])
+@pytest.mark.parametrize("name", slow.first(["mobilenetv2", "bert", "gpt", "inceptionv3"], 2))
 def test_checkpoints_leave_gradients_as_they_are(name: str) -> None:
     loss, plain, calls = gradients(zoo.cell(name))
     same, found, more = gradients(zoo.cell(name, checkpoint=True))
@@ -156,13 +126,3 @@ def test_a_network_without_sequences_has_nothing_to_checkpoint() -> None:
     cell = zoo.cell("lstm", checkpoint=True)
     with pytest.raises(ConfigError, match="checkpoint: true finds nothing in lstm"):
         losses(cell)
-
-
-@pytest.mark.parametrize(("asked", "mode"), [(True, None), ("default", None), ("reduce-overhead", "reduce-overhead")])
-def test_the_mode_of_the_compiler_is_the_one_asked_for(
-    monkeypatch: pytest.MonkeyPatch, asked: object, mode: str | None
-) -> None:
-    seen = []
-    monkeypatch.setattr(nn.Module, "compile", lambda module, **given: seen.append(given))
-    losses(zoo.cell("srcnn", compile=asked), steps=1)
-    assert seen == [{"mode": mode}]

@@ -5,17 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from snakemake.exceptions import WorkflowError
 from snakemake.iocontainers import InputFiles, OutputFiles
 
-from profzoo.cell.plan_types import PlanOptions
-from profzoo.errors import ConfigError
-from profzoo.workflow import command_lines, constraints
-from profzoo.workflow.jobs import Jobs
-from profzoo.workflow.resources import MEM_MB, JobResources
-from profzoo.workflow.section_set_jobs import SectionSetJobs
-from profzoo.workflow.source_files import SourceFiles
-from profzoo.workflow.user_errors import run_checked
+from profzoo import extensions
+from profzoo.cell import registry
+from profzoo.records import import_graph
+from profzoo.workflow import command_lines
+from profzoo.workflow.jobs import MEM_MB, JobResources, Jobs, SectionSetJobs
+from profzoo.workflow.selection import SourceFiles
 from tests.unit.workflow_runs import section_sets, select, wildcards
 
 
@@ -47,7 +44,7 @@ def test_weights_are_trained_on_one_gpu_for_one_step() -> None:
 
 
 def test_sides_take_turns_in_one_job() -> None:
-    jobs = Jobs(select(baseline="plain", candidate=["bf16"], repeats=2))
+    jobs = Jobs(select(reference="plain", candidate=["bf16"], repeats=2))
     found = text(jobs.describe_turns(wildcards()))
     assert sorted(found["order"]) == ["bf16", "bf16", "plain", "plain"]
     assert found["sides"]["plain"] == found["cell"] != found["sides"]["bf16"]
@@ -55,41 +52,17 @@ def test_sides_take_turns_in_one_job() -> None:
     assert jobs.weights_of_sides(wildcards(phase="inference"))[0] == "<results>/lstm/weights.pt"
 
 
-def test_trials_are_described_by_candidates_and_where_expectations_are() -> None:
-    found = text(Jobs(select()).describe_trials(wildcards()))["trials"]
-    assert found["order"] and {*found["order"]} == {*found["candidates"]}
-    assert found["expected"] == "results/tables/trials.expected.json"
-    without = Jobs(select(tool=["torch"]))
-    assert without.expected_gains() == [] and text(without.describe_trials(wildcards()))["trials"]["expected"] == ""
-
-
 def test_a_section_set_is_described_by_its_options_and_plan() -> None:
     shared = Jobs(select(ncu={"launches": "sampled"}))
     jobs = SectionSetJobs(shared)
     found = text(jobs.describe_section_set(wildcards(set="roofline")))
     assert found["set"] == "roofline" and found["options"]
-    assert {*found["planned"]} == {
-        "kernel_name",
-        "launches",
-        "replay",
-        "budget",
-        "sets",
-        "selection",
-        "error",
-        "one_run",
-    }
+    planned = {"kernel_name", "launches", "replay", "budget", "sets", "selection", "error", "one_run"}
+    assert {*found["planned"]} == planned
     assert text(jobs.describe_section_set(wildcards(set="launch")))["planned"] == {}
     assert text(jobs.describe_probe(wildcards(gpu="gpu", set="roofline")))["tool"] == "probe"
     peaks = json.loads(shared.describe_peaks())
     assert peaks["tool"] == "peaks" and peaks["cell"] == {"device": "auto"} and peaks["environment"] == []
-
-
-def test_what_is_wrong_with_a_configuration_ends_a_run_in_one_line() -> None:
-    def wrong(value: int) -> int:
-        raise ConfigError(f"batch = {value}: too few")
-
-    with pytest.raises(WorkflowError, match=r"^batch = 0: too few$"):
-        run_checked(wrong, 0)
 
 
 def test_counts_of_a_set_come_from_the_census() -> None:
@@ -121,22 +94,13 @@ def test_a_plan_is_made_again_only_until_the_set_was_profiled(tmp_path: Path) ->
     assert sets.plan(wildcards(set="launch")) == [] == sets.job_file(wildcards(set="launch"))
 
 
-def test_a_plan_is_made_by_the_keys_of_their_type() -> None:
-    jobs = SectionSetJobs(Jobs(select()))
-    known = PlanOptions.__required_keys__ | PlanOptions.__optional_keys__
-    assert set(jobs.plan_options(wildcards(set="roofline"))) == known
-    assert jobs.plan_options(wildcards(set="launch")) == {}
-
-
 def test_a_set_of_which_nobody_knows_the_cost_is_probed() -> None:
     own = {"mine": {"metrics": ["sm__never_measured.sum"]}}
     sets = section_sets(select(gpu="h100", ncu={"sets": own}))
     assert sets.probe(wildcards(set="roofline")) == []
     assert sets.metrics(wildcards(set="mine")) == ["sm__never_measured.sum"]
-    assert sets.probe(wildcards(set="mine")) == [
-        "<results>/peaks/h100.mine.probe.csv",
-        "<results>/peaks/h100.mine.ncu-rep.json",
-    ]
+    made = [f"<results>/peaks/h100.mine.{name}" for name in ("probe.csv", "ncu-rep.json")]
+    assert sets.probe(wildcards(set="mine")) == made
 
 
 @pytest.mark.parametrize(
@@ -173,26 +137,32 @@ def test_words_of_commands_name_files() -> None:
     assert command_lines.name_loaded(wildcards(), given) == ["--load", "w.pt", "--plan", "p.json"]
     assert command_lines.name_loaded(wildcards(), InputFiles(fromdict={"weights": []})) == []
     assert command_lines.name_outputs(wildcards(), OutputFiles(fromdict={"steps": "a.csv"})) == ["steps=a.csv"]
-    known = select(baseline="plain", candidate=["bf16"]).sides
+    known = select(reference="plain", candidate=["bf16"]).sides
     both = InputFiles(fromdict={"weights": ["a.pt", "b.pt"]})
     assert command_lines.name_loaded_of_sides(known, both) == ["--weights", "plain=a.pt", "--weights", "bf16=b.pt"]
     assert command_lines.name_failing({"fail_on": "slower"}) == ["--fail-on", "slower"]
 
 
-def test_wildcards_match_what_is_selected_and_nothing_else() -> None:
-    assert constraints.match_any(["a.b", "c"]) == r"a\.b|c"
-    assert constraints.match_several_gpus([]) == {"model": "no_cell", "phase": "train"}
-    assert constraints.match_sampled_sets(["deep"]) == {"set": "deep", "phase": "train|inference"}
-    assert constraints.match_timed_inside({"baseline": 20}) == {"phase": "train|inference"}
-
-
 def test_source_files_are_relative_and_marked_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     run = select()
     own = SourceFiles(run.config, True, lambda path: f"local:{path}")
-    assert any(
-        path.endswith("profzoo/experiments/interleaved_runs.py")
-        for path in own.of_code("profzoo/experiments/interleaved_runs.py")
-    )
+    (only,) = own.of_code("profzoo/experiments/interleaved_runs.py")
+    assert only.endswith("profzoo/experiments/interleaved_runs.py") and not only.startswith("/")
     assert any(path.endswith("models/lstm.py") for path in own.of_model(wildcards()))
     of_module = SourceFiles(run.config, False, lambda path: f"local:{path}").of_model(wildcards(model="lstm@bf16"))
     assert of_module == [f"local:{path}" for path in own.of_model(wildcards())]
+
+
+def test_the_inputs_of_a_cell_stand_for_all_that_its_measurement_depends_on() -> None:
+    inputs = SourceFiles(select().config, True, str).of_model(wildcards(model="vgg19"))
+    model = registry.shipped_models()["vgg19"]
+    assert len(inputs) < 20 and import_graph.files_of_inputs(map(Path, inputs)) == registry.program_sources(model)
+
+
+def test_files_of_extensions_are_inputs_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").mkdir()
+    (rules := tmp_path / "lab" / "rules.yaml").write_text("[]\n")
+    monkeypatch.setenv(extensions.PASSED, json.dumps([str(rules.parent)]))
+    inputs = SourceFiles(select().config, True, str).of_code("workflow/scripts/tabulate_verdicts.py")
+    shipped = import_graph.PROJECT / "profzoo/verdicts/rules/rules.yaml"
+    assert {rules, shipped} <= {*map(Path.resolve, map(Path, inputs))}

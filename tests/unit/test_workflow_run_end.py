@@ -5,28 +5,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from snakemake.iocontainers import Log, OutputFiles, Params
+from snakemake.io import AnnotatedString
+from snakemake.iocontainers import InputFiles, Log, OutputFiles, Params
 
-from profzoo.workflow import run_end
+from profzoo.records import derived_outputs
+from profzoo.records.output_status import OutputState
+from profzoo.workflow import run_end, up_to_date
 
 
 class Job:
-    """One of Snakemake's, as far as a run's end asks."""
-
     def __init__(self, rule: str, output: str, measures: bool = False, number: int = 0) -> None:
         self.rule, self.jobid = SimpleNamespace(name=rule, shellcmd="", script=None), number
         self.output, self.log = OutputFiles(fromdict={"sidecar": output}), Log(["a.log"])
-        self.input, self.benchmark = (), None
+        self.input, self.benchmark = InputFiles(), None
         self.params = Params(fromdict={"job": "{}", "made": []} if measures else {"other": 1})
-        self.wildcards_dict = {"model": "lstm", "phase": "train"}
+        self.wildcards = self.wildcards_dict = {"model": "lstm", "phase": "train"}
 
     def is_group(self) -> bool:
         return False
 
 
 class Group:
-    """Several jobs of Snakemake's in one."""
-
     def __init__(self, *jobs: Job) -> None:
         self.jobs = jobs
 
@@ -35,8 +34,6 @@ class Group:
 
 
 class Graph:
-    """A chain of jobs, of which some are over."""
-
     def __init__(self, *chain: Job, over: int = 0) -> None:
         self.chain, self.over = chain, set(chain[:over])
         self.dependencies, self.depending = "before", "after"
@@ -87,19 +84,35 @@ def test_of_a_group_those_failed_that_made_nothing(chain: list[Job]) -> None:
     assert [one.rule for one in failed(Graph(*chain), chain[0])] == ["time_training"]
 
 
+def test_of_a_job_with_several_parts_those_failed_whose_outputs_are_not_as_planned(tmp_path: Path) -> None:
+    job = Job("derive", str(tmp_path / "sidecar"))
+    paths = {name: tmp_path / f"{name}.csv" for name in ("early__table", "late__table")}
+    job.output = OutputFiles(fromdict={name: AnnotatedString(str(path)) for name, path in paths.items()})
+    job.log, job.rule.script = Log(fromdict={"early": "early.log", "late": "late.log"}), "derive.py"
+    early, late = up_to_date.planned(job)
+    for part in (early, late):
+        part.outputs[0].write_text("made")
+        derived_outputs.keep_record(part.outputs, part.job, {}, {})
+    paths["late__table"].write_text("of an earlier run")
+    (one,) = failed(Graph(job), job)
+    assert (one.rule, one.outputs, one.logs) == ("late", [str(paths["late__table"])], ["late.log"])
+    # A run goes by the parts that it asks for.
+    read, root = SimpleNamespace(depending={job: {"reader": [str(paths["early__table"])]}}, targetfiles=set()), tmp_path
+    assert up_to_date._judge(read, job, root).state is OutputState.SAME
+    paths["early__table"].unlink()
+    assert up_to_date._judge(read, job, root).state is OutputState.ABSENT
+    read.targetfiles = {str(paths["late__table"])}
+    assert up_to_date._judge(read, job, root).state is OutputState.DAMAGED
+
+
 def test_a_report_of_the_rest_is_written_where_there_is_something_new(chain: list[Job]) -> None:
     first = failed(Graph(*chain), chain[0])
     assert run_end.can_report_rest(Graph(*chain), first)
     assert run_end.report_failures(Graph(*chain), first) == first
-    # Something was measured, and what failed is no part of the report.
+    # Something was measured, and what failed is not a part of the report.
     assert run_end.can_report_rest(Graph(*chain, over=1), [])
     assert not run_end.can_report_rest(Graph(*chain), [])
     # The report is there, or was not asked for.
     assert not run_end.can_report_rest(Graph(*chain, over=4), first)
     assert not run_end.can_report_rest(Graph(*chain[:3]), first)
     assert run_end.unfinished_files(Graph(*chain, over=2)) == [str(job.output[0]) for job in chain[2:]]
-
-
-def test_all_that_jobs_make_is_noted_with_what_they_keep_until_the_end(chain: list[Job]) -> None:
-    assert list(run_end.made_files([chain[2]])) == [chain[2].output[0], "a.log"]
-    assert len(list(run_end.made_files([chain[1]]))) == 3

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from profzoo.errors import ConfigError
-from profzoo.workflow import available, patterns
-from profzoo.workflow import tables as tables_module
+from profzoo.workflow import imported
 from profzoo.workflow.comparison import Comparison
-from profzoo.workflow.pages import Pages, code_of_figures, tables_of_figure
+from profzoo.workflow.pages import Pages, code_of_figures
+from profzoo.workflow.tables import user_range_inputs, user_range_tables
 from tests.unit.workflow_runs import lacking, select, tables, wildcards
 
 TRAIN, INFERENCE = "results/lstm/train", "results/lstm/inference"
@@ -38,16 +38,6 @@ def test_without_nsys_nothing_is_covered_or_replayed() -> None:
     assert {*mine.verdict_inputs()} == {"details", "launches"}
 
 
-def test_cells_of_which_a_part_is_missing_are_left_out_of_its_tables() -> None:
-    run = select()
-    train, inference = run.cells
-    part = type(run)(**{**vars(run), "available": {train: {"time", "nsys"}, inference: {"time", "ncu", "nsys"}}})
-    mine = tables(part)
-    assert shown(mine.inputs()["nsys"]) == [f"{TRAIN}.nsys.csv", f"{INFERENCE}.nsys.csv"]
-    assert shown(mine.inputs()["ncu"]) == [f"{INFERENCE}.ncu.launch.csv"]
-    assert part.tools_of(*train) == {"time", "nsys"} and part.tools_of("unet", "train") == part.tools
-
-
 def test_files_that_cannot_be_made_are_left_out() -> None:
     run = lacking(select(), "lstm/train.time.csv.json", "tables/layers.csv")
     mine = tables(run)
@@ -62,15 +52,6 @@ def test_verdicts_go_by_counters_where_the_default_set_has_some() -> None:
     assert known["roofline"] == "<results>/tables/roofline.csv" and known["peaks"] == "<results>/peaks/gpu.csv"
     # A set of ranges has nothing of kernels.
     assert tables(select(ncu={"set": "ranges"})).verdict_inputs() == {}
-
-
-def test_copied_results_without_peaks_are_judged_without_them(tmp_path: Path) -> None:
-    run = select(tmp_path, ncu={"set": "roofline"}, collect=False)
-    assert "peaks" not in tables(run).verdict_inputs()
-    (tmp_path / "peaks").mkdir()
-    for name in ("gpu.csv", "gpu.csv.json"):
-        (tmp_path / "peaks" / name).touch()
-    assert "peaks" in tables(run).verdict_inputs()
 
 
 def test_processes_are_compared_of_trainings_on_several_gpus() -> None:
@@ -113,19 +94,6 @@ def test_layers_are_told_by_what_other_tools_saw() -> None:
     assert tables(select(tool=["torch"])).layer_inputs(wildcards()) == {}
 
 
-def test_a_table_of_every_name_has_a_label() -> None:
-    path, kinds = tables_module.label_table(lambda path, **kinds: (path, kinds), "ranks")
-    assert path == "<results>/tables/ranks.csv"
-    assert kinds["labels"] == {"table": "ranks", "a row": "a cell on several GPUs and process"}
-
-
-def test_required_files_are_of_every_chosen_tool_and_the_baseline() -> None:
-    run = select(tool=["nsys"])
-    found = patterns.required_files(run.config, run.tools)
-    assert found["time"] == ["{phase}.time.csv", "{phase}.time.csv.json"]
-    assert "{phase}.nsys-steps.csv" in found["nsys"] and {*found} == {"time", "nsys"}
-
-
 def test_figures_are_those_that_there_is_data_for() -> None:
     of_all, of_torch = (pages(select(tool=tool)).figure_files() for tool in (["ncu", "nsys", "torch"], ["torch"]))
     assert {*of_torch} < {*of_all} and "<results>/figures/step_time.svg" in of_torch
@@ -135,52 +103,13 @@ def test_figures_are_those_that_there_is_data_for() -> None:
     assert all(path.suffix == ".py" and path.exists() for path in code_of_figures(of_all))
 
 
-def test_a_figure_is_drawn_from_its_tables_and_what_dates_them() -> None:
-    found = pages(select()).figure_inputs(wildcards(figure="roofline"))
-    assert found["cells"] == "<results>/tables/cells.csv" and found["peaks"] == "<results>/peaks/gpu.csv"
-    assert {*found} - {"peaks"} == tables_of_figure("roofline")
-
-
-def test_the_page_has_trials_where_there_are_some(tmp_path: Path) -> None:
-    mine = pages(select(tmp_path))
-    assert mine.trials_and_digest() == []
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/trials.csv").write_text("a\n")
-    path, digest = mine.trials_and_digest()
-    assert path == str(tmp_path / "tables/trials.csv") and len(digest) == 64
-
-
-def test_the_page_links_traces_of_nsys_that_there_are(tmp_path: Path) -> None:
-    mine = pages(select(tmp_path, tool=["nsys"]))
-    every = mine.perfetto_traces()
-    assert every and all(path.endswith(".nsys.trace.json.gz") for path in every) and mine.written_traces() == []
-    first = mine.selection.path(every[0])
-    first.parent.mkdir(parents=True)
-    first.touch()
-    assert mine.written_traces() == [every[0]]
-    assert pages(select(tmp_path, tool=["torch"])).perfetto_traces() == []
-
-
-def test_the_page_says_how_traces_are_opened_of_a_named_run() -> None:
-    assert pages(select(run="night")).describe_perfetto()["type"] == "snakemake serve --config run=night"
-    assert pages(select()).describe_perfetto()["type"] == "snakemake serve"
-
-
-def test_where_nothing_is_there_the_selection_stays_as_it_is(tmp_path: Path) -> None:
-    run = select(tmp_path, collect=False)
-    found, missing = available.find_available(run, tmp_path / "logs", None)
-    assert found.tools == run.tools and found.available == run.available
-    assert [(one["model"], one["phase"], one["tool"]) for one in missing] == [(*cell, "") for cell in run.cells]
-    assert available.find_available(select(tmp_path), tmp_path, None)[1] == []
-
-
 def test_of_copied_results_what_is_there_is_taken(tmp_path: Path) -> None:
     run = select(tmp_path, collect=False)
     (tmp_path / "lstm").mkdir()
     for name in ("train.time.csv", "train.time.csv.json", "train.nsys.csv", "train.nsys.csv.json",
                  "train.nsys-steps.csv"):  # fmt: skip
         (tmp_path / "lstm" / name).touch()
-    found, missing = available.find_available(run, tmp_path / "logs", None)
+    found, missing = imported.find_available(run, tmp_path / "logs", None)
     assert found.tools == ["nsys"] and found.available["lstm", "train"] == {"time", "nsys"}
     assert {one["tool"] for one in missing if one["phase"] == "train"} == {"ncu", "torch"}
     assert shown(tables(found).inputs()["nsys"]) == [f"{TRAIN}.nsys.csv"]
@@ -199,7 +128,7 @@ def test_of_copied_results_what_is_there_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_sides_are_compared_by_what_tools_saw(tools: list[str], parts: set[str]) -> None:
-    mine = Comparison(select(tool=tools, baseline="plain", candidate=["bf16"]))
+    mine = Comparison(select(tool=tools, reference="plain", candidate=["bf16"]))
     assert {*mine.parts()} == parts
     assert ("compare_parts" in mine.tables()) == bool(parts) and "compare" in mine.tables()
     assert ({*mine.energies()} == {"sampled_0", "sampled_1"}) == (tools == ["sample"])
@@ -208,7 +137,7 @@ def test_sides_are_compared_by_what_tools_saw(tools: list[str], parts: set[str])
 
 
 def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> None:
-    run = select(tmp_path / "here", tool=["torch"], baseline=str(tmp_path), candidate=["plain"])
+    run = select(tmp_path / "here", tool=["torch"], reference=str(tmp_path), candidate=["plain"])
     mine = Comparison(run)
     assert mine.times()["side_0"][0] == f"{tmp_path}/lstm/train.time.csv"
     assert mine.times()["side_1"][0] == "<results>/lstm/train.time.csv"
@@ -223,24 +152,20 @@ def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> 
 
 def test_sides_are_counted_where_a_set_with_counters_is_chosen(tmp_path: Path) -> None:
     """Folders of results are not: of these, what exists is read."""
-    chosen = {"ncu": {"set": "survey"}, "baseline": "plain", "candidate": ["bf16"]}
+    chosen = {"ncu": {"set": "survey"}, "reference": "plain", "candidate": ["bf16"]}
     mine = Comparison(select(**chosen))
     assert mine.counters()["counters_1"] == [f"<results>/lstm@bf16/{phase}.ncu.csv" for phase in ("train", "inference")]
     assert mine.is_counted() and "compare_counters" in mine.tables() and mine.counted_files() == {}
     # The default set counts launches alone.
-    assert not Comparison(select(baseline="plain", candidate=["bf16"])).is_counted()
+    assert not Comparison(select(reference="plain", candidate=["bf16"])).is_counted()
     lost = lacking(select(**chosen), "tables/compare_counters.csv")
     assert "compare_counters" not in Comparison(lost).tables()
-    other = Comparison(select(tmp_path / "here", **chosen | {"baseline": str(tmp_path)}))
+    other = Comparison(select(tmp_path / "here", **chosen | {"reference": str(tmp_path)}))
     assert {*other.counters()} == {"counters_1"} and not other.is_counted()
     assert other.counted_files() == {str(tmp_path): []}
     (tmp_path / "lstm").mkdir()
     (tmp_path / "lstm/train.ncu.csv").write_text("id,lts__t_bytes.sum\n0,1\n")
     assert other.is_counted() and len(other.counted_files()[str(tmp_path)]) == 1
-
-
-def test_nothing_is_compared_where_nothing_was_asked_for() -> None:
-    assert Comparison(select()).tables() == {}
 
 
 def test_tables_of_source_lines_are_shown_where_they_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,3 +182,36 @@ def test_tables_of_source_lines_are_shown_where_they_exist(tmp_path: Path, monke
     table.write_text("b\n")
     # Another content makes the page again.
     assert mine.line_tables() != [(path, before)]
+
+
+TRAINED, INFERRED = "<results>/lstm/train.ranges.csv", "<results>/lstm/inference.ranges.csv"
+
+
+def test_cells_of_tools_that_see_ranges_have_a_table() -> None:
+    assert user_range_tables(select()) == user_range_tables(select(tool=["nsys"])) == [TRAINED, INFERRED]
+    assert user_range_tables(select(tool=["torch"])) == [TRAINED, INFERRED]
+    assert user_range_tables(select(tool=["ncu"])) == user_range_tables(select(tool=["sample"])) == []
+    assert user_range_tables(lacking(select(), "lstm/train.ranges.csv")) == [INFERRED]
+
+
+def test_a_table_is_made_of_what_its_tools_traced() -> None:
+    own = {"trace_database", "trace_database_sidecar"}, {"launches", "ranges", "sidecar"}, {"census", "sets"}
+    found = user_range_inputs(tables(select()), wildcards())
+    assert {*found} == own[0] | own[1] | own[2]
+    assert found["ranges"] == "<results>/lstm/train.torch.ranges.csv"
+    assert {*user_range_inputs(tables(select(tool=["nsys"])), wildcards())} == own[0]
+    assert {*user_range_inputs(tables(select(tool=["torch"])), wildcards())} == own[1]
+
+
+def test_copied_results_without_traces_have_the_table_that_came_along(tmp_path: Path) -> None:
+    run = select(tmp_path, collect=False)
+    assert user_range_tables(run) == []
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm" / "train.ranges.csv").touch()
+    assert user_range_tables(run) == [TRAINED]
+    # What would make an empty one of nothing is not what it is made of.
+    assert {"trace_database", "ranges"} < {*user_range_inputs(tables(run), wildcards())}
+    (tmp_path / "lstm" / "inference.torch.ranges.csv").touch()
+    assert user_range_tables(run) == [TRAINED, INFERRED]
+    found = user_range_inputs(tables(run), wildcards(phase="inference"))
+    assert "ranges" in found and "trace_database" not in found

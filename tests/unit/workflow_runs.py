@@ -1,9 +1,14 @@
-"""Selections as a run has them, for tests of profzoo/workflow, and Snakemake's wildcards."""
+"""Selections as a run has them, for tests of profzoo/workflow, Snakemake's wildcards, and its runs in forks."""
 
+import multiprocessing
+import os
+import sys
 from dataclasses import replace
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
+import snakemake.cli
 from snakemake.iocontainers import Wildcards
 
 from profzoo import tools
@@ -12,6 +17,7 @@ from profzoo.config import configuration
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection
 from profzoo.workflow.tables import Tables
+from tests.workflow.project import heed_interrupts
 
 
 def select(results: Path | str = "results", **given: Any) -> Selection:
@@ -32,7 +38,6 @@ def lacking(run: Selection, *names: str) -> Selection:
 
 
 def wildcards(**given: str) -> Wildcards:
-    """Those of a job of lstm's training, unless others are given."""
     return Wildcards(fromdict={"model": "lstm", "phase": "train"} | given)
 
 
@@ -42,5 +47,21 @@ def section_sets(run: Selection, dryrun: bool = True) -> SectionSets:
 
 
 def tables(run: Selection) -> Tables:
-    """Inputs of tables."""
     return Tables(run, section_sets(run))
+
+
+def fork_snakemake(folder: Path, *words: str) -> ForkProcess:
+    """Run Snakemake in a folder, in a group of processes of its own; what it says goes to `said.ID` beside the folder."""
+    run = multiprocessing.get_context("fork").Process(target=_run_snakemake, args=(folder, words))
+    run.start()
+    return run
+
+
+def _run_snakemake(folder: Path, words: tuple[str, ...]) -> None:
+    os.setsid()
+    heed_interrupts()
+    os.chdir(folder)
+    sys.stdout = sys.stderr = Path(f"{folder}.said.{os.getpid()}").open("w", buffering=1)  # noqa: SIM115
+    os.dup2(sys.stdout.fileno(), 1)
+    os.dup2(sys.stdout.fileno(), 2)
+    snakemake.cli.main(["-j1", *words])

@@ -130,12 +130,10 @@ class Slurm:
         self.start_node()
 
     def start_controller(self) -> None:
-        """Start the controller."""
         self._run("slurmctld", "-D")
         waited(lambda: "is UP" in self.ask("scontrol", "ping"), 120, "slurmctld")
 
     def start_node(self) -> None:
-        """Start the daemon of each node."""
         for name in self.nodes:
             self._run("slurmd", "-D", "-N", name, child="slurmd" if name == self.nodes[0] else name)
         waited(self._up, 120, "the node")
@@ -145,7 +143,6 @@ class Slurm:
         return len(states) == len(self.nodes) and set(states) <= {"idle", "mixed", "allocated"}
 
     def stop(self, name: str) -> None:
-        """Stop one daemon."""
         child = self.children.pop(name)
         child.terminate()
         try:

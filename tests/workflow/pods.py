@@ -43,7 +43,6 @@ class Pods:
             )  # fmt: skip
 
     def status(self, name: str) -> dict[str, int]:
-        """Return the job's status."""
         code = self.running[name].poll()
         return {"active": 1} if code is None else {"failed": 1} if code else {"succeeded": 1}
 
@@ -54,7 +53,6 @@ class Pods:
             self.running[name].wait()
 
     def logs(self) -> str:
-        """Return the output of all jobs."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
 

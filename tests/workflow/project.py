@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from stat import S_IFMT, S_ISDIR
 
-from profzoo import import_graph, import_statements
-from profzoo.collect import environment, job_environment
+from profzoo.collect import environment
+from profzoo.records import import_graph
 from tests.workflow import forked
 
 CHECKOUT = Path(__file__).parents[2]
@@ -139,7 +140,7 @@ class Project:
         # These are the variables that a job adds for its cell.
         gpus = int(any((folder / "nvidia-smi").exists() for folder in self.path))
         started = {"LC_ALL": "C", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        started |= job_environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
+        started |= environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
         told = {"socket": forked.cells({**variables, **started}), "client": str(Path(forked.__file__).parent)}
         return _written(
             home / "forked", (STANDINS / "forked" / "sitecustomize.py").read_text(), "server.json", json.dumps(told)
@@ -226,7 +227,7 @@ def copy(root: Path, config: str = TINY) -> Project:
         Project(root).replace("models/unet.py", wide, narrow)
     (root / "tiny.yaml").write_text(config)
     # An earlier run leaves this file; without it, the first run in each copy would parse all sources.
-    (kept := root / import_statements.KEPT).parent.mkdir(parents=True)
+    (kept := root / import_graph.KEPT).parent.mkdir(parents=True)
     kept.write_text(_parsed())
     return Project(root)
 
@@ -236,7 +237,7 @@ def _parsed() -> str:
     """Return the text in which a run keeps the import statements of the sources."""
     for path in (*CHECKOUT.glob("profzoo/**/*.py"), *CHECKOUT.glob("workflow/scripts/*.py")):
         import_graph.files_of(str(path.relative_to(CHECKOUT)))
-    return import_statements.format_statements()
+    return import_graph.format_statements()
 
 
 def heed_interrupts() -> None:
@@ -263,6 +264,8 @@ class Built:
         """Build the project; words: targets and options of snakemake; kept: folder of the built state, for all tests."""
         self.project = project
         self.kept = kept or project.root.parent / "kept"
+        # What was there when the project was last restored.
+        self.left: dict[str, tuple[int, int, int]] = {}
         with locked(self.kept.with_suffix(".lock")):
             if not self.kept.exists():
                 self.project.snakemake(*words)
@@ -272,15 +275,45 @@ class Built:
                 partial.rename(self.kept)
 
     def restored(self) -> Project:
-        """Return the project in the state in which it was built."""
-        shutil.rmtree(self.project.root)
-        self._copy(self.kept, self.project.root)
+        """Return the project in the state in which it was built; only what was changed since the last time is copied."""
+        root = self.project.root
+        if not self.left or not root.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            self._copy(self.kept, root)
+        else:
+            self._undo(root)
+        self.left = _found(root)
         self.project.recording = None
         return self.project
+
+    def _undo(self, root: Path) -> None:
+        known, there = _found(self.kept), _found(root)
+        for name in sorted(there, reverse=True):
+            # The time of a change of the file itself cannot be set, so that it tells every change.
+            if name not in known or there[name] != self.left[name]:
+                (root / name).rmdir() if S_ISDIR(there.pop(name)[0]) else (root / name).unlink()
+        for name, (kind, *_) in known.items():
+            if name not in there and S_ISDIR(kind):
+                (root / name).mkdir()
+            elif name not in there:
+                shutil.copy2(self.kept / name, root / name, follow_symlinks=False)
+        for name, (kind, *_) in reversed(known.items()):
+            if S_ISDIR(kind):
+                shutil.copystat(self.kept / name, root / name)
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:
         subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+def _found(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Return all files and folders, in order: the kind, and of files the number and the time of their last change."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        stat = path.lstat()
+        own = (0, 0) if S_ISDIR(stat.st_mode) else (stat.st_ino, stat.st_ctime_ns)
+        found[str(path.relative_to(root))] = (S_IFMT(stat.st_mode), *own)
+    return found
 
 
 @contextmanager
@@ -296,7 +329,6 @@ def rules(jobs: Iterable[Job]) -> set[str]:
 
 
 def models(jobs: Iterable[Job]) -> set[str]:
-    """Return the models for which the jobs make files."""
     return {job.model for job in jobs if job.model}
 
 

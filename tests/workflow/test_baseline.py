@@ -63,6 +63,7 @@ def test_the_baseline_by_itself_is_only_that(fresh: Project) -> None:
     assert not rules(fresh.dry("report", *own)) & {"time_training", "profile_torch_timed"}
 
 
+@pytest.mark.slow
 def test_another_choice_collects_what_it_concerns(built: Project) -> None:
     assert built.dry("all") == []
     jobs = built.dry("all", "--config", "torch={window: 1, baseline: 3}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import import_graph, tools
-from tests import slow
+from profzoo import tools
+from profzoo.records import import_graph
 from tests.loaded_files import loaded
 from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
 
@@ -28,7 +28,7 @@ print(*{sys.modules[name].__file__ for name in names}, sep="\\n")
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
-    """By rule, the files of code among the inputs of its jobs, in a plan of everything for one model."""
+    """By rule, the code that its jobs run by their inputs, in a plan of everything for one model."""
     project = copy(tmp_path_factory.mktemp("code") / "project", "models: [lstm, lstm@two]\ndevice: auto\n")
     project.path = (STANDINS,)
     ranks = [f"results/{name}" for name in ("lstm@two/train.ncu-ranks.launch.csv", "lstm/train.ncu.launch.csv")]
@@ -49,7 +49,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     found: dict[str, set[Path]] = defaultdict(set)
     for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
         rule, given = block.split(" ", 1)[1].split(":")[0], re.search(r"^ {4,8}input: (.*)$", block, re.MULTILINE)
-        files = [CHECKOUT / name for name in (given[1] if given else "").split(", ") if CODE.fullmatch(name)]
+        code = [CHECKOUT / name for name in (given[1] if given else "").split(", ") if CODE.fullmatch(name)]
+        files = import_graph.files_of_inputs(code)
         # Jobs of a rule that draws, or runs a model, differ in what they draw or run.
         found[rule] = found[rule] & set(files) if found[rule] else set(files)
     return dict(found)
@@ -62,11 +63,13 @@ def scripts() -> dict[str, Path]:
     return {rule: CHECKOUT / "workflow/scripts" / script[1] for rule, script in named.items() if script}
 
 
+@pytest.mark.slow
 def test_every_rule_that_runs_code_is_in_the_plan(inputs: dict[str, set[Path]]) -> None:
     assert set(scripts()) | COLLECTING <= set(inputs)
 
 
-@pytest.mark.parametrize("rule", slow.first(sorted(scripts()), 5))
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", sorted(scripts()))
 def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[str, set[Path]], rule: str) -> None:
     script = scripts()[rule]
     python = {file for file in inputs[rule] if file.suffix == ".py"}
@@ -85,9 +88,11 @@ def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[s
 def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict[str, set[Path]]) -> None:
     printed = subprocess.check_output([sys.executable, "-c", RUN], cwd=CHECKOUT, text=True)
     inside = {Path(line) for line in printed.splitlines() if line.startswith("/")}
-    around = set(import_graph.files_of("profzoo/collect/job_environment.py"))
+    around = set(import_graph.files_of("profzoo/collect/environment.py"))
     # What turns words into settings: its outcome is in the job's own words.
-    settling = set(import_graph.files_of("profzoo/run.py")) - set(import_graph.files_of("profzoo/harness/measure.py"))
+    settling = set(import_graph.files_of("profzoo/run.py")) - set(
+        import_graph.files_of("profzoo/harness/step/measure.py")
+    )
     for rule in sorted(COLLECTING):
         assert inside - inputs[rule] <= settling, rule
         assert inputs[rule] - inside <= around, rule
@@ -95,6 +100,7 @@ def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict
     assert {path.name for path in settling} >= {"run.py", "settings.py", "registry.py", "schema.py"}
 
 
+@pytest.mark.slow
 def test_other_rules_run_no_code_of_the_project(inputs: dict[str, set[Path]]) -> None:
     # Twins of a rule with a script run that, with other files.
     known = {*scripts(), *(f"{rule}_ranks" for rule in scripts())}

@@ -1,11 +1,16 @@
-"""The data dictionary of real results: every column of every CSV that the workflow makes is described."""
+"""Real results as their readers find them: every column of every CSV is described, and the page works in a browser."""
 
 import csv
 import io
 import json
 import shutil
+from pathlib import Path
 
-from profzoo import csv_files, data_dictionary
+import pytest
+
+from profzoo.catalog import csv_files
+from profzoo.records import import_graph
+from tests import browser, recorded_results
 from tests.columns import undescribed
 from tests.workflow.project import Project
 
@@ -14,7 +19,7 @@ def test_every_column_of_results_is_described(built: Project) -> None:
     results = built.root / "results"
     assert undescribed(results) == []
     rows = list(csv.DictReader(io.StringIO(built.read("results/tables/columns.csv"))))
-    assert rows == data_dictionary.tabulate_columns().to_dict("records")
+    assert rows == csv_files.tabulate_columns().to_dict("records")
 
 
 def test_every_column_of_counters_is_described(ncu_built: Project) -> None:
@@ -22,6 +27,7 @@ def test_every_column_of_counters_is_described(ncu_built: Project) -> None:
     assert undescribed(ncu_built.root / "results") == []
 
 
+@pytest.mark.slow
 def test_all_tables_are_written_as_json_and_removed_again(built: Project) -> None:
     """By `all` with `export`; an older table that cannot be read is left out, and named."""
     built.write("results/lstm/train.sample.csv", "step\n")
@@ -37,7 +43,59 @@ def test_all_tables_are_written_as_json_and_removed_again(built: Project) -> Non
     assert step["wall_ns"] == int(first["wall_ns"])
     assert built.dry("all", "--config", "export=json") == []
     shutil.rmtree(built.root / "results/tables.json")
+    assert {job.rule for job in built.dry("report", "--config", "export=json")} == {"convert_tables"}
     built.snakemake("results/tables.json", "--config", "collect=false")
     assert converted <= built.files()
     built.snakemake("clean")
     assert not {path for path in built.files() if path.startswith("tables.json/")}
+
+
+def test_the_notebook_answers_from_a_cpu(recorded: Path, tmp_path: Path) -> None:
+    """Where a table needs a GPU, it has operators and times of the CPU, or one line that says what is missing."""
+    notebook = import_graph.PROJECT / "docs/notebooks/ten_questions.ipynb"
+    printed = recorded_results.run_notebook(notebook, recorded, tmp_path)
+    model, phase = printed[1].split()
+    assert (recorded / model / f"{phase}.layers.csv").exists()
+    assert "kernels has no rows here" in printed[2] and "aten::" in printed[2] and "aten::" in printed[3]
+    assert "by the cpu clock (torch)" in printed[4] and "of the step" in printed[6]
+    assert "`snakemake trials" in printed[5] and "makes it" in printed[5] and "by nsys" in printed[7]
+    assert all(output.strip() for output in printed)
+
+
+READER = """
+  const table = document.getElementById("table-cells"), heads = [...table.tHead.rows[0].cells];
+  const column = name => heads.findIndex(head => head.textContent === name);
+  const values = name => [...table.tBodies[0].rows].filter(row => !row.hidden)
+    .map(row => row.cells[column(name)].dataset.value);
+  seen.columns = heads.map(head => head.textContent);
+  heads[column("time per step")].click();
+  seen.ascending = values("time per step").map(Number);
+  heads[column("time per step")].click();
+  seen.descending = values("time per step").map(Number);
+  press(heads[column("model")], "Enter");
+  seen.models = values("model");
+  type(document.querySelector("input.filter"), "LSTM train");
+  seen.filtered = [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => row.cells[0].textContent);
+  const link = table.tBodies[0].querySelector("tr:not([hidden]) a");
+  link.click();
+  await wait(200);
+  const cell = document.getElementById(link.hash.slice(1));
+  seen.opened = cell.open;
+  seen.shows = cell.textContent.replace(/\\s+/g, " ");
+  seen.figures = document.querySelectorAll("figure svg").length;
+  seen.width = document.documentElement.scrollWidth <= innerWidth;
+"""
+
+
+@browser.needed
+def test_report_in_a_browser(built: Project, tmp_path: Path) -> None:
+    seen, console = browser.opened(built.root / "results/report.html", tmp_path, READER)
+    assert not console and seen["failures"] == []
+    assert seen["columns"][:2] == ["model", "phase"] and "time per step" in seen["columns"]
+    assert len(seen["ascending"]) == 4
+    assert seen["ascending"] == sorted(seen["ascending"])
+    assert seen["descending"] == seen["ascending"][::-1]
+    assert seen["models"] == ["lstm", "lstm", "unet", "unet"]
+    assert seen["filtered"] == ["lstm"] and seen["opened"]
+    assert "train.torch.csv" in seen["shows"] and "Perfetto" in seen["shows"]
+    assert seen["figures"] >= 3 and seen["width"]

@@ -1,14 +1,19 @@
-"""`snakemake compare`: sides take turns, only what depends on a change runs again, what is wrong is said in one line."""
+"""`snakemake compare` and `trials`: sides take turns, only what depends on a change runs again, mistakes are one line."""
 
+import csv
+import io
 import json
 import shutil
 import tarfile
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from profzoo.plans import plan_table
 from tests import slow
 from tests.columns import undescribed
-from tests.workflow.project import STANDINS, Project, models, rules
+from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, models, rules
 
 
 @pytest.fixture
@@ -20,13 +25,14 @@ def pretending(fresh: Project) -> Project:
 
 # Cells that only pretend to run leave no trace.
 BF16 = ("compare", "--config", "tool=time", "candidate=bf16", "repeats=3")
+ONE = (*BF16, "models=lstm", "phases=train")
 TURNS = "results/lstm/train.plain-vs-bf16.rounds.csv"
 
 
 def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
-    run = pretending.snakemake(*BF16, "-j2")
+    run = pretending.snakemake(*ONE)
     assert "bf16 against plain: 3 processes each, times per step, alternating" in run.stdout + run.stderr
-    assert "1.25 times as fast" in run.stdout + run.stderr and "4 faster" in run.stdout + run.stderr
+    assert "1.25 times as fast" in run.stdout + run.stderr and "1 faster" in run.stdout + run.stderr
     sidecar = json.loads(pretending.read(f"{TURNS}.json"))
     order = ["plain", "bf16", "bf16", "plain", "plain", "bf16"]
     assert sidecar["order"] == [process["side"] for process in sidecar["processes"]] == order
@@ -36,11 +42,17 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert pretending.files() >= {"compare.html", "figures/comparison.svg", *tables}
     assert "report.html" not in pretending.files() and undescribed(pretending.root / "results") == []
     # What was measured is not measured again; it is said again.
-    assert rules(pretending.dry(*BF16)) == {"compare"}
     made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
-    assert rules(pretending.dry(*BF16, "equivalence_margin=0.3")) == made
-    again = pretending.dry("compare", "--config", "tool=time", "candidate=bf16", "repeats=4")
-    assert rules(again) == {"time_in_turn", "tabulate_compared_latency", *made}
+    assert rules(pretending.dry(*ONE, "equivalence_margin=0.3")) == made
+
+
+@pytest.mark.slow
+def test_only_what_depends_on_a_change_is_measured_again(pretending: Project) -> None:
+    pretending.snakemake(*BF16, "-j2")
+    assert rules(pretending.dry(*BF16)) == {"compare"}
+    again = rules(pretending.dry("compare", "--config", "tool=time", "candidate=bf16", "repeats=4"))
+    made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
+    assert again == {"time_in_turn", "tabulate_compared_latency", *made}
     pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
@@ -107,7 +119,7 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
     ("words", "line"),
     slow.first(
         [
-            (["candidate=bf17"], "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
+            (["candidate=bf17"], "candidate = 'bf17' is not a variant, run or folder: did you mean 'bf16'?"),
             (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' names a variant"),
             ([], "compare: name a candidate"),
         ]
@@ -133,3 +145,101 @@ def test_repeats_of_a_cell_are_in_the_tables(pretending: Project) -> None:
     rows = pretending.read("results/lstm/train.time.csv").splitlines()
     assert rows[0].startswith("side,process,step") and len(rows) == 7
     assert {job.rule for job in pretending.dry("results/lstm/train.time.csv")} == {"time_training"}
+
+
+CONFIG = {
+    "models": {"planted": {"module": "planted_numerics"}},
+    "tool": "time", "device": "cpu", "phases": ["train"], "threads": 1, "repeats": 2, "time": {"window": 6},
+    "variants": {"skipping": {"changed": "skipped_layers"}, "written": {"changed": "written_out"}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the project whose only model skips layers in a variant, and is written in another way in another one."""
+    made = copy(tmp_path_factory.mktemp("numerics") / "project", json.dumps(CONFIG))
+    shutil.copy(CHECKOUT / "tests/planted_numerics.py", made.root)
+    return made
+
+
+@pytest.mark.slow
+def test_a_candidate_that_skips_layers_is_not_faster(project: Project) -> None:
+    run = project.snakemake("compare", "--config", "candidate=skipping,written", "fail_on=different", ok=False)
+    printed = run.stdout + run.stderr
+    assert run.returncode != 0 and "computes something else" in printed and "faster," not in printed
+    table = pd.read_csv(project.root / "results/tables/compare.csv").set_index("candidate")
+    assert table["numerics"].to_dict() == {"skipping": "different", "written": "same"}
+    skipping = table.loc["skipping"]
+    assert skipping["verdict"] != "faster" and skipping["ratio"] < 0.8
+    assert skipping["numerics_by"] == "parameters with a gradient" and "operations" in skipping["work"]
+    assert undescribed(project.root / "results") == []
+    assert project.snakemake("compare", "--config", "candidate=skipping,written").returncode == 0
+
+
+@pytest.mark.slow
+def test_settings_that_skip_layers_are_not_advised(project: Project) -> None:
+    panel = "trials={panel: [skipping], max_settings: 1, budget: 120s, repeats: 2}"
+    run = project.snakemake("trials", "--config", panel)
+    rows = pd.read_csv(project.root / "results/tables/trials.csv").set_index("settings")
+    row = rows.loc["skipping"]
+    assert row["gain"] > 1.2 and row["numerics"] == "different" and row["verdict"] != "faster" and not row["chosen"]
+    printed = run.stdout + run.stderr
+    assert "no setting is clearly faster" in printed and "computes something else" in printed
+
+
+def sidecar(project: Project) -> dict[str, object]:
+    """The sidecar of the compared processes."""
+    (path,) = Path(project.root, "results/planted").glob("*.rounds.csv.json")
+    found: dict[str, object] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.slow
+def test_the_first_process_of_each_side_alone_repeats_its_steps(project: Project) -> None:
+    processes = sidecar(project)["processes"]
+    assert isinstance(processes, list) and len(processes) == 6
+    repeated = [process["side"] for process in processes if "double_precision" in process]
+    assert sorted(repeated) == ["plain", "skipping", "written"]
+    assert all(len(process["first_steps"]["losses"]) == 9 for process in processes)
+
+
+TRIALS = ["trials", "--config", "models=lstm", "phases=train", "tool=time"]
+
+
+@pytest.mark.slow
+def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
+    small = "trials={panel: [fused, bf16], budget: 1s, repeats: 2}"
+    assert rules(fresh.dry(*TRIALS, small)) == {"try_settings", "tabulate_trials", "trials"}
+    run = fresh.snakemake(*TRIALS, small)
+    assert "lstm train: no setting is clearly faster" in run.stdout + run.stderr
+    facts = json.loads(fresh.read("results/lstm/train.trials.csv.json"))
+    assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
+    # Without expectations in the order of the panel.
+    assert facts["tried"][:2] == ["fused", "bf16"]
+    rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv"))))
+    # A CPU has no CUDA graphs.
+    assert {row["settings"]: row["verdict"] for row in rows}.items() >= {
+        ("bf16", "not tried"),
+        ("graph=true", "refused"),
+    }
+    assert undescribed(fresh.root / "results") == []
+    assert rules(fresh.dry(*TRIALS, small)) == {"trials"}
+    # A longer budget tries more.
+    assert "try_settings" in rules(fresh.dry(*TRIALS, small.replace("1s", "2s")))
+
+
+@pytest.mark.slow
+def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> None:
+    """Nothing is profiled: what is expected of bf16 stands in a table that was copied here."""
+    given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, plans: other/plans.csv}"
+    missing = fresh.snakemake(*TRIALS, given, ok=False)
+    assert missing.returncode and "other/plans.csv" in missing.stdout + missing.stderr
+    advice = {"model": "lstm", "phase": "train", "rank": 1, "settings": "precision=bf16", "verdicts": "memory-bound",
+              "gain": 1.7, "gain_low": 1.5, "gain_high": 1.9, "advised": True}  # fmt: skip
+    (fresh.root / "other").mkdir()
+    pd.DataFrame([advice], columns=plan_table.COLUMNS).to_csv(fresh.root / "other/plans.csv", index=False)
+    assert rules(fresh.dry(*TRIALS, given)) == {"expect_gains", "try_settings", "tabulate_trials", "trials"}
+    fresh.snakemake(*TRIALS, given)
+    rows = {row["settings"]: row for row in csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv")))}
+    assert (rows["bf16"]["advised_by"], rows["bf16"]["expected"]) == ("memory-bound", "1.7")
+    assert rows["fused"]["expected"] == ""

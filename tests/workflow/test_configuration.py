@@ -5,7 +5,7 @@ import yaml
 from snakemake.cli import parse_config
 
 from profzoo.cell import settings
-from profzoo.config import configuration, unknown_targets
+from profzoo.config import configuration
 from profzoo.errors import ConfigError
 from tests import slow
 from tests.workflow.project import TINY, Project, models, rules
@@ -50,7 +50,7 @@ def test_a_mistake_is_one_line(given: str, line: str) -> None:
 @pytest.mark.parametrize(("target", "words"), UNKNOWN_TARGETS)
 def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        unknown_targets.check_targets(
+        configuration.check_targets(
             [target, "--cores", "1"], "results", configuration.normalise_config(yaml.safe_load(TINY))
         )
     assert str(error.value) == f"target '{target}': {words}"
@@ -62,15 +62,14 @@ def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
         [
             (
                 ["results/peaks/-rf.csv"],
-                "target 'results/peaks/-rf.csv': '-rf' is no valid name of a GPU: letters, digits, `_` and "
+                "target 'results/peaks/-rf.csv': '-rf' is not a valid name of a GPU: letters, digits, `_` and "
                 "`-`, at most 64, the first a letter or `_`, and no word such as `null`, `true` or `nan` that is read as "
                 "something else",
             ),
             (["all", "--config", "batch=1e5"], "batch = 100000.0 is a number, not integer or string or null"),
             (["all", "--config", "toool=nsys"], "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
             ([UNKNOWN_TARGETS[0][0]], f"target '{UNKNOWN_TARGETS[0][0]}': {UNKNOWN_TARGETS[0][1]}"),
-        ],
-        2,
+        ]
     ),
 )
 def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, asked: list[str], line: str) -> None:
@@ -83,38 +82,23 @@ def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, ask
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("tool", "profiling", "chosen", "expected"),
     slow.first(
         [
-            ("tool=nsys", {"profile_nsys"}),
-            ("tool=ncu,nsys", {"profile_ncu", "profile_nsys"}),
-            ("tool=[ncu, torch]", {"profile_ncu", "profile_torch"}),
-            ("tool=time", set()),
-        ],
-        2,
-    ),
-)
-def test_tool_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
-    jobs = untouched.dry("all", "--config", given)
-    assert {rule for rule in rules(jobs) if rule.startswith("profile_")} == expected
-    assert "time_training" in rules(jobs)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    slow.first(
-        [
-            ("models=lstm", {"lstm"}),
             # A variant's inference starts with the weights of its model.
-            ("models=unet,lstm@bf16", {"unet", "lstm@bf16", "lstm"}),
-            ("models=recurrent", {"gnmt", "lstm", "pixelrnn"}),
-            ("models={unet: {batch: 2}}", {"unet"}),
-        ],
-        2,
+            ("ncu,nsys", {"profile_ncu", "profile_nsys"}, "unet,lstm@bf16", {"unet", "lstm@bf16", "lstm"}),
+            ("time", set(), "{unet: {batch: 2}}", {"unet"}),
+            ("[ncu, torch]", {"profile_ncu", "profile_torch"}, "recurrent", {"gnmt", "lstm", "pixelrnn"}),
+            ("nsys", {"profile_nsys"}, "lstm", {"lstm"}),
+        ]
     ),
 )
-def test_models_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
-    assert models(untouched.dry("all", "--config", given)) == expected
+def test_tools_and_models_on_the_command_line(
+    untouched: Project, tool: str, profiling: set[str], chosen: str, expected: set[str]
+) -> None:
+    jobs = untouched.dry("all", "--config", f"tool={tool}", f"models={chosen}")
+    assert {rule for rule in rules(jobs) if rule.startswith("profile_")} == profiling
+    assert models(jobs) == expected and "time_training" in rules(jobs)
 
 
 def test_strings_take_their_types(untouched: Project) -> None:

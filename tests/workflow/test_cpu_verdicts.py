@@ -9,11 +9,12 @@ import pytest
 
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import read_json
-from profzoo.plans import plan, table_columns
+from profzoo.plans import plan, plan_table
 from profzoo.report import glossary
 from profzoo.tables import layers, schemas
-from profzoo.verdicts import cpu_verdicts, rules, verdicts
-from profzoo.verdicts.rule_evaluation import UNDECIDED
+from profzoo.verdicts.causes import cpu_verdicts, verdicts
+from profzoo.verdicts.verdict import UNDECIDED
+from tests import known_rules
 from tests import planted_on_cpu as planted
 from tests.workflow.project import CHECKOUT, Project, copy
 
@@ -53,7 +54,7 @@ def found(ran: tuple[Project, str]) -> pd.DataFrame:
     operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
     ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
     return cpu_verdicts.tabulate_cpu_verdicts(
-        timed.assign(unsteady="", cpu_taken_share=0.0), ranges, operators, ran_with, rules.load_rules()
+        timed.assign(unsteady="", cpu_taken_share=0.0), ranges, operators, ran_with, known_rules.load(every=True)
     )
 
 
@@ -110,7 +111,7 @@ def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
         assert f'data-value="{row["verdict"]}"><a class="word" href="#{place}"' in html
     won = written[(written["level"] == "cell") & (written["gain"] > 1)]
     assert ("Optimise these" in html) == ("\ngains   " in said) == bool(len(won))
-    plans = reading.read(project.root / "results/tables/plans.csv", table_columns.PLANS_TABLE)
+    plans = reading.read(project.root / "results/tables/plans.csv", plan_table.PLANS_TABLE)
     best = plans[plans["rank"].eq(1) & plans["outlook"].isin(plan.ADVISABLE)].set_index("model")
     for row in won[won["rank"].eq(1)].head(3).to_dict("records"):
         model = row["model"]

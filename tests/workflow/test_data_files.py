@@ -60,6 +60,6 @@ def test_replaced_and_added_images_run_again_what_used_them(trained: Project) ->
 def test_a_folder_that_is_not_there_is_named_before_any_job(tmp_path: Path, words: list[str]) -> None:
     project = copy(tmp_path / "project", CONFIG)
     run = project.snakemake(*words, ok=False)
-    line = "mobilenetv2: data.root = 'images' is no folder: name the one that holds your images"
+    line = "mobilenetv2: data.root = 'images' is not a folder: name the one that holds your images"
     assert run.returncode and (run.stdout + run.stderr).splitlines().count(line) == 1
     assert not project.files()

@@ -1,6 +1,7 @@
 """The workflow through stand-ins for LSF and PBS Pro that run its jobs, by profiles/generic."""
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from tests import slow
 from tests.workflow.batch import LONG, ON_GPU, TARGET, a_failing_job_costs_nothing_else
 from tests.workflow.loopback import waited
-from tests.workflow.project import CHECKOUT, Project, copy, finished
+from tests.workflow.project import CHECKOUT, Project, copy, finished, rules
 
 PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
 # Sites may look less often; tests have no time for that.
@@ -95,6 +96,7 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     assert site.dry(*asked_for) == []
 
 
+@pytest.mark.slow
 def test_a_failing_job_costs_nothing_else(site: Site) -> None:
     if site.queue.parent.joinpath("programs/qsub").exists():
         site.misbehave("unkept")
@@ -139,3 +141,16 @@ def test_a_cancelled_job_is_noticed_and_a_queue_that_is_away_outlasted(site: Sit
     assert code == 1 and "Error in rule time_training" in output
     # A queue that kills leaves the claim on what was being made, which goes with the next run.
     assert site.files() <= {"lstm/.train.time.csv.making/claim.json"}
+
+
+@pytest.mark.slow
+def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path, recorded: Path) -> None:
+    site = sited(tmp_path, "lsf", recorded)
+    code, output = site.ended("doctor")
+    assert code == 0, output
+    assert f"Checks on {platform.node()}:" in output.splitlines()
+    assert "This machine can profile with: torch (on the CPU)." in output
+    (words,) = site.submitted().values()
+    assert "num=1" in words
+    # What was found holds for that moment alone.
+    assert "examine_machine" in rules(site.dry("doctor"))

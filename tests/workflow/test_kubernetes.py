@@ -38,6 +38,7 @@ def storing(root: Path) -> list[str]:
     return [*PROFILE, "--default-storage-prefix", str(root)]
 
 
+@pytest.mark.slow
 def test_everything_is_planned_without_a_cluster(project: Project) -> None:
     planned = project.snakemake("all", "--dry-run", *storing(project.root), "--config", "tool=ncu,nsys,torch").stdout
     counts = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned, re.MULTILINE)}

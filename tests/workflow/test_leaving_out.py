@@ -73,6 +73,7 @@ def test_counters_of_an_earlier_census_wait_for_their_own(counted: Project, tmp_
     assert without(counted, "train.nsys-launches.csv is missing")
 
 
+@pytest.mark.slow
 def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Project) -> None:
     """A measurement that was cut short costs its tool's part of a cell; tables and figures of their own cost themselves."""
     for path in (built.root / "profzoo" / "figures").glob("*.py"):
@@ -102,7 +103,7 @@ def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Projec
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_was_ended_leaves_the_report_of_what_it_made(
+def test_a_run_that_was_ended_leaves_the_report_of_what_it_made_unless_time_is_short(
     fresh: Project, recorded: Path, number: signal.Signals
 ) -> None:
     fresh.draw_one()
@@ -119,8 +120,15 @@ def test_a_run_that_was_ended_leaves_the_report_of_what_it_made(
     assert process.poll() is None
     # As a terminal, or `timeout`, ends it.
     os.killpg(process.pid, number)
+    told = time.monotonic()
     code, printed = finished(process)
-    assert code and MADE in printed.splitlines(), printed
+    assert code and "Traceback" not in printed and "CalledProcessError" not in printed, printed
+    if number is signal.SIGTERM:
+        # Batch systems kill what has not ended after 30 seconds.
+        assert time.monotonic() - told < 20 and MADE not in printed.splitlines(), printed
+        assert "report  none, because the run was told to end: `snakemake report --config" in printed, printed
+        return
+    assert MADE in printed.splitlines(), printed
     assert " failed" not in printed and printed.count("Will exit after") <= 1
     assert [(row["model"], row["phase"]) for row in rows(fresh, "cells")] == [("lstm", "train")]
     assert "<b>1 of 2 cells is missing</b>" in fresh.read("results/report.html")

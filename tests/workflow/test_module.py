@@ -42,7 +42,6 @@ def outer(root: Path, snakefile: str, made: str, more: str = "", named: str = ""
 
 
 def succeeded(project: Project, *words: str) -> str:
-    """What snakemake prints."""
     code, printed = project.ended(*words, "--cores", "1")
     assert code == 0, printed
     return printed
@@ -69,6 +68,7 @@ def changed(repository: Path, message: str) -> str:
     return git(repository, "rev-parse", "HEAD")
 
 
+@pytest.mark.slow
 def test_a_module_by_path(tmp_path: Path) -> None:
     snakefile = repr(str(CHECKOUT / "workflow/Snakefile"))
     mine = outer(tmp_path / "outer", snakefile, f"{CELL}.time.csv", named=" as zoo_*")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profzoo import __main__ as command_line
-from profzoo import new_folder, project_files
+from profzoo.cli import new_folder, project_files
 from tests.workflow.project import CHECKOUT, COPIED, TINY, Project
 
 DATA = (".py", ".yaml", ".j2", ".css", ".js")
@@ -40,7 +40,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def build(source: Path, kind: str, target: Path) -> Path:
-    """Build an archive of a folder, as pip and uv ask setuptools to."""
     run = subprocess.run(
         [sys.executable, "-c", BUILD, kind, str(target)], cwd=source, capture_output=True, text=True, check=False
     )
@@ -80,6 +79,7 @@ def profzoo(installed: Path, folder: Path, *words: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_wheel_and_sdist_hold_what_the_workflow_needs(archives: tuple[Path, Path]) -> None:
     sdist, wheel = archives
     with tarfile.open(sdist) as archive:
@@ -101,6 +101,7 @@ def test_every_file_that_a_run_reads_is_listed() -> None:
     assert set(tracked.stdout.split("\n")) - {""} <= LISTED | PACKAGE
 
 
+@pytest.mark.slow
 def test_a_new_folder_is_as_the_checkout(created: Project) -> None:
     found = {str(path.relative_to(created.root)) for path in created.root.rglob("*") if path.is_file()}
     assert found == LISTED | {name for name in PACKAGE if name.endswith(DATA)}
@@ -110,13 +111,14 @@ def test_a_new_folder_is_as_the_checkout(created: Project) -> None:
     assert os.access(created.root / script, os.X_OK) == os.access(CHECKOUT / script, os.X_OK)
 
 
+@pytest.mark.slow
 def test_a_dry_run_in_a_new_folder_plans_the_demo(created: Project) -> None:
     """Its jobs read the new folder's own package, and not one that is installed elsewhere."""
     (created.root / "tiny.yaml").write_text(TINY)
     printed = created.snakemake("report", "--dry-run").stdout
     assert {*re.findall(r"wildcards: .*model=(\w+)", printed)} >= {"lstm", "unet"}
     job = re.search(r"^rule profile_torch:\n +input: (.*)\n +output: results/lstm/train\.torch", printed, re.MULTILINE)
-    assert job and {"models/lstm.py", "profzoo/harness/measure.py"} <= set(job[1].split(", "))
+    assert job and {"models/lstm.py", "profzoo/harness/step/measure.py"} <= set(job[1].split(", "))
 
 
 @pytest.mark.parametrize("command", ["init", "demo"])

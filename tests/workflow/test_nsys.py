@@ -13,13 +13,19 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
-from profzoo.tools.nsys import gpu_memory, gpu_metric_tables, host_schema, stats, streams, tracks
-from profzoo.what_if import storage
+from profzoo.tables import schemas
+from profzoo.tools.nsys import command
+from profzoo.tools.nsys.host import host_schema
+from profzoo.tools.nsys.over_time import gpu_memory, gpu_metrics
+from profzoo.tools.nsys.pictures import tracks
+from profzoo.tools.nsys.steps import streams
+from profzoo.what_if import program
 from profzoo.what_if import tables as replay
 from tests import slow
 from tests.columns import undescribed
@@ -116,6 +122,7 @@ def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
     assert 0 < float(row["cpu_forward_ns"]) < float(row["wall_ns"])
 
 
+@pytest.mark.slow
 def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Project) -> None:
     nsys_built.snakemake(f"{CELL}.replay.csv", f"{CELL}.host.csv", f"{CELL}.nsys-idle.csv")
     (steps,) = csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys-steps.csv")))
@@ -125,7 +132,7 @@ def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Projec
     assert undescribed(nsys_built.root / "results") == []
     for name, table in (("replay", replay.GAINS), ("host", replay.TAX)):
         assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
-    assert storage.read(nsys_built.root / f"{CELL}.program.npz") == {}
+    assert program.read_programs(nsys_built.root / f"{CELL}.program.npz") == {}
 
 
 @pytest.mark.slow
@@ -133,7 +140,7 @@ def test_what_was_not_collected_over_time_has_no_row_and_a_line(nsys_built: Proj
     made = nsys_built.snakemake(f"{CELL}.nsys-metrics.csv", f"{CELL}.nsys-tracks.csv")
     said = made.stdout + made.stderr
     assert "nsys-memory.csv have no row, as the cell ran on a CPU" in said and "set nsys." not in said
-    for name, table in (("metrics", gpu_metric_tables.SAMPLES), ("metrics-steps", gpu_metric_tables.STEPS),
+    for name, table in (("metrics", gpu_metrics.METRIC_SAMPLES), ("metrics-steps", gpu_metrics.STEPS),
                         ("memory", gpu_memory.TABLE)):  # fmt: skip
         assert reading.read(nsys_built.root / f"{CELL}.nsys-{name}.csv", table).empty
     reading.read(nsys_built.root / f"{CELL}.nsys-tracks.csv", tracks.TABLE)
@@ -251,11 +258,12 @@ def test_tables_and_report_without_kernels(nsys_built: Project) -> None:
     assert "report.html" in nsys_built.files()
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(
     bool(namespace.why_unavailable()), reason="nsys records the environment of every process that it may read"
 )
 def test_trace_holds_no_secret(nsys_built: Project) -> None:
-    """A variable that snakemake has, and that `environment` does not list, reaches neither report nor export."""
+    """A variable that snakemake has, and that `variables` does not list, reaches neither report nor export."""
     nsys_built.variables = {**nsys_built.variables, "SOME_TOKEN": "opensesame-opensesame"}
     target = f"{CELL}.nsys-rep"
     try:
@@ -363,6 +371,95 @@ def test_reports_are_the_same_whatever_the_folder_is_called(
     folder.mkdir()
     trace, report = Path(shutil.copy(nsys_built.root / f"{CELL}.nsys.sqlite", folder)), folder / "osrt_sum.csv"
     monkeypatch.setenv("PATH", nsys_built.environment()["PATH"])
-    stats.main(str(trace), {"osrt_sum": str(report)})
+    command.main(str(trace), {"osrt_sum": str(report)})
     assert report.read_text() == nsys_built.read(f"{CELL}.nsys/osrt_sum.csv")
     assert {path.name for path in folder.iterdir()} == {trace.name, report.name}
+
+
+SCRIPT = """\
+import nvtx
+import torch
+from torch import nn
+from torch.profiler import record_function
+
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for place in range(200):
+    with record_function("iteration"), nvtx.annotate(f"iteration {place}", domain="mine"):
+        optimizer.zero_grad()
+        with record_function("model"), nvtx.annotate("model"):
+            loss = nn.functional.mse_loss(model(torch.ones(3, 6)), torch.ones(3, 2))
+        loss.backward()
+        optimizer.step()
+"""
+CONFIGURATION = """\
+tool: nsys,torch
+models: [mine, lstm]
+phases: [train]
+device: cpu
+warmup: 1
+time: {window: 2}
+torch: {window: 4}
+nsys: {window: 4}
+settings:
+  mine: {command: python own/train.py}
+  lstm: {sequence_length: 8}
+"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A script with ranges, and a model without."""
+    assert NSYS
+    root = tmp_path_factory.mktemp("ranges") / "project"
+    project = copy(root, CONFIGURATION)
+    (root / "own").mkdir()
+    (root / "own" / "train.py").write_text(SCRIPT)
+    use_nsys(project, NSYS)
+    project.snakemake("results/report.html")
+    return project
+
+
+@pytest.mark.slow
+def test_own_ranges_have_rows_by_what_opened_them(measured: Project) -> None:
+    table = pd.read_csv(measured.root / "results/mine/train.ranges.csv").set_index(["api", "range"])
+    assert {name for _, name in table.index} == {
+        "(step)", "(other)", "iteration", "iteration > model", "iteration #@mine", "iteration #@mine > model",
+    }  # fmt: skip
+    torch = table.loc["record_function"]
+    assert torch.loc["iteration > model", "parent"] == "iteration" and torch.loc["iteration > model", "calls"] == 1
+    assert torch.loc[["iteration", "(other)"], "total_ns"].sum() == pytest.approx(torch.loc["(step)", "total_ns"])
+    assert torch.loc["iteration", "total_ns"] > 0.5 * torch.loc["(step)", "total_ns"]
+    nvtx = table.loc["nvtx"]
+    assert nvtx["total_ns"].isna().all() and nvtx.loc["iteration #@mine > model", "calls"] == 1
+    assert nvtx.loc["iteration #@mine > model", "cpu_ns"] < nvtx.loc["iteration #@mine", "cpu_ns"]
+
+
+@pytest.mark.slow
+def test_tables_and_page_have_them_of_cells_with_such_ranges_alone(measured: Project) -> None:
+    table = schemas.read_table("ranges", measured.root / "results/tables/ranges.csv")
+    assert set(table.loc[table["api"] != "", "model"]) == {"mine"} and set(table["model"]) == {"mine", "lstm"}
+    assert len(pd.read_csv(measured.root / "results/lstm/train.ranges.csv")) == 0
+    assert "user_range" not in pd.read_csv(measured.root / "results/lstm/train.torch.launches.csv")
+    page = measured.read("results/report.html")
+    blocks = [
+        json.loads(text) for text in re.findall(r'<script type="application/json" class="data">(.*?)</script>', page)
+    ]
+    (tree,) = [block["ranges"] for block in blocks if "ranges" in block]
+    assert {"record_function", "record_function > iteration > model", "nvtx"} <= {*tree["name"]["words"]}
+
+
+@pytest.mark.slow
+def test_a_copy_without_traces_keeps_the_rows_that_came_along(measured: Project, tmp_path: Path) -> None:
+    other = copy(tmp_path / "project", CONFIGURATION)
+    other.path, other.variables = measured.path, measured.variables
+    shutil.copytree(measured.root / "own", other.root / "own")
+    shutil.copytree(measured.root / "results", other.root / "results")
+    for ending in ("nsys.sqlite", "nsys-rep", "trace.json.gz", "torch.ranges.csv"):
+        for path in (other.root / "results").rglob(f"train.{ending}"):
+            path.unlink()
+    (other.root / "results/tables/ranges.csv").unlink()
+    other.snakemake("results/tables/ranges.csv", "--config", "collect=false")
+    assert other.read("results/mine/train.ranges.csv") == measured.read("results/mine/train.ranges.csv")
+    assert other.read("results/tables/ranges.csv") == measured.read("results/tables/ranges.csv")

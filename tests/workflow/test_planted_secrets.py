@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import redaction
-from tests.workflow.project import Project, copy
+from profzoo.cell import secret_detection
+from tests.workflow.project import Project, copy, said
 
 # What no scanner knows by its form, but for one.
 PLANTED = {
@@ -81,7 +81,7 @@ def adapt(raw, shape):
 '''
 CONFIG = {
     "tool": "torch", "models": ["mine", "mine@other"], "phases": ["train"], "device": "cpu", "warmup": 1,
-    "time": {"window": 2}, "torch": {"window": 1}, "environment": ["PLANTED_PASSWORD"], "share": {"reports": True},
+    "time": {"window": 2}, "torch": {"window": 1}, "variables": ["PLANTED_PASSWORD"], "share": {"reports": True},
     "settings": {
         "mine": {
             "module": "mine", "api_token": PLANTED["setting"], "address": f"https://{PLANTED['form']}@example.com",
@@ -105,7 +105,7 @@ def planted(content: bytes) -> list[str]:
     """What of the secrets a file holds, however it is written, packed or not."""
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)
-    forms = {name: redaction.forms(str(value)) for name, value in PLANTED.items()}
+    forms = {name: secret_detection.forms(str(value)) for name, value in PLANTED.items()}
     return [name for name, each in forms.items() if any(form.encode() in content for form in each)]
 
 
@@ -156,7 +156,7 @@ def test_the_cell_gets_what_it_is_given(seen: tuple[Project, list[bytes], str]) 
 def test_no_command_line_shows_a_secret(seen: tuple[Project, list[bytes], str]) -> None:
     _, lines, printed = seen
     assert any(b"models.run" in line and b"<secret " in line for line in lines)
-    assert any(b"profzoo.share" in line for line in lines)
+    assert any(b"profzoo.cli.share" in line for line in lines)
     assert [line for line in lines if planted(line)] == [] and planted(printed.encode()) == []
 
 
@@ -237,3 +237,35 @@ def test_messages_on_the_configuration_show_none(fresh: Project) -> None:
         run = fresh.snakemake("all", "--dry-run", ok=False)
         assert run.returncode and planted((run.stdout + run.stderr).encode()) == [], key
         assert any(told in run.stdout + run.stderr for told in ("<secret ", "holds", "...")), key
+
+
+TOKEN = "hx92kQ7fLw03mZpT5vBc"
+
+
+@pytest.mark.slow
+def test_what_is_there_is_packed_whenever_it_is_asked_for(fresh: Project) -> None:
+    archive = fresh.root / "results" / "share.tar.gz"
+    assert fresh.snakemake("share", ok=False).returncode and not archive.exists()
+    (fresh.root / "results" / "tables").mkdir(parents=True)
+    for number, name in enumerate(("cells", "kernels"), start=1):
+        fresh.write(f"results/tables/{name}.csv", "model\nlstm\n")
+        run = fresh.snakemake("share")
+        assert f"results/share.tar.gz: {number + 1} files" in "".join(said(run))
+        with tarfile.open(archive) as tar:
+            assert len(tar.getnames()) == number + 2
+    fresh.write("results/tables/cells.csv", f"model\n{TOKEN}\n")
+    fresh.variables = {"SOME_TOKEN": TOKEN}
+    # A variable that jobs may see is no less a secret to others.
+    run = fresh.snakemake("share", "--config", "variables=[SOME_TOKEN]")
+    assert TOKEN not in run.stdout + run.stderr
+    assert "tables/cells.csv lost the value of SOME_TOKEN" in "".join(said(run))
+    assert all(TOKEN.encode() not in content for content in unpacked(archive).values())
+    fresh.snakemake("clean")
+    assert fresh.files() == {"tables/cells.csv", "tables/kernels.csv"}
+
+
+def unpacked(archive: Path) -> dict[str, bytes]:
+    """The files of an archive, by name; what is packed by gzip unpacked."""
+    with tarfile.open(archive) as tar:
+        found = {name: tar.extractfile(name).read() for name in tar.getnames()}  # type: ignore[union-attr]
+    return {name: gzip.decompress(content) if name.endswith(".gz") else content for name, content in found.items()}

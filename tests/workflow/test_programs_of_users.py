@@ -30,7 +30,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def calls(results: Path, name: str, phase: str, operator: str) -> int:
-    """Calls of an operator in torch.profiler's window."""
     seen = pd.read_csv(results / name / f"{phase}.torch.csv")
     return int(seen.loc[(seen["kind"] == "operator") & (seen["name"] == operator), "count"].sum())
 

@@ -21,6 +21,7 @@ def test_all_processes_are_traced_and_their_link_is_measured(fresh: Project) -> 
     assert [job.rule for job in planned].count("tabulate_collectives") == 1
 
 
+@pytest.mark.slow
 def test_replayed_steps_know_how_long_a_process_waits_for_others(fresh: Project) -> None:
     """By the table of the cell's processes, which a cell of one process has not."""
     chosen = ["models=lstm,lstm@two", *CHOSEN[1:3], "tool=nsys"]

@@ -12,17 +12,21 @@ from tests.workflow.project import COLLECTING, Project, models, rules
 FIGURES = {"draw_step_time", "draw_latency", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
-LAYERS = {"add_up_layers", "add_up_ranges", "tabulate_layers", "find_chains", "tabulate_fusion"}
+TABULATED = {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns"}
+LAYERS = {"derive_across_tools", "tabulate_layers", "tabulate_fusion"}
 
 
-def test_second_run_does_nothing(built: Project) -> None:
-    assert built.dry("all") == []
-
-
-def test_touched_files_of_the_same_content(built: Project) -> None:
-    for path in ("models/lstm.py", "profzoo/harness/step_loop.py", "profzoo/tools/torch/tables.py"):
+def test_second_run_does_nothing_even_in_a_moved_folder_with_touched_files(built: Project) -> None:
+    """Nothing that a job goes by holds the folder that the project lies in, or times of sources."""
+    for path in ("models/lstm.py", "profzoo/harness/step/step_loop.py", "profzoo/tools/torch/tables.py"):
         os.utime(built.root / path)
-    assert built.dry("all") == []
+    moved = built.root.parent / "moved"
+    shutil.rmtree(moved, ignore_errors=True)
+    built.root.rename(moved)
+    try:
+        assert Project(moved).dry("all") == []
+    finally:
+        moved.rename(built.root)
 
 
 def test_model_file_concerns_that_model(built: Project) -> None:
@@ -32,6 +36,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     assert rules(jobs) == {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT}
 
 
+@pytest.mark.slow
 def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
     path = "profzoo/harness/tasks/segmentation.py"
     built.write(path, built.read(path) + "\n# changed\n")
@@ -49,28 +54,19 @@ def test_changed_model_is_made_again_and_then_done(built: Project, recorded: Pat
     assert built.dry("all") == []
 
 
-def test_model_settings_concern_that_model(built: Project) -> None:
-    built.replace("tiny.yaml", "lstm: {sequence_length: 8}", "lstm: {sequence_length: 9}")
-    jobs = built.dry("all")
-    assert models(jobs) == {"lstm"}
-    assert rules(jobs) >= CELL
-
-
 @pytest.mark.slow
-def test_two_swapped_settings_of_a_model(built: Project) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "concerned"),
+    [
+        ("{sequence_length: 8}", "{sequence_length: 8, features: 64, hidden: 300}", {"lstm"}),
+        ("warmup: 1\ntime: {window: 2}", "warmup: 2\ntime: {window: 1}", {"lstm", "unet"}),
+    ],
+)
+def test_swapped_settings_are_others(built: Project, old: str, new: str, concerned: set[str]) -> None:
     """Snakemake compares a job's values as a set without names."""
-    built.replace("tiny.yaml", "{sequence_length: 8}", "{sequence_length: 8, features: 64, hidden: 300}")
+    built.replace("tiny.yaml", old, new)
     jobs = built.dry("all")
-    assert models(jobs) == {"lstm"}
-    assert rules(jobs) >= CELL
-
-
-@pytest.mark.slow
-def test_warmup_and_window_swapped(built: Project) -> None:
-    built.replace("tiny.yaml", "warmup: 1\ntime: {window: 2}", "warmup: 2\ntime: {window: 1}")
-    jobs = built.dry("all")
-    assert models(jobs) == {"lstm", "unet"}
-    assert rules(jobs) >= CELL
+    assert models(jobs) == concerned and rules(jobs) >= CELL
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_warmup_and_window_swapped(built: Project) -> None:
     slow.first(
         [
             pytest.param(
-                "profzoo/schema.yaml",
+                "profzoo/cell/schema.yaml",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
                 {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT},
@@ -92,7 +88,7 @@ def test_warmup_and_window_swapped(built: Project) -> None:
                 id="torch.shapes",
             ),
             pytest.param(
-                "profzoo/schema.yaml",
+                "profzoo/cell/schema.yaml",
                 "default: 15",
                 "default: 10",
                 {"draw_top_kernels", "write_report"},
@@ -113,50 +109,37 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
             ("profzoo/figures/step_time.py", {"draw_step_time", "write_report"}),
             ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
             ("profzoo/report/page.py", {"write_report"}),
-            ("profzoo/tables/tabulate.py", AFTER_EXPORT),
+            ("profzoo/tables/across_cells.py", AFTER_EXPORT),
             (
                 "profzoo/tables/cell_tables.py",
-                {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
+                {*TABULATED, *AFTER_EXPORT},
             ),
             (
                 "profzoo/tools/torch/tables.py",
-                {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT} - {"find_chains"},
+                {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT},
             ),
-        ],
-        2,
+            ("profzoo/formatting.py", {*AFTER_EXPORT, *TABULATED}),
+            ("profzoo/tables/kernel_table.py", {*TABULATED, *AFTER_EXPORT}),
+            ("profzoo/io/scripts.py", {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
+        ]
     ),
 )
-def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
+def test_changed_source_concerns_what_imports_it(built: Project, path: str, expected: set[str]) -> None:
     built.write(path, built.read(path) + "\n# changed\n")
     jobs = built.dry("all")
     assert rules(jobs) == expected
     assert not rules(jobs) & COLLECTING
 
 
-def test_changed_ncu_parser_exports_again(ncu_built: Project) -> None:
+def test_another_set_or_parser_of_ncu_collects_nothing_that_exists(ncu_built: Project) -> None:
+    targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu-details.csv"]
+    jobs = ncu_built.dry(*targets, "--config", "ncu={set: roofline}")
+    assert rules(jobs) == {"select_ncu", "print_ncu_details"}
     path = "profzoo/tools/ncu/raw_page.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
     # What was profiled is neither planned nor profiled again.
     assert rules(jobs) == {"print_ncu", "print_ncu_sampled", "export_ncu", "select_ncu"}
-
-
-def test_another_default_set_collects_nothing_that_exists(ncu_built: Project) -> None:
-    targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu-details.csv"]
-    assert ncu_built.dry(*targets) == []
-    jobs = ncu_built.dry(*targets, "--config", "ncu={set: roofline}")
-    assert rules(jobs) == {"select_ncu", "print_ncu_details"}
-
-
-def test_moved_project_is_still_done(built: Project) -> None:
-    """Nothing that a job goes by holds the folder that the project lies in."""
-    moved = built.root.parent / "moved"
-    shutil.rmtree(moved, ignore_errors=True)
-    built.root.rename(moved)
-    try:
-        assert Project(moved).dry("all") == []
-    finally:
-        moved.rename(built.root)
 
 
 @pytest.mark.slow
@@ -176,8 +159,9 @@ def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Pa
 @pytest.mark.parametrize("change", slow.first(["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"]))
 def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, change: str) -> None:
     built.replace("tiny.yaml", "lstm: {sequence_length: 8}", f"lstm: {{sequence_length: 8, {change}}}")
-    jobs = [job for job in built.dry("all") if job.rule in {*COLLECTING, "profile_torch_ranks"}]
-    assert {job.model for job in jobs} == {"lstm"}
+    planned = built.dry("all")
+    assert models(planned) == {"lstm"}
+    jobs = [job for job in planned if job.rule in {*COLLECTING, "profile_torch_ranks"}]
     # On several GPUs the weights are trained as ever.
     wanted = ["profile_torch_ranks", "time_training"] if "gpus" in change else [*CELL, "profile_torch"]
     assert sorted(job.rule for job in jobs) == sorted(wanted)
@@ -229,24 +213,3 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
     path = "profzoo/figures/roofline.py"
     built.write(path, built.read(path) + "\n# changed\n")
     assert built.dry("all") == []
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    slow.first(
-        [
-            (
-                "profzoo/formatting.py",
-                {"tabulate_verdicts", "tabulate_plans", "draw_latency", "draw_ranges", "draw_layers", "write_report"},
-            ),
-            (
-                "profzoo/tables/kernel_table.py",
-                {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns", *AFTER_EXPORT},
-            ),
-            ("profzoo/io/scripts.py", {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
-        ]
-    ),
-)
-def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:
-    built.write(path, built.read(path) + "\n# changed\n")
-    assert rules(built.dry("all")) == expected

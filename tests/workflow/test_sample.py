@@ -20,7 +20,6 @@ CELL = "results/lstm/train"
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Everything for one cell."""
     folder = tmp_path_factory.mktemp("sample")
     environment = nvml.environment(nvml.built(folder / "nvml"))
     project = copy(folder / "project", SAMPLED)
@@ -37,6 +36,7 @@ def rows(project: Project, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(project.read(path))))
 
 
+@pytest.mark.slow
 def test_samples_of_the_window_and_how_they_came_about(sampled: Project) -> None:
     table, sidecar = rows(sampled, f"{CELL}.sample.csv"), json.loads(sampled.read(f"{CELL}.sample.csv.json"))
     assert sidecar["gaps"] == [] and len(table) == sidecar["samples"] >= 10
@@ -52,6 +52,7 @@ def test_samples_of_the_window_and_how_they_came_about(sampled: Project) -> None
     assert "profzoo.tools.sample.sampler" in sidecar["command"][:between]
 
 
+@pytest.mark.slow
 def test_tables_and_the_page_show_it_by_themselves(sampled: Project) -> None:
     assert undescribed(sampled.root / "results") == []
     (cell,) = rows(sampled, "results/tables/cells.csv")
@@ -67,6 +68,7 @@ def test_tables_and_the_page_show_it_by_themselves(sampled: Project) -> None:
     assert f"{float(cell['power_w']):,.0f} W" in page and "1,980 MHz" in page and "slowdown, sample" in page
 
 
+@pytest.mark.slow
 def test_what_samples_are_made_of(sampled: Project) -> None:
     assert sampled.dry("all") == []
     assert rules(sampled.dry("all", "--config", "sample={window: 400, interval_ms: 2}")) >= {"profile_sample"}
@@ -75,6 +77,7 @@ def test_what_samples_are_made_of(sampled: Project) -> None:
     assert "time_training" not in rules(sampled.dry("all"))
 
 
+@pytest.mark.slow
 def test_what_exports_samples_collects_none_again(sampled: Project) -> None:
     sampled.replace("profzoo/tools/sample/tables.py", "in base units", "in units")
     assert {"export_sample", "tabulate"} <= (again := rules(sampled.dry("all")))
@@ -101,7 +104,7 @@ def test_without_a_gpu_it_says_so_and_what_refuses_ends_in_one_line(build: Built
     (line,) = said(project.snakemake(f"{CELL}.sample.csv", "--config", "device=cpu"))
     assert "the cell ran on the CPU, of whose power and energy NVML knows nothing" in line
     refusing = replace(project, variables={**project.variables, "STANDIN_NVML": "mismatched"})
-    given = ("--config", "environment=STANDIN_NVML", "--forcerun", "profile_sample")
+    given = ("--config", "variables=STANDIN_NVML", "--forcerun", "profile_sample")
     (line,) = said(refusing.snakemake(f"{CELL}.sample.csv", *given, ok=False))
     assert "restart the machine" in line and line.endswith("train.sample.log)")
     assert not (project.root / f"{CELL}.sample-raw.csv").exists()

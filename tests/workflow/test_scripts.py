@@ -1,19 +1,36 @@
 """The workflow on a script as it is: its tables, what measures it again, and what is refused before it runs."""
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from profzoo.collect import environment
 from tests import slow
-from tests.workflow.project import Project, copy
+from tests.workflow.project import WAITING, Project, copy
 
 SCRIPT = """\
+import ctypes
+import json
+import os
+import subprocess
+
+names = ("MODE", "UNSET", "SOME_TOKEN", "OMPI_MCA_plm", "RANK", "OMP_NUM_THREADS")
+seen = {name: os.environ.get(name) for name in names}
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+libraries = {name: (getenv(name.encode()) or b"").decode() for name in names}
+child = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
 import sizes
 import torch
 from torch import nn
 
+told = {"seen": seen, "libraries": libraries, "child": "MODE=fast" in child, "threads": torch.get_num_threads()}
+with open("told.jsonl", "a") as file:
+    print(json.dumps(told), file=file)
+print("as some print:", seen["SOME_TOKEN"])
 torch.set_num_threads(1)
 model = nn.Sequential(nn.Linear(6, sizes.WIDTH), nn.ReLU(), nn.Linear(sizes.WIDTH, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -31,6 +48,11 @@ torch: {window: 2}
 settings:
   mine: {command: python own/train.py --fast, inputs: [own/data], window: 3}
 """
+# RANK is of another launcher.
+VARIABLES = {
+    "MODE": "fast", "SOME_TOKEN": "opensesame-opensesame", "OMPI_MCA_plm": "isolated", "RANK": "3", "OMP_NUM_THREADS": "1",
+    "UNREAD": "x", "TERM": "dumb",
+}  # fmt: skip
 TABLES = ("results/mine/train.layers.csv", "results/tables/cells.csv")
 
 
@@ -43,7 +65,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.root / "own" / "sizes.py").write_text("WIDTH = 7\n")
     (project.root / "own" / "unused.py").write_text("")
     (project.root / "own" / "data" / "words.txt").write_text("a b c\n")
-    project.snakemake(*TABLES)
+    project.variables = VARIABLES
+    said = project.snakemake(*TABLES).stderr
+    (project.root / "said").write_text(said)
     return project
 
 
@@ -55,8 +79,59 @@ def test_a_script_has_the_tables_of_a_model(measured: Project) -> None:
     assert (row["model"], row["batch"], row["steps"], row["parameters"]) == ("mine", 3, 3, 6 * 7 + 7 + 7 * 2 + 2)
     assert row["arguments"].startswith("mine train 'command=python own/train.py --fast'")
     facts = json.loads((measured.root / "results/mine/train.time.csv.json").read_text())
-    assert set(facts["imports"]) == {"own/train.py", "own/sizes.py"}
+    assert [path for path in facts["read"] if path.startswith("own")] == ["own/sizes.py"] and "own/train.py" in facts[
+        "sources"
+    ]
     assert facts["script"]["step"] == "a step of SGD" and facts["cell"]["command"] == "python own/train.py --fast"
+
+
+def test_a_script_gets_the_environment_of_its_user_whole(measured: Project) -> None:
+    """But for what would disturb the measurement, which is named; a secret that it prints is in no log."""
+    for line in measured.read("told.jsonl").splitlines():
+        told = json.loads(line)
+        passed = {**{name: VARIABLES[name] for name in told["seen"] if name in VARIABLES}, "RANK": None, "UNSET": None}
+        assert told["seen"] == passed and told["threads"] == 1 and told["child"]
+        assert told["libraries"] == {name: value or "" for name, value in passed.items()}
+    said = measured.read("said")
+    assert "these variables do not reach your programs: RANK (it describes a process of another launcher" in said
+    log = measured.read("results/logs/mine/train.time.log")
+    assert "as some print: (SOME_TOKEN)" in log and "opensesame" not in log
+
+
+def test_what_changes_a_measurement_is_recorded_by_name_and_digest(measured: Project) -> None:
+    facts = json.loads(measured.read("results/mine/train.time.csv.json"))
+    own = {"OMPI_MCA_plm": environment.variable_digest("OMPI_MCA_plm", "isolated"), "OMP_NUM_THREADS": "1"}
+    assert facts["variables"] == {**own, **WAITING}
+    read = facts["read_variables"]
+    assert (read["MODE"], read["UNSET"]) == (environment.variable_digest("MODE", "fast"), None)
+    assert not {"SOME_TOKEN", "TERM", "UNREAD", "OMPI_MCA_plm"} & set(read)
+    assert facts["withheld_variables"] == ["RANK"]
+    assert facts["packages"]["numpy"] == metadata.version("numpy") and "pytest" not in facts["packages"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    slow.first(
+        [
+            ({"MODE": "slow"}, True),
+            ({"UNREAD": "y", "SOME_TOKEN": "another-another", "TERM": "xterm", "RANK": "2"}, False),
+            ({"MODE": None}, True),
+            ({"UNSET": "x"}, True),
+            ({"OMPI_MCA_plm": "rsh"}, True),
+            ({"OMP_NUM_THREADS": "2"}, True),
+        ],
+        2,
+    ),
+)
+def test_a_variable_that_it_reads_measures_it_again(
+    measured: Project, changed: dict[str, str | None], again: bool
+) -> None:
+    measured.variables = {key: one for key, one in (VARIABLES | changed).items() if one is not None}
+    try:
+        jobs = measured.dry(*TABLES)
+    finally:
+        measured.variables = VARIABLES
+    assert ({"time_training", "profile_torch"} <= {job.rule for job in jobs}) == again == bool(jobs)
 
 
 @pytest.mark.parametrize("name", slow.first(["own/train.py", "own/sizes.py", "own/data/words.txt"]))
@@ -82,7 +157,7 @@ def test_what_it_imports_and_its_inputs_measure_it_again(measured: Project, name
         ("settings={mine: {command: python own/train.py, step: optimiser}}", "settings.mine.step = 'optimiser'"),
         ("settings={lstm: {command: python own/train.py}}", "settings.lstm.command: the zoo has a model lstm"),
         ("settings={mine: {comand: python own/train.py}}", "unknown model 'mine'"),
-    ], 2),
+    ]),
 )  # fmt: skip
 def test_what_cannot_be_is_said_before_anything_runs(measured: Project, given: str, said: str) -> None:
     key, _, value = given.partition("=")

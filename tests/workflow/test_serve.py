@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import slow
+from profzoo.tools import unavailable_tools
 from tests.workflow.project import Project, finished
 
 # Patience with a busy machine, on which it takes seconds; well below the minute that Snakemake waits before its end
@@ -19,7 +19,6 @@ ENDING_S = 45
 
 @pytest.fixture
 def made(fresh: Project) -> Project:
-    """A copy with a page."""
     (fresh.root / "results").mkdir()
     fresh.write("results/report.html", "<p>the page")
     return fresh
@@ -41,7 +40,6 @@ def free() -> int:
 
 
 def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
-    """Snakemake as it serves, and where that is."""
     process = project.begun("serve", *words, "--configfile", "tiny.yaml")
     assert process.stdout
     for line in process.stdout:
@@ -50,7 +48,8 @@ def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError(process.wait())
 
 
-@pytest.mark.parametrize("number", slow.first([signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_serves_until_it_is_ended(made: Project, number: signal.Signals) -> None:
     port = free()
     process, address = served(made, "--config", f"serve={{port: {port}}}")
@@ -83,10 +82,12 @@ def test_other_runs_go_on_while_it_serves(made: Project) -> None:
         finished(process, ENDING_S)
 
 
+@pytest.mark.slow
 def test_what_keeps_it_from_serving_is_one_line(fresh: Project) -> None:
     said = fresh.snakemake("serve", ok=False)
     assert said.returncode == 1
-    assert "why      results/report.html does not exist: `snakemake report` makes it" in said.stdout + said.stderr
+    makes = unavailable_tools.name_maker("snakemake report")
+    assert f"why      results/report.html does not exist: {makes} it" in said.stdout + said.stderr
     beside = fresh.snakemake("serve", "examine_machine", ok=False)
     assert beside.returncode == 1 and "`serve` runs until you end it, and runs alone" in beside.stderr
     assert not (fresh.root / "results/doctor.txt").exists()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import session_run
-from profzoo.tools.nsys import host_tables, sessions
+from profzoo.cli import session_run
+from profzoo.tools.nsys import sessions
+from profzoo.tools.nsys.host import host_tables
 from tests.workflow.project import CHECKOUT, copy, use_nsys
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as pytestmark
@@ -107,6 +108,7 @@ def test_nsys_refuses_in_its_own_words(server: str, here: Path) -> None:
         sessions.start_window(server, here / "a.nsys-rep", ["--sample=none at all"])
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_window_with_a_report(server: str, here: Path) -> None:
     def interrupted() -> None:
         time.sleep(0.5)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow import loopback
-from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else, small
+from tests.workflow.batch import LONG, TARGET, small
 from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy, finished
 
 pytestmark = pytest.mark.skipif(
@@ -73,6 +73,7 @@ def site(slurm: loopback.Slurm, tmp_path: Path, recorded: Path) -> Iterator[Site
     loopback.waited(lambda: not slurm.jobs(), 120, "the queue to be empty")
 
 
+@pytest.mark.slow
 def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     before = site.slurm.ask("squeue", "-h", "-t", "all", "-o", "%i").split()
     # Of training alone: the tests of other batch systems go through all of it.
@@ -122,14 +123,6 @@ def test_a_limit_that_is_too_short_is_named_with_its_key(site: Site) -> None:
         "    why      Slurm ended it at its limit of 1 minutes: give it more by --set-resources time_training:runtime=2\n"
         in output
     )
-
-
-@pytest.mark.faults
-def test_a_failing_job_costs_nothing_else(site: Site) -> None:
-    a_failing_job_costs_nothing_else(site)
-    code, output = site.ended(TARGET)
-    assert code == 0, output
-    assert len(re.findall(r"Submitted job|has been submitted", output)) == 1
 
 
 @pytest.mark.faults

@@ -22,6 +22,7 @@ def plan(login: Project, *words: str) -> str:
     return login.snakemake(*words, "--dry-run", "--workflow-profile", "profiles/slurm").stdout
 
 
+@pytest.mark.slow
 def test_section_sets_are_planned_although_groups_hold_their_census(login: Project) -> None:
     planned = plan(login, "results/lstm/train.ncu.roofline.csv", "results/unet/train.ncu.roofline.csv")
     assert "results/lstm/train.roofline.plan.json" in planned
@@ -29,6 +30,7 @@ def test_section_sets_are_planned_although_groups_hold_their_census(login: Proje
     assert "results/lstm/train.nsys-launches.csv" in plan(login, "all", *by_nsys)
 
 
+@pytest.mark.slow
 def test_no_two_jobs_write_the_same_file(login: Project) -> None:
     """Jobs of several nodes run at once, and nothing but their files' names keeps them apart."""
     sets = [

@@ -14,9 +14,14 @@ MADE = ["results/lstm/train.time.csv", "results/lstm@odd/train.torch.csv", "resu
 
 
 @pytest.fixture(scope="module")
-def three_builds(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A project with a cell of a model, one of its variant, and one of another model."""
-    project = copy(tmp_path_factory.mktemp("status") / "project")
+def three_builds(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Built:
+    """A project with a cell of a model, one of its variant, and one of another model; each only copies a recording."""
+    folder = tmp_path_factory.mktemp("status")
+    project = copy(folder / "project")
+    project.recording = folder / "recording"
+    project.recording.mkdir()
+    for name in ("lstm", "lstm@odd", "unet"):
+        (project.recording / name).symlink_to(recorded / name.partition("@")[0])
     return Built(project, *MADE, *ODD, kept=shared(tmp_path_factory) / "status_build")
 
 
@@ -44,12 +49,6 @@ def test_status_judges_as_a_run_does(three: Project) -> None:
     assert states(three.snakemake("status").stdout)["lstm@odd train", "torch"] == "not in this configuration"
 
 
-@pytest.mark.slow
-def test_a_dry_status_says_that_it_makes_nothing(three: Project) -> None:
-    run = three.snakemake("status", "-n")
-    assert "`status` only prints: run it without -n" in run.stdout + run.stderr
-
-
 def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
     three.write("models/unet.py", three.read("models/unet.py") + "\n# edited\n")
     time = three.root / "results/lstm/train.time.csv"
@@ -64,24 +63,30 @@ def test_status_says_why_a_cell_is_out_of_date(three: Project) -> None:
 
 
 @pytest.mark.slow
-def test_status_where_nothing_is(fresh: Project) -> None:
+def test_status_of_nothing_and_a_dry_one_say_what_there_is(three: Project, fresh: Project) -> None:
     assert "results has no measurement yet" in fresh.snakemake("status").stdout
     assert not (fresh.root / "results").exists()
-
-
-@pytest.mark.slow
-def test_status_of_a_model_without_results_names_one_that_has_some(three: Project) -> None:
+    run = three.snakemake("status", "-n")
+    assert "`status` only prints: run it without -n" in run.stdout + run.stderr
     run = three.snakemake("status", "--config", "models=srcnn")
     assert "results has no measurement of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
     run = three.snakemake("status", "--config", "models=lstn", ok=False)
     assert run.returncode and "no model or group of that name; did you mean 'lstm'?" in run.stdout + run.stderr
+    run = three.snakemake("clean", "--config", "models=srcnn")
+    assert "results has no files of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
 
 
-def test_clean_removes_one_model_with_its_variants_and_logs(three: Project) -> None:
+def test_clean_removes_one_model_with_its_variants_and_logs_as_a_dry_one_lists(three: Project) -> None:
     three.write("results/lstm/notes.txt", "the user's own")
-    before = {path for path in all_files(three) if "/lstm" not in f"/{path}"}
+    every = all_files(three)
+    dry = three.snakemake("clean", "-n", "--config", "models=lstm")
+    told = dry.stdout + dry.stderr
+    (count,) = re.findall(r"^would remove (\d+) files of results, \d+ kB:$", told, re.MULTILINE)
+    assert re.findall(r"^  (\S+) +\d+ files +\d+ kB$", told, re.MULTILINE) == ["lstm@odd", "lstm"]
+    assert all_files(three) == every
+    before = {path for path in every if "/lstm" not in f"/{path}"}
     run = three.snakemake("clean", "--config", "models=lstm")
-    assert re.search(r"^removed \d+ files of lstm; left 1 that the workflow did not make$", run.stdout, re.MULTILINE)
+    assert f"removed {count} files of lstm; left 1 that the workflow did not make" in run.stdout.splitlines()
     assert all_files(three) == before | {"lstm/notes.txt"} and any(path.startswith("logs/unet/") for path in before)
     assert not (three.root / "results/lstm@odd").exists() and not (three.root / "results/logs/lstm").exists()
     # The other model is as it was, and what was removed is made again.
@@ -94,17 +99,6 @@ def test_clean_removes_one_variant(three: Project) -> None:
     kept = {path for path in all_files(three) if "lstm@odd/" not in path}
     three.snakemake("clean", "--config", "models=lstm@odd", "variants={odd: {batch: 3}}")
     assert all_files(three) == kept and "lstm/train.time.csv" in kept
-
-
-def test_a_dry_clean_lists_what_would_go(three: Project) -> None:
-    before = all_files(three)
-    run = three.snakemake("clean", "-n", "--config", "models=lstm")
-    told = run.stdout + run.stderr
-    assert re.search(r"^would remove \d+ files of results, \d+ kB:$", told, re.MULTILINE)
-    assert re.findall(r"^  (\S+) +\d+ files +\d+ kB$", told, re.MULTILINE) == ["lstm@odd", "lstm"]
-    assert all_files(three) == before
-    count = int(re.findall(r"would remove (\d+) files", told)[0])
-    assert f"removed {count} files of lstm" in three.snakemake("clean", "--config", "models=lstm").stdout
 
 
 @pytest.mark.parametrize(
@@ -120,12 +114,6 @@ def test_what_clean_cannot_choose_is_said(three: Project, words: list[str], said
     before = all_files(three)
     run = three.snakemake("clean", "--config", *words, ok=False)
     assert run.returncode and said in run.stdout + run.stderr and all_files(three) == before
-
-
-@pytest.mark.slow
-def test_a_model_that_has_nothing_to_clean_is_said(three: Project) -> None:
-    run = three.snakemake("clean", "--config", "models=srcnn")
-    assert "results has no files of srcnn; valid are: lstm, lstm@odd, unet" in run.stdout
 
 
 def all_files(project: Project) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.workflow.project import STANDINS, Project
 
+RULE = re.compile(r"^ *(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", re.MULTILINE)
 # What a screen holds.
 SCREEN = 24
 
@@ -15,36 +16,40 @@ def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
     fresh.recording = recorded
     fresh.path = (STANDINS,)
     fresh.draw_one()
-    words = ["report", "--config", "models=lstm", "tool=torch"]
+    words = ["report", "--config", "models=lstm", "phases=train", "tool=torch"]
     run = fresh.snakemake(*words)
     lines = run.stderr.splitlines()
     assert not re.search("[\r\033]", run.stdout + run.stderr)
-    plan = next(line for line in lines if line.startswith("2 cells, torch: about "))
-    assert re.search(r" on this CPU, estimated from other machines$", plan)
-    measured = [line for line in lines if re.search(r"  \d/5(  ~.* left)?$", line)]
-    assert [line.rsplit("/5")[0][-1] for line in measured] == ["1", "2", "3", "4", "5"]
+    plan = next(line for line in lines if line.startswith("1 cell, torch: about "))
+    assert plan.endswith(" on this CPU")
+    measured = [line for line in lines if re.search(r"  \d/2(  ~.* left)?$", line)]
+    assert [line.rsplit("/2")[0][-1] for line in measured] == ["1", "2"]
     assert re.match(
-        r"lstm train +torch +[\d.]+ \w+/step  ", next(line for line in measured if re.match("lstm train .*torch", line))
+        r"lstm train +torch +[\d.]+ \w+/step profiled  ",
+        next(line for line in measured if re.match("lstm train .*torch", line)),
     )
-    assert sum("samples/s" in line for line in measured) == 2
-    # All five are of the CPU.
+    assert sum("samples/s" in line for line in measured) == 1
+    # Both are of the CPU.
     assert run.stderr.count(": measured on the CPU: ") == 1
     assert lines[-1] == "report  results/report.html"
     assert any(
-        re.fullmatch(r"new +2 cells under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
+        re.fullmatch(r"new +lstm train under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
     )
     assert not re.search(
         r"^(local)?rule |jobid|of \d+ steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE
     )
-    assert "Nothing to be done" in fresh.snakemake(*words).stderr
-    # Whoever wants Snakemake's own messages has them.
-    own = fresh.snakemake("report", "-p", "--forcerun", "write_report", "--config", "models=lstm").stderr
+
+
+@pytest.mark.slow
+def test_nothing_to_be_done_is_said_and_snakemakes_own_messages_to_whoever_wants_them(built: Project) -> None:
+    assert "Nothing to be done" in built.snakemake("report").stderr
+    own = built.snakemake("report", "-p", "--forcerun", "write_report", "--config", "models=lstm").stderr
     assert "rule write_report:" in own and "1 of " in own and "report  results" not in own
 
 
 def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
     printed = untouched.snakemake("all", "-n", "--config", "models=all", "tool=ncu,nsys,torch").stdout.splitlines()
-    assert re.match(r"42 cells, 3 tools: about .* on this CPU", printed[0])
+    assert re.match(r"42 cells, 3 tools: about .* on this CPU, estimated from other machines$", printed[0])
     assert len(printed) < SCREEN
     for what in ("weights", "time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):
         assert any(re.match(rf"  {what} +\d+ jobs? +~\d", line) for line in printed), what
@@ -62,7 +67,7 @@ def test_mistakes_end_in_one_line(untouched: Project) -> None:
         assert [one for one in said if not one.startswith("Using workflow specific profile")] == [line]
 
 
-def test_help_says_what_a_user_types(fresh: Project) -> None:
+def test_help_says_what_a_user_types_and_every_rule_what_it_does(fresh: Project) -> None:
     run = fresh.snakemake("help")
     assert "snakemake results/lstm/train.ncu.roofline.csv" in run.stdout
     assert not fresh.files()
@@ -75,3 +80,7 @@ def test_help_says_what_a_user_types(fresh: Project) -> None:
         "verify", "clean", "help",
     ]  # fmt: skip
     assert "profile_ncu_sampled" in others
+    sources = [fresh.root / "Snakefile", *(fresh.root / "workflow" / "rules").glob("*.smk")]
+    named = {name for source in sources for name in RULE.findall(source.read_text())}
+    rules = dict(re.findall(r"^(\w+) \((.+)\)$", listed, re.MULTILINE))
+    assert set(rules) == named and all(words.endswith(".") for words in rules.values())

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from contextlib import closing
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tools.nsys import host_tables
+from profzoo.tools.nsys.host import host_tables
 from tests.workflow.project import CHECKOUT
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as pytestmark
@@ -68,8 +69,10 @@ def test_time_on_the_cpu_is_what_the_kernel_accounts(traced: tuple[dict[str, pd.
     threads = tables["threads"]
     mine = threads[threads["thread"] == measured["threads"]["main"]]
     assert mine["runs_step"].all() and len(mine) == len(measured["cpu"])
-    # The program reads its clock within the step, so that it misses a little of it.
-    assert mine["running_ns"].sum() == pytest.approx(sum(measured["cpu"]), rel=0.02, abs=PYTHON_NS * len(mine))
+    # The program reads its clock within the step, so that it misses a little of it. The kernel accounts to no thread what
+    # interrupts take on a busy machine, and nsys does: most steps have few.
+    share = float(np.median(mine["running_ns"].to_numpy() / np.array(measured["cpu"])))
+    assert 0.98 <= share <= 1.02 + PYTHON_NS / float(np.median(measured["cpu"]))
     assert (mine["running_ns"] + mine["off_ns"] + mine["lost_ns"]).tolist() == mine["wall_ns"].tolist()
     longest = [max(CALLS, key=lambda wait: measured[wait][step]) for step in range(len(mine))]
     assert mine["left_in"].tolist() == [CALLS[wait] for wait in longest]

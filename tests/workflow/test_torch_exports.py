@@ -25,7 +25,7 @@ CHOSEN = (
 )
 
 
-@pytest.mark.parametrize(("settings", "rule", "more"), slow.first(CHOSEN, 2))
+@pytest.mark.parametrize(("settings", "rule", "more"), slow.first(CHOSEN))
 def test_settings_choose_what_a_job_leaves(fresh: Project, settings: str, rule: str, more: bool) -> None:
     printed = fresh.snakemake("--dry-run", f"{CELL}.torch.csv", *asked(settings)).stdout
     (block,) = [one for one in printed.split("\nrule ") if one.startswith(("profile_torch:", "profile_torch_timed:"))]
@@ -36,7 +36,7 @@ def test_settings_choose_what_a_job_leaves(fresh: Project, settings: str, rule: 
 def test_all_makes_what_settings_ask_for(fresh: Project) -> None:
     words = asked("baseline: 2, repeat: 2, memory: true, tensorboard: true")
     fresh.snakemake("all", *words)
-    ends = {"torch-memory.csv", "torch-memory.svg", "torch-memory.png", "torch.cycles.csv", "torch-time.csv",
+    ends = {"torch-memory.csv", "torch-memory.svg", "torch-memory.png", "torch-memory.pdf", "torch.cycles.csv", "torch-time.csv",
             "torch.cycle-differences.csv", "torch.dtypes.csv"}  # fmt: skip
     assert {f"lstm/train.{end}" for end in ends} <= fresh.files()
     rows = list(csv.DictReader(io.StringIO(fresh.read(f"{CELL}.torch.cycles.csv"))))

@@ -28,6 +28,7 @@ rule join_kernels:
         sidecar=RUN.pattern("launch_times") + ".json",
         sets=SETS.joined_sets,
         census=SETS.joined_census,
+        owned=IMPORTS.owned_launches,
     output:
         csv="<results>/{model}/{phase}.kernels.csv",
     log:
@@ -46,6 +47,7 @@ rule sum_counters:
         code("workflow/scripts/sum_counters.py"),
         sets=SETS.joined_sets,
         census=SETS.joined_census,
+        owned=IMPORTS.owned_launches,
     output:
         occupancy="<results>/{model}/{phase}.occupancy.csv",
         memory_chart="<results>/{model}/{phase}.memory-chart.csv",
@@ -112,7 +114,7 @@ rule add_up_ranges:
 
 
 rule replay_steps:
-    """Simulate changes to a cell's traced steps: the gain of each change, and the CPU's time by cause."""
+    """Simulate changes to a cell's traced steps: gains, and the CPU's time by cause."""
     input:
         code("workflow/scripts/replay_steps.py"),
         sqlite=RUN.pattern("trace_database"),
@@ -132,6 +134,25 @@ rule replay_steps:
         **light(),
     script:
         "../scripts/replay_steps.py"
+
+
+rule condense_step:
+    """Extract the timeline of a cell's typical step, with the tracks of streams, metrics, memory and threads."""
+    input:
+        code("workflow/scripts/condense_step.py"),
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
+    output:
+        json="<results>/{model}/{phase}.timeline.json",
+        tracks="<results>/{model}/{phase}.nsys-tracks.csv",
+    log:
+        "<logs>/{model}/{phase}.timeline.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/condense_step.py"
 
 
 rule export_threads:
@@ -172,25 +193,6 @@ rule find_chains:
         **light(),
     script:
         "../scripts/find_chains.py"
-
-
-rule condense_step:
-    """Extract one typical step from a cell's trace for the report: ranges, calls, streams, idle gaps and tracks."""
-    input:
-        code("workflow/scripts/condense_step.py"),
-        sqlite=RUN.pattern("trace_database"),
-        sidecar=RUN.pattern("trace_database_sidecar"),
-    output:
-        json="<results>/{model}/{phase}.timeline.json",
-        tracks="<results>/{model}/{phase}.nsys-tracks.csv",
-    log:
-        "<logs>/{model}/{phase}.timeline.log",
-    group:
-        "export"
-    resources:
-        **light(),
-    script:
-        "../scripts/condense_step.py"
 
 
 rule tabulate:

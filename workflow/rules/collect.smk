@@ -106,7 +106,7 @@ rule time_in_turn:
 rule measure_peaks:
     """Measure the peaks of the GPU: DRAM, L2, and products in each precision."""
     input:
-        code("profzoo/calibration/peaks.py", "profzoo/collect/job_environment.py"),
+        code("profzoo/calibration/peaks.py", "profzoo/collect/environment.py"),
     output:
         csv="<results>/peaks/{gpu}.csv",
         sidecar="<results>/peaks/{gpu}.csv.json",
@@ -127,14 +127,14 @@ rule measure_peaks:
 rule measure_links:
     """Measure how fast the links between the GPUs of cells are, for collective operations by size."""
     input:
-        code("profzoo/calibration/links.py", "profzoo/collect/job_environment.py"),
+        code("profzoo/calibration/links.py", "profzoo/collect/environment.py"),
     output:
         csv="<results>/peaks/{gpu}.links.{nodes}x{gpus}.csv",
         sidecar="<results>/peaks/{gpu}.links.{nodes}x{gpus}.csv.json",
     log:
         "<logs>/peaks/{gpu}.links.{nodes}x{gpus}.log",
     wildcard_constraints:
-        **constraints.LINKED,
+        **patterns.LINKED,
     retries: 0
     threads: RESOURCES.cores_of_links
     resources:
@@ -150,7 +150,7 @@ rule measure_links:
 rule probe_ncu:
     """Profile a few launches of a section set whose cost on this GPU is unknown."""
     input:
-        code("profzoo/calibration/launch_costs.py", "profzoo/collect/job_environment.py"),
+        code("profzoo/calibration/launch_costs.py", "profzoo/collect/environment.py"),
     output:
         report="<results>/peaks/{gpu}.{set}.ncu-rep",
         sidecar="<results>/peaks/{gpu}.{set}.ncu-rep.json",
@@ -225,7 +225,7 @@ rule profile_ncu:
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     priority: 3
     envmodules:
         *modules("ncu"),
@@ -247,7 +247,7 @@ use rule profile_ncu as profile_ncu_sampled with:
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
         more=directory("<results>/{model}/{phase}.{set}.ncu-more"),
     wildcard_constraints:
-        **constraints.match_sampled_sets(SETS.sampled_sets()),
+        **patterns.match_sampled_sets(SETS.sampled_sets()),
 
 
 ruleorder: profile_ncu_sampled > profile_ncu
@@ -262,7 +262,7 @@ use rule profile_ncu as profile_ncu_ranks with:
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu-ranks.tsv"
     wildcard_constraints:
-        **constraints.match_several_gpus(SPREAD),
+        **patterns.match_several_gpus(SPREAD),
 
 
 rule profile_nsys:
@@ -279,7 +279,7 @@ rule profile_nsys:
     benchmark:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     priority: 2
     retries: 0
     envmodules:
@@ -302,7 +302,7 @@ use rule profile_nsys as profile_nsys_ranks with:
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
         ranks=directory("<results>/{model}/{phase}.nsys-ranks"),
     wildcard_constraints:
-        **constraints.match_several_gpus(SPREAD),
+        **patterns.match_several_gpus(SPREAD),
 
 
 ruleorder: profile_nsys_ranks > profile_nsys
@@ -324,7 +324,7 @@ rule profile_torch:
     benchmark:
         "<benchmarks>/{model}/{phase}.torch.tsv"
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     priority: 1
     retries: 0
     threads: cores()
@@ -348,7 +348,7 @@ use rule profile_torch as profile_torch_timed with:
         steps="<results>/{model}/{phase}.torch-time.csv",
         timed="<results>/{model}/{phase}.torch-time.csv.json",
     wildcard_constraints:
-        **constraints.match_timed_inside(config["torch"]),
+        **patterns.match_timed_inside(config["torch"]),
 
 
 # Each process of a cell on several GPUs leaves both in a folder; those of the first are the cell's.
@@ -360,7 +360,7 @@ use rule profile_torch as profile_torch_ranks with:
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
         ranks=directory("<results>/{model}/{phase}.torch-ranks"),
     wildcard_constraints:
-        **constraints.match_several_gpus(SPREAD),
+        **patterns.match_several_gpus(SPREAD),
 
 
 use rule profile_torch as profile_torch_timed_ranks with:
@@ -373,7 +373,7 @@ use rule profile_torch as profile_torch_timed_ranks with:
         timed="<results>/{model}/{phase}.torch-time.csv.json",
         ranks=directory("<results>/{model}/{phase}.torch-ranks"),
     wildcard_constraints:
-        **constraints.match_several_gpus(SPREAD if config["torch"]["baseline"] else []),
+        **patterns.match_several_gpus(SPREAD if config["torch"]["baseline"] else []),
 
 
 ruleorder: profile_torch_timed_ranks > profile_torch_ranks > profile_torch_timed > profile_torch

@@ -10,7 +10,7 @@ rule print_ncu:
     log:
         "<logs>/{model}/{phase}.{set}.print.log",
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     group:
         "ncu_{set}"
     envmodules:
@@ -80,7 +80,7 @@ use rule print_ncu as print_ncu_sampled with:
         "<results>/{model}/{phase}.{set}.ncu-rep",
         "<results>/{model}/{phase}.{set}.ncu-more",
     wildcard_constraints:
-        **constraints.match_sampled_sets(SETS.sampled_sets()),
+        **patterns.match_sampled_sets(SETS.sampled_sets()),
     params:
         reports=lambda wildcards, input: quote_reports(input[0], input[1]),
         raw="--page raw --csv --print-units base --print-kernel-base",
@@ -148,7 +148,7 @@ rule print_ncu_details:
     log:
         "<logs>/{model}/{phase}.ncu-details.log",
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     group:
         "export"
     envmodules:
@@ -183,7 +183,7 @@ rule export_ncu_source:
     log:
         "<logs>/{model}/{phase}.ncu-source.{set}.log",
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     group:
         "ncu_{set}"
     envmodules:
@@ -207,7 +207,7 @@ rule export_ncu_instances:
     log:
         "<logs>/{model}/{phase}.ncu-instances.{set}.log",
     wildcard_constraints:
-        **constraints.MEASURED,
+        **patterns.MEASURED,
     group:
         "ncu_{set}"
     envmodules:
@@ -351,7 +351,7 @@ rule export_collectives:
     log:
         "<logs>/{model}/{phase}.torch-collectives.log",
     wildcard_constraints:
-        **constraints.match_several_gpus(SPREAD),
+        **patterns.match_several_gpus(SPREAD),
     group:
         "export"
     resources:

@@ -14,6 +14,7 @@ rule draw_figure:
             labels=lambda wildcards: {"figure": figures.all_figures()[wildcards.figure].title},
         ),
         "<results>/figures/{figure}.png",
+        "<results>/figures/{figure}.pdf",
     log:
         "<logs>/figures/{figure}.log",
     group:
@@ -23,6 +24,7 @@ rule draw_figure:
     params:
         caption=lambda wildcards: figures.all_figures()[wildcards.figure].caption,
         options=PAGES.figure_options,
+        dpi=config["figures"]["dpi"],
     script:
         "../scripts/draw_figure.py"
 
@@ -37,12 +39,15 @@ rule draw_kernel_timeline:
     output:
         "<results>/{model}/{phase}.ncu-timeline.{set}.svg",
         "<results>/{model}/{phase}.ncu-timeline.{set}.png",
+        "<results>/{model}/{phase}.ncu-timeline.{set}.pdf",
     log:
         "<logs>/{model}/{phase}.ncu-timeline.{set}.log",
     group:
         "report"
     resources:
         **light(),
+    params:
+        dpi=config["figures"]["dpi"],
     script:
         "../scripts/draw_kernel_timeline.py"
 
@@ -109,6 +114,7 @@ rule write_report:
 
 
 rule report:
-    """Make the report."""
+    """Make the report, and with `export` all tables in other formats."""
     input:
         "<results>/report.html",
+        expand("<results>/tables.{format}", format=config["export"]),

@@ -14,7 +14,7 @@ rule convert_tables:
     log:
         "<logs>/tables.{format}.log",
     wildcard_constraints:
-        format=constraints.match_any(table_formats.FORMATS),
+        format=patterns.match_any(table_formats.FORMATS),
     group:
         "report"
     resources:

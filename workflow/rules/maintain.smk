@@ -1,37 +1,34 @@
 # Needs: nothing. Reports what this machine can profile, packs results for others, and locks results for one run at a
 # time. Records the files that the workflow makes, and removes them on request.
 import json
-import shutil
+import shlex
 import sys
 import time
 
 from snakemake.dag import DAG
 
-from profzoo import clean, shutdown
-from profzoo.collect import batch_system, failure_summary, output_refusals, partial_report
-from profzoo.collect import run_state
-from profzoo.machine import results_lock
-from profzoo.terminal import results_status, unavailable_tools
-from profzoo.workflow import overwrite_guard, run_end, run_locks, snakemake_internals
+from profzoo.cli import clean
+from profzoo.workflow import shutdown
+from profzoo.collect import failures, partial_report
+from profzoo.collect import failures
+from profzoo.machine import file_locks
+from profzoo.terminal import results_status
+from profzoo.tools import unavailable_tools
+from profzoo.workflow import run_end, run_locks, snakemake_internals
 
 # This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
 # of the workflow that uses it.
 if workflow.is_main_process:
     run_locks.take_over(MAIN)
 # Snakemake's own lock is for its working folder, but several working folders may share their results.
-FOUND = results_lock.inspect_folder(Path(RESULTS)) if workflow.is_main_process else None
+FOUND = file_locks.inspect_folder(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
 
 shutdown.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
 
 # Whether jobs run on this machine with `device: auto`, and it has no GPU.
-GPU_MISSING = (
-    workflow.local_exec
-    and config["device"] == "auto"
-    and not unavailable_tools.count_gpus()
-    and not shutil.which("nvidia-smi")
-)
+GPU_MISSING = workflow.local_exec and config["device"] == "auto" and unavailable_tools.lacks_gpu()
 
 # Models that `clean` removes and `status` lists; all of both without names on the command line.
 NAMED = []
@@ -42,11 +39,11 @@ if TERMINAL:
     TERMINAL.foretold["status"] = partial(list, results_status.ONLY_PRINTS)
 
 # Messages of a batch system about jobs.
-HEARD = batch_system.BatchMessages()
+HEARD = failures.BatchMessages()
 
 # This also runs in the processes of single jobs.
 if MAIN:
-    output_refusals.note_refusals(DAG)
+    failures.note_refusals(DAG)
 
 # Rules whose jobs end only on a signal.
 ENDLESS = {"serve"}
@@ -64,15 +61,17 @@ onstart:
         "status",
         *ENDLESS,
     }:
-        if warned := run_checked(results_lock.lock_results, Path(RESULTS), FOUND):
+        if warned := run_checked(file_locks.lock_results, Path(RESULTS), FOUND):
             say(f"warning: {warned}")
         # Remove the states of runs that were killed.
-        run_state.forget_run(others=True)
+        failures.forget_run(others=True)
     planned = snakemake_internals.jobs_to_run(workflow.dag)
-    run_checked(overwrite_guard.check, planned, clean.read_recorded_paths(), GPU_MISSING, config["collect"])
+    run_checked(run_end.check, planned, clean.read_recorded_paths(), GPU_MISSING, config["collect"])
     # This comes before the first job, so that files of a killed run are recorded too.
     clean.record_paths(run_end.made_files(planned))
-    shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
+    if withheld := run_end.describe_withheld(planned, config["variables"]):
+        say(withheld)
+    shutdown.heed_sigterm(workflow, RUNNING & ENDLESS, TERMINAL and TERMINAL.note_ending)
     HEARD.heed(snakemake_internals.executor_of(workflow))
     if "status" in RUNNING:
         judge = partial(results_status.judge_file, workflow.dag, import_graph.PROJECT)
@@ -83,36 +82,46 @@ onerror:
     # The summary repeats the errors, because hundreds of lines about other jobs are above.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(run_end.failed_jobs(dag, at, TERMINAL, HEARD.said))
-    told = failure_summary.format_failures(
-        lost, run_end.count_unrun(dag, at), sys.argv, workflow.dag_settings.targets
-    )
+    told = failures.format_failures(lost, run_end.count_unrun(dag, at), sys.argv, workflow.dag_settings.targets)
     print(secret_values.mask_secrets(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
             TERMINAL.progress.said = HEARD.said
         TERMINAL.close_run()
-    if completeness.WITHOUT in os.environ:
+    if partial_report.COMPLETENESS_WITHOUT in os.environ:
         # This run makes a partial report for another run, which reports its failures.
         partial_report.note_failures(lost)
+    elif MAIN and shutdown.was_told_to_end():
+        if run_end.can_report_rest(dag, lost):
+            later = failures.rerun_command("report", sys.argv, workflow.dag_settings.targets, "collect=false")
+            told = f"report  none, because the run was told to end: `{shlex.join(later)}` makes one"
+            print(secret_values.mask_secrets(told), file=sys.stderr)
     elif MAIN and run_end.can_report_rest(dag, lost):
         # The file is recorded before it is made, because a kill may leave a part of it.
         clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is made from the results so far; Ctrl-C skips it")
         run = str(workflow.main_snakefile), workflow.cores or 1
-        print(
-            partial_report.make_partial_report(
-                PAGE, run_end.report_failures(dag, lost), run_end.unfinished_files(dag), config, run, SALVAGED
-            ),
-            file=sys.stderr,
+        later = failures.rerun_command("report", sys.argv, workflow.dag_settings.targets, "collect=false")
+        told, made = partial_report.make_partial_report(
+            PAGE,
+            run_end.report_failures(dag, lost),
+            run_end.unfinished_files(dag),
+            config,
+            run,
+            SALVAGED,
+            secret_values.mask_secrets(shlex.join(later)),
         )
-    run_state.forget_run()
+        print(told, file=sys.stderr)
+        if TERMINAL and made:
+            TERMINAL.say_answer(run_end.tables_of_answer(Path(RESULTS), partial_report.read_lost()))
+    failures.forget_run()
 
 
 onsuccess:
     if TERMINAL:
         TERMINAL.close_run()
-    run_state.forget_run()
+    failures.forget_run()
 
 
 rule help:
@@ -122,8 +131,9 @@ rule help:
     localrule: True
     params:
         text=str(ROOT / "workflow" / "help.txt"),
+        here=unavailable_tools.NO_GPU_HERE if workflow.local_exec and unavailable_tools.lacks_gpu() else "",
     shell:
-        "cat {params.text:q} 2> {log:q}"
+        "cat {params.text:q} 2> {log:q} && printf '%s' {params.here:q}"
 
 
 rule examine_machine:
@@ -145,7 +155,7 @@ rule examine_machine:
         cells=len(CELLS),
         tools=TOOLS,
     shell:
-        'python -m profzoo.doctor --results "$(dirname {output:q})" --models {params.models} --cells {params.cells}'
+        'python -m profzoo.cli.doctor --results "$(dirname {output:q})" --models {params.models} --cells {params.cells}'
         " --tools {params.tools:q} > {output:q} 2> {log:q}"
 
 
@@ -203,7 +213,7 @@ rule serve:
         port=config["serve"]["port"],
         perfetto=config["serve"]["perfetto"],
     shell:
-        "exec python -m profzoo.serve {params.results:q} --port {params.port} --perfetto {params.perfetto:q} 2> {log:q}"
+        "exec python -m profzoo.cli.serve {params.results:q} --port {params.port} --perfetto {params.perfetto:q} 2> {log:q}"
 
 
 rule verify:
@@ -214,11 +224,11 @@ rule verify:
     params:
         results=RESULTS,
     shell:
-        "python -m profzoo.verify {params.results:q} 2>&1 | tee {log:q}"
+        "python -m profzoo.cli.verify {params.results:q} 2>&1 | tee {log:q}"
 
 
 rule share:
-    """Pack results that can be given to others, with a list of files and their origin; without logs and weights."""
+    """Pack results of the selected models that can be given to others, with a list of files and their origin."""
     output:
         "<results>/share.tar.gz",
     log:
@@ -229,9 +239,10 @@ rule share:
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
         reports=["--reports"] if config["share"]["reports"] else [],
+        models=json.dumps(sorted({name.partition("@")[0] for name in SELECTED})),
         config=json.dumps(secret_values.replace_all_secrets(config), sort_keys=True),
     shell:
-        "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
+        "python -m profzoo.cli.share {params.reports:q} --models {params.models:q} --config {params.config:q} {params.results:q} {output:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -245,4 +256,4 @@ rule clean:
         results=RESULTS,
         models=NAMED,
     shell:
-        "python -m profzoo.clean {params.results:q} --models {params.models:q} 2>&1 | tee {log:q}"
+        "python -m profzoo.cli.clean {params.results:q} --models {params.models:q} 2>&1 | tee {log:q}"

@@ -3,7 +3,7 @@ from functools import partial
 
 from snakemake.settings.types import DeploymentMethod
 
-from profzoo.workflow import available, tables
+from profzoo.workflow import imported, patterns, tables
 from profzoo.workflow.command_lines import (
     COLLECT,
     KEEP,
@@ -17,14 +17,14 @@ from profzoo.workflow.command_lines import (
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.jobs import Jobs
 from profzoo.workflow.pages import Pages, code_of_figures
-from profzoo.workflow.resources import JobResources
-from profzoo.workflow.section_set_jobs import SectionSetJobs
+from profzoo.workflow.jobs import JobResources
+from profzoo.workflow.jobs import SectionSetJobs
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection
-from profzoo.workflow.source_files import SourceFiles
+from profzoo.workflow.selection import SourceFiles
 from profzoo.workflow.tables import Tables
-from profzoo.workflow.torch_files import TorchFiles
-from profzoo.workflow.user_ranges import repetition_tables, user_range_inputs, user_range_tables
+from profzoo.workflow.tables import TorchFiles
+from profzoo.workflow.tables import repetition_tables, user_range_inputs, user_range_tables
 
 ASKED = Selection(
     config=config,
@@ -32,25 +32,37 @@ ASKED = Selection(
     tools=TOOLS,
     available=AVAILABLE,
     results=RESULTS,
-    lost=missing_parts.read_missing(os.environ.get(completeness.WITHOUT)),
+    lost=partial_report.read_missing(os.environ.get(partial_report.COMPLETENESS_WITHOUT)),
     sides=SIDES,
     compared=COMPARED,
     spread=SPREAD,
 )
 # With `collect: true` all selected results can be made. Otherwise only existing files are available.
-RUN, LACKING = available.find_available(ASKED, Path(LOGS), os.environ.get(completeness.WITHOUT))
+RUN, LACKING = imported.find_available(ASKED, Path(LOGS), os.environ.get(partial_report.COMPLETENESS_WITHOUT))
 # A run that makes a partial report for another run prints no warnings, because the other run reports them.
-if workflow.is_main_process and completeness.WITHOUT not in os.environ:
-    for line in missing_cells.list_missing(LACKING):
+if workflow.is_main_process and partial_report.COMPLETENESS_WITHOUT not in os.environ:
+    for line in run_end.list_missing(LACKING):
         say(f"warning: {line}")
-LACKING = [*LACKING, *missing_parts.missing_rows(RUN.lost)]
+    if not config["collect"]:
+        required = patterns.required_files(config, TOOLS)
+        for line in run_end.list_taken(imported.measured_cells(CELLS), required, Path(RESULTS), config):
+            say(f"warning: {secret_values.mask_secrets(line)}")
+LACKING = [*LACKING, *partial_report.missing_rows(RUN.lost)]
 
 # With `collect: false` this check is left out, because results may come from other machines.
 if MAIN and workflow.is_main_process and config["collect"]:
-    for line in version_changes.version_messages(
-        RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]
-    ):
+    CHANGED = version_changes.version_messages(
+        RESULTS,
+        SELECTED,
+        [tools.BASELINE, *TOOLS],
+        workflow.local_exec,
+        sys.argv[1:],
+        config["environment"],
+    )
+    for line in CHANGED:
         say(secret_values.mask_secrets(line))
+    if CHANGED and config["environment"] == version_changes.FAIL:
+        sys.exit(version_changes.FAILED_CODE)
 
 SOURCES = SourceFiles(config, MAIN, local)
 IMPORTS = imported.Imports(config, RESULTS)

@@ -3,9 +3,9 @@ TERMINAL = None
 if MAIN and workflow.is_main_process:
     from functools import partial
 
-    from profzoo.terminal import logger_takeover
+    from profzoo.terminal import log_handler
 
     # `snakemake --list` prints the rules this way.
-    workflow.list_rules = partial(logger_takeover.list_rules, workflow)
+    workflow.list_rules = partial(log_handler.list_rules, workflow)
 
-    TERMINAL = logger_takeover.take_over(workflow)
+    TERMINAL = log_handler.take_over(workflow)

@@ -28,12 +28,15 @@ rule draw_torch_memory:
     output:
         svg="<results>/{model}/{phase}.torch-memory.svg",
         png="<results>/{model}/{phase}.torch-memory.png",
+        pdf="<results>/{model}/{phase}.torch-memory.pdf",
     log:
         "<logs>/{model}/{phase}.torch-memory.figure.log",
     group:
         "report"
     resources:
         **light(),
+    params:
+        dpi=config["figures"]["dpi"],
     script:
         "../scripts/draw_torch_memory.py"
 

@@ -2,7 +2,7 @@
 # read 010 as 8, and expand a few lines to more than fits into memory.
 from pathlib import Path
 
-from profzoo.config import yaml_checks
+from profzoo.config import configuration
 from profzoo.workflow.user_errors import run_checked
 
 CONFIGURED = Path("config/config.yaml")
@@ -11,7 +11,7 @@ CONFIGURED = Path("config/config.yaml")
 # If this workflow is a module, the files belong to the workflow that uses it and are not checked.
 if MAIN and workflow.is_main_process:
     run_checked(
-        yaml_checks.check_files,
+        configuration.check_files,
         [
             *([CONFIGURED] if CONFIGURED.exists() else []),
             *map(Path, workflow.overwrite_configfiles),

@@ -1,6 +1,6 @@
 """Writes all tables in another format than CSV, into a folder."""
 
-from profzoo import convert_tables
+from profzoo.catalog import convert_tables
 from profzoo.io.scripts import begin_script
 
 snakemake = globals()["snakemake"]

@@ -5,4 +5,5 @@ from profzoo.io.scripts import begin_script
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
-    kernel_timeline.main(job.input.instances, job.input.launches, job.input.sidecar, list(job.output))
+    given = job.input
+    kernel_timeline.main(given.instances, given.launches, given.sidecar, list(job.output), job.params.dpi)

@@ -6,4 +6,4 @@ from profzoo.io.scripts import begin_script
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    memory_over_time.main(given.csv, given.sidecar, list(job.output))
+    memory_over_time.main(given.csv, given.sidecar, list(job.output), job.params.dpi)

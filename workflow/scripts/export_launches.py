@@ -1,7 +1,7 @@
 """Exports the launches of an nsys trace's step, in order."""
 
 from profzoo.io.scripts import begin_script
-from profzoo.tools.nsys import step_sequence
+from profzoo.tools.nsys.steps import step_sequence
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

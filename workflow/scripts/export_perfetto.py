@@ -1,7 +1,7 @@
 """Writes an nsys trace in the format that Perfetto opens."""
 
 from profzoo.io.scripts import begin_script
-from profzoo.tools.nsys import perfetto
+from profzoo.tools.nsys.pictures import perfetto
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

@@ -1,7 +1,7 @@
 """Exports what each process of a cell on several GPUs did in a step."""
 
 from profzoo.io.scripts import begin_script
-from profzoo.tools.nsys import ranks
+from profzoo.tools.nsys.steps import ranks
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

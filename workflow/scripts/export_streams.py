@@ -1,7 +1,7 @@
 """Exports what each stream of a GPU did, from an nsys trace."""
 
 from profzoo.io.scripts import begin_script
-from profzoo.tools.nsys import streams
+from profzoo.tools.nsys.steps import streams
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

@@ -1,7 +1,7 @@
 """Makes the tables of what a cell's threads did."""
 
 from profzoo.io.scripts import begin_script
-from profzoo.tools.nsys import host_tables
+from profzoo.tools.nsys.host import host_tables
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

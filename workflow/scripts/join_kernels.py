@@ -7,4 +7,5 @@ snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
     sets, census = as_list(given.get("sets", [])), given.get("census") or None
-    kernel_table.main(given.nsys, given.sidecar, sets, census, job.output.csv)
+    owned = as_list(given.get("owned", []))
+    kernel_table.main(given.nsys, given.sidecar, sets, census, job.output.csv, owned)

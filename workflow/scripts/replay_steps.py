@@ -1,4 +1,4 @@
-"""Runs the steps of a cell's trace again, changed."""
+"""Simulates changes to the traced steps of a cell."""
 
 from profzoo.io.scripts import as_list, begin_script
 from profzoo.what_if import tables

@@ -7,4 +7,5 @@ snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given, made = job.input, dict(job.output.items())
     census = given.get("census") or None
-    cell_counters.main(as_list(given.get("sets", [])), census, job.params.steps, made)
+    owned = as_list(given.get("owned", []))
+    cell_counters.main(as_list(given.get("sets", [])), census, job.params.steps, made, owned)

@@ -1,8 +1,8 @@
 """Writes the data dictionary: what every column of every table means."""
 
-from profzoo import data_dictionary
+from profzoo.catalog import csv_files
 from profzoo.io.scripts import begin_script
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
-    data_dictionary.main(job.output.csv)
+    csv_files.main(job.output.csv)

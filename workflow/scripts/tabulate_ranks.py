@@ -1,9 +1,9 @@
 """Puts the processes of all cells on several GPUs into one table."""
 
 from profzoo.io.scripts import as_list, begin_script, write_csv
-from profzoo.tables import rank_imbalance
+from profzoo.tables import across_cells
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    write_csv(rank_imbalance.tabulate_ranks(as_list(given.ranks)), job.output.csv)
+    write_csv(across_cells.tabulate_ranks(as_list(given.ranks)), job.output.csv)

@@ -1,7 +1,7 @@
 """Judges every cell, its top kernels and its layers."""
 
 from profzoo.io.scripts import as_list, begin_script
-from profzoo.verdicts import verdict_table
+from profzoo.verdicts.causes import verdict_table
 
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:

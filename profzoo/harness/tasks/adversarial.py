@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness.tasks import images, weights
+from profzoo.harness.tasks import images
 
 
 class Features(nn.Module):
@@ -33,7 +33,7 @@ class Features(nn.Module):
         layers = vgg19(weights=None, init_weights=False).features
         starts = [0, *ends]
         self.parts = nn.ModuleList(layers[start:end] for start, end in zip(starts, ends, strict=False))
-        weights.he(self)
+        images.he(self)
         self.scaled = scale is not None
         # Kept here, where they are on the device already.
         for name, part in zip(("mean", "deviation"), scale or (), strict=False):

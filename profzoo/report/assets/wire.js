@@ -13,7 +13,7 @@ page.build = cell => {
   let timeline = null;
   if (data.timeline) timeline = page.timeline(part("A typical step"), data.timeline);
   if (kinds.length) {
-    const inner = part(cpu ? "Where the CPU's time goes" : "Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
+    const inner = part(cpu ? "Where the CPU's time goes, under the profiler" : "Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
     const show = kind => {
       const [rows, columns] = sets[kind];
       let grid = null;
@@ -29,6 +29,6 @@ page.build = cell => {
     inner.append(...(cpu ? [table] : [choice, make("div", {class: "beside"}, roof, table)]));
     show(kinds[0]);
   }
-  if (data.tree) page.tree(part(cpu ? "Modules, by their operators' own time" : "Modules, by GPU time"), data.tree);
+  if (data.tree) page.tree(part(cpu ? "Modules, by their operators' own time under the profiler" : "Modules, by GPU time"), data.tree);
   if (data.ranges) page.tree(part(`The program's own ranges, by ${cpu ? "CPU" : "GPU"} time`), data.ranges, " > ");
 };

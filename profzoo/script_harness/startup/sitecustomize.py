@@ -19,6 +19,8 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[1]
 # Path of the JSON file that says what to measure (launcher.py writes it).
 TASK = "PROFZOO_SCRIPT"
+# Names the folder in which it is noted what a process reads, and the module that does so.
+NOTES, OBSERVER = "PROFZOO_OBSERVED_FILES", "profzoo.harness.observed_files"
 # Note beside that file of what ended a process, by its number.
 ERROR = "error-{}.txt"
 # Escape sequences that colour a terminal, and control characters but line breaks.
@@ -38,6 +40,16 @@ def load_package(name: str, folder: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def restore_variables() -> None:
+    """Take the user's own variables from the job's file, before anything reads the environment."""
+    path = PACKAGE / "machine" / "program_variables.py"
+    spec = importlib.util.spec_from_file_location("profzoo_program_variables", path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.restore_variables()
 
 
 class TorchFinder(MetaPathFinder):
@@ -78,6 +90,16 @@ def note_failure(kind: type[BaseException], error: BaseException, where: Traceba
         note.write_text(told)
 
 
+def observe_files() -> None:
+    """Note what this process reads from here on: by a module that is loaded by its file, as the package is not yet."""
+    spec = importlib.util.spec_from_file_location(OBSERVER, PACKAGE / "harness" / "observed_files.py")
+    if OBSERVER not in sys.modules and spec is not None and spec.loader is not None:
+        # The package finds it under its own name later.
+        sys.modules[OBSERVER] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    sys.modules[OBSERVER].observe_process()
+
+
 def run_other() -> None:
     """Run the sitecustomize that this one hides, if the environment has one."""
     rest = [folder for folder in sys.path if Path(folder or os.curdir).resolve() != HERE]
@@ -86,6 +108,13 @@ def run_other() -> None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+# Copies: the environment notes what a program asks it for.
+if NOTES in dict(os.environ):
+    observe_files()
+restore_variables()
+if NOTES in dict(os.environ):
+    # Further variables name folders of caches.
+    observe_files()
 run_other()
 if TASK in os.environ:
     sys.meta_path.insert(0, TorchFinder(os.environ[TASK]))

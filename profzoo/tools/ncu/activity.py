@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.estimates import GPU_TIME
 from profzoo.tools.ncu.export_schema import CENSUS
 
 if TYPE_CHECKING:

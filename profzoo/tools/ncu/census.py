@@ -23,10 +23,10 @@ NEEDS: fact.Needs = {"told": fact.FLAG, "why?": fact.TEXT}
 
 
 def census_source(config: "Config") -> Literal["auto", "ncu", "nsys"]:
-    """`ncu`, `nsys`, or `auto`, by the whole configuration: of each cell nsys where its trace tells the launches, else
-    ncu.
+    """Return which tool counts the launches of cells, by the whole configuration.
 
-    Where that is left open it is `auto`, if both are chosen, and ncu's own run is not collected for itself.
+    `auto` stands for nsys in each cell whose trace tells the launches, and for ncu in the others. It is returned where
+    the setting `ncu.census` leaves the tool open, both tools are chosen, and ncu's own run is not collected for itself.
 
     Raises:
         ConfigError: nsys is asked for, and does not tell what ncu will see.

@@ -1,36 +1,131 @@
 """Builds the command line of Nsight Compute and rejects settings that it cannot combine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.plan_types import LaunchOptions
+from profzoo.cell.job_types import LaunchOptions
 from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import gpus, job_limits
 from profzoo.range_names import DOMAIN, GRAPH, make_nvtx_name
-from profzoo.tools import extra_options
-from profzoo.tools.communication_kernels import exclusion_expression
-from profzoo.tools.ncu import metric_names, quantities
-from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
+from profzoo.tools import defaults
+from profzoo.tools.kernel_signature import exclusion_expression
+from profzoo.tools.ncu import quantities
+from profzoo.tools.ncu.quantities import metrics_to_ask
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import NcuSettings, SectionSet
 
+
+# Replaces metric names in a command by the names that the GPU uses.
+
+METRICS = "--metrics"
+
+
+def translate_metrics(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
+    """Return the command with metric names for GPUs of these compute capabilities; unchanged if none is known.
+
+    >>> translate_metrics(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
+    ['ncu', '--metrics', 'dram__bytes_op_read.sum,dram__bytes_op_write.sum', 'run']
+    """
+    words = list(command)
+    for place, word in enumerate(words[:-1]):
+        if word == METRICS and capabilities:
+            names = words[place + 1].split(",")
+            # GPUs that differ are each asked by the names that any of them has.
+            found = [name for capability in sorted(capabilities) for name in metrics_to_ask(names, capability)]
+            words[place + 1] = ",".join(dict.fromkeys(found))
+    return words
+
+
+# Lists options that `ncu.extra` may not contain: options that the workflow sets itself, or that break it.
+
+# What the workflow passes itself, with the key to change instead.
+OWN_OPTIONS = {
+    "-o": "the target file",
+    "--export": "the target file",
+    "-f": "the target file",
+    "--force-overwrite": "the target file",
+    "-i": "the target file",
+    "--import": "the target file",
+    "--csv": "the target file",
+    "--page": "the target file",
+    "--log-file": "the rule's log",
+    "--set": "ncu.sets",
+    "--section": "ncu.sets",
+    "--metrics": "ncu.sets",
+    "--replay-mode": "ncu.replay",
+    "--target-processes": "ncu.target_processes",
+    "--target-processes-filter": "ncu.target_processes_filter",
+    "-k": "ncu.kernel_name",
+    "--kernel-name": "ncu.kernel_name",
+    "--kernel-name-base": "ncu.launches",
+    "--kernel-id": "ncu.launches",
+    "--nvtx-include": "ncu.sets",
+    "--filter-mode": "ncu.launches",
+    "-c": "ncu.launches",
+    "--launch-count": "ncu.launches",
+    "--devices": "ncu.devices",
+    "--cache-control": "ncu.cache_control",
+    "--clock-control": "ncu.clock_control",
+    "--import-sass": "ncu.sass",
+    "--import-source": "ncu.sass",
+    "--profile-from-start": "warmup and window",
+    "--nvtx": "nothing, it is always on",
+    "--nvtx-push-pop-scope": "nothing, it is always process",
+}
+OTHER_LAUNCHES = "profiles other launches than the workflow expects, so results would be matched with wrong launches"
+NOTHING = "profiles nothing"
+OTHER_OPTIONS = "gives options that the workflow does not see"
+# Why each of the others is refused. Of some the value matters, but all values that do no harm are ncu's defaults.
+REFUSED = {
+    "-s": f"{OTHER_LAUNCHES}; warmup says which steps come first, ncu.kernel_name which kernels count",
+    "--launch-skip": f"{OTHER_LAUNCHES}; warmup says which steps come first, ncu.kernel_name which kernels count",
+    "--launch-skip-before-match": f"{OTHER_LAUNCHES}; warmup says which steps come first",
+    "--range-filter": f"{OTHER_LAUNCHES}; warmup and window say which steps are profiled",
+    "--nvtx-exclude": f"{OTHER_LAUNCHES}; ncu.sets.NAME.ranges says which parts of a step are measured",
+    "--native-include": f"{OTHER_LAUNCHES}; ncu.kernel_name says which kernels count",
+    "--native-exclude": f"{OTHER_LAUNCHES}; ncu.kernel_name says which kernels count",
+    "--python-include": f"{OTHER_LAUNCHES}; ncu.kernel_name says which kernels count",
+    "--python-exclude": f"{OTHER_LAUNCHES}; ncu.kernel_name says which kernels count",
+    "--disable-profiler-start-stop": f"{OTHER_LAUNCHES}; warmup and window say which steps are profiled",
+    "--app-replay-match": f"{OTHER_LAUNCHES} where it is `name`; set ncu.replay to kernel if launches differ",
+    "--app-replay-mode": f"{OTHER_LAUNCHES} where it is `relaxed`; set ncu.replay to kernel if launches differ",
+    "--kill": "ends the program before it has written the files that the workflow needs; drop it",
+    "--config-file-path": f"{OTHER_OPTIONS}; give them in ncu.extra or ncu.sets",
+    "--mode": f"{NOTHING} of the cell where it waits for another ncu; drop it",
+    "--hostname": f"{NOTHING} of the cell, but a program on another machine; drop it",
+    "--mps": "profiles processes that the workflow did not start; drop it",
+    "--open-in-ui": "opens a window; open the report once it is there",
+    "-h": NOTHING,
+    "--help": NOTHING,
+    "-v": NOTHING,
+    "--version": NOTHING,
+    "--list-sets": NOTHING,
+    "--list-sections": NOTHING,
+    "--list-rules": NOTHING,
+    "--list-metrics": NOTHING,
+    "--list-chips": NOTHING,
+    "--query-metrics": NOTHING,
+    "--query-metrics-mode": NOTHING,
+    "--query-metrics-collection": NOTHING,
+    "--chips": NOTHING,
+    "--section-folder-restore": "changes files of ncu; run ncu with it outside the workflow",
+}
+# Others, which those begin with.
+WHOLE = ("--config-file", "--section-folder")
 PROGRAM = "ncu"
 INSTALL = "install NVIDIA Nsight Compute, or load its module: `ncu --version` must work"
 # Runs it in the first of several processes, or in each.
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
-
 # How it profiles CUDA graphs, and the ranges that have no launches where a training step is one.
 GRAPH_PROFILING = "--graph-profiling"
 CAPTURED = ("forward", "loss", "backward", "optimizer")
-
 # Runs it several times, each time for other launches: between the words of its runs, and before those of all runs.
 SEVERAL = ["python", "-m", "profzoo.tools.ncu.multi_run"]
 THEN, IN_ALL = "--then", "--in-all"
-
 # The section set whose launches are counted.
 CENSUS = "launch"
 # What `launches` may be where a plan chooses them by what launches tell of each other.
@@ -222,7 +317,7 @@ def adapt_command(command: Sequence[str], gpu: bool) -> list[str]:
     """
     if not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return metric_names.translate_metrics(command, gpus.read_compute_capabilities())
+    return translate_metrics(command, gpus.read_compute_capabilities())
 
 
 def check_settings(ncu: "NcuSettings") -> "NcuSettings":
@@ -256,7 +351,7 @@ def check_settings(ncu: "NcuSettings") -> "NcuSettings":
             )
     if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:
         raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
-    extra_options.check("ncu.extra", ncu["extra"], OWN_OPTIONS, REFUSED, WHOLE)
+    defaults.check("ncu.extra", ncu["extra"], OWN_OPTIONS, REFUSED, WHOLE)
     return ncu
 
 

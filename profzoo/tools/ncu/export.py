@@ -5,22 +5,184 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import write_csv, write_json
-from profzoo.tools.ncu import census_matching, interval_calibration
+from profzoo.tools.defaults import files_by_rank
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import derived_metrics as ncu_metrics
+from profzoo.tools.ncu import estimates as ncu_metrics
+from profzoo.tools.ncu import launch_selection
 from profzoo.tools.ncu import raw_page as ncu_tables
+from profzoo.tools.ncu.estimates import ALIKE, GPU_TIME, Estimates, Window, interval_half_width
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
-from profzoo.tools.ncu.strata import Window
-from profzoo.tools.rank_files import files_by_rank
+from profzoo.tools.ncu.quantities import QUANTITIES
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
+
+
+# Matches profiled launches with the census and computes how many launches each one stands for.
+
+# Columns that are added to the table of a section set, after `launches`.
+COLUMNS = ["run", "launch", "as_planned", "stratum", "multiplicity", "time_spread"]
+
+
+def match_runs(
+    runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], window: Window
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of all runs with COLUMNS, and the functions whose launches were not profiled as planned.
+
+    Args:
+        runs: profiled launches of each run, in order, by number of the run from 1; a run may have profiled nothing.
+        words: options of ncu for each run.
+        window: all launches of the census.
+
+    `id` is unique. `launch` is the position in the census, from 0, found by the order within the configuration; it is
+    empty for kernels that the census lacks. `as_planned` is false if the number of profiled launches of the
+    configuration differs from the plan; the row is then taken to be the next launch of its configuration. Rows with the
+    same `stratum` represent the same launches. `multiplicity` is the number of launches that a row represents, and
+    `time_spread` is the longest over the shortest time of these.
+    """
+    frames: list[pd.DataFrame] = []
+    functions: list[str] = []
+    for number, own in enumerate(words, 1):
+        expected = launch_selection.profiled_launches(window.launches, own)
+        taken = runs.get(number, expected.iloc[:0])
+        unlike = launch_selection.differing_configurations(taken, expected)
+        functions += _functions(taken, expected, unlike, window.launches)
+        if number not in runs:
+            continue
+        doubtful = _among(taken, unlike)
+        # A kernel that the census lacks has no match.
+        launch = _places(taken, expected).where(~doubtful, _places(taken, window.launches))
+        # Numbers of further runs go on from those of the first, which ncu's own pages of details name.
+        first = 0 if number == 1 else 1 + max(int(frame["id"].max()) for frame in frames) if frames else 0
+        told = {"id": taken["id"] + first, "run": number, "launch": launch.astype("Int64"), "as_planned": ~doubtful}
+        frames.append(taken.assign(**told))
+    table = pd.concat(frames, ignore_index=True)
+    return _in_front(_weighed(table, window)), list(dict.fromkeys(functions))
+
+
+def _functions(
+    taken: pd.DataFrame, expected: pd.DataFrame, unlike: pd.MultiIndex, census: pd.DataFrame
+) -> Sequence[str]:
+    """Return the functions of the kernels of these configurations, without kernels that the census lacks."""
+    either = pd.concat([frame[[*KEYS, "function"]] for frame in (taken, expected)], ignore_index=True)
+    found = either.loc[_among(either, unlike) & either["mangled"].isin(census["mangled"]), "function"]
+    return list(found)
+
+
+def _weighed(table: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """Return the rows with stratum and multiplicity."""
+    known = table["launch"].notna()
+    found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), pd.DataFrame(index=table.index[known]))
+    labels = found.labels()
+    times = window.launches[GPU_TIME].groupby(labels)
+    stratum = pd.Series(labels[table.loc[known, "launch"].to_numpy(dtype=int)], table.index[known])
+    table.loc[known, "stratum"] = stratum
+    table.loc[known, "multiplicity"] = found.weights()
+    table.loc[known, "time_spread"] = stratum.map(times.max() / times.min()).round(4)
+    return table.astype({"stratum": "Int64"})
+
+
+def _in_front(table: pd.DataFrame) -> pd.DataFrame:
+    place = table.columns.get_loc("launches") + 1
+    rest = [name for name in table.columns if name not in COLUMNS]
+    return table[[*rest[:place], *COLUMNS, *rest[place:]]]
+
+
+def _among(table: pd.DataFrame, configurations: pd.MultiIndex) -> pd.Series:
+    """Return a mask of the rows that have one of these launch configurations."""
+    return pd.Series(pd.MultiIndex.from_frame(table[KEYS]).isin(configurations), table.index)
+
+
+def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
+    """Return the position of each row's launch: the n-th row of a configuration is its n-th launch."""
+    numbered = [frame[KEYS].assign(number=frame.groupby(KEYS, dropna=False).cumcount()) for frame in (taken, launches)]
+    known = numbered[1].assign(place=launches.index)
+    merged = numbered[0].merge(known, how="left", on=[*KEYS, "number"])
+    return pd.Series(merged["place"].to_numpy(), taken.index)
+
+
+def estimate_totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
+    """Estimate [total, low, high] over the window for each additive metric, with a 90 % confidence interval.
+
+    table: result of match_runs; metrics: names of collected metrics.
+    """
+    known = table["launch"].notna()
+    summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
+    values = table.loc[known, summed].astype("float64").dropna(axis=1)
+    found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), values)
+    whole = found.totals(np.zeros(len(window.launches), dtype=int)).iloc[0]
+    said = {}
+    for name in values:
+        wide = float(interval_half_width(np.array([whole[f"{name}_se"]]), np.array([whole[f"{name}_freedom"]]))[0])
+        said[name] = [float(whole[name]), max(float(whole[name]) - wide, 0.0), float(whole[name]) + wide]
+    return said
+
+
+# Compares the confidence intervals of totals with the error that was expected when the launches were chosen.
+
+# A plan expects errors of traffic and of work. Operations of all types are added up, because some types hardly occur.
+TRAFFIC = ("dram_bytes", "l2_bytes")
+FLOP = [name for name, quantity in QUANTITIES.items() if quantity.unit == "flop"]
+# Intervals that are wider than expected by up to this factor are not reported.
+CLEARLY = 1.5
+
+
+def relative_half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return half the width of each total's interval, relative to the total, by quantity.
+
+    totals: for each metric its total and both ends of the interval, in that order.
+
+    >>> relative_half_widths({"dram__bytes_read.sum": [90, 81, 99], "dram__bytes_write.sum": [10, 9, 11]})
+    {'dram_bytes': 0.1}
+    """
+    found = {}
+    for name, quantities in {**{one: [one] for one in TRAFFIC}, "operations": FLOP}.items():
+        parts = [_of_quantity(one, totals) for one in quantities]
+        total, wide = (sum(part[place] for part in parts) for place in (0, 1))
+        if total > 0:
+            found[name] = wide / total
+    return found
+
+
+def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """Return the total of a quantity and half its interval, as if all its metrics erred in the same direction."""
+    sums = (one.factors for one in QUANTITIES[name].sums)
+    factors = next((one for one in sums if set(one) <= set(totals)), {})
+    total = sum(factor * totals[metric][0] for metric, factor in factors.items())
+    return total, sum(factor * (totals[metric][2] - totals[metric][0]) for metric, factor in factors.items())
+
+
+def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
+    """Return a note if totals are clearly less certain than expected, else None.
+
+    Differences within what a single launch varies by from run to run are not reported.
+
+    Args:
+        totals: for each metric its total and both ends of the interval, in that order.
+        expected: relative error that was expected; 0 if every launch was to be profiled, None if unknown.
+
+    >>> describe_wider_intervals({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
+    'totals of l2_bytes are known to 20.0%, not to 4.2% as planned,'
+    """
+    widths = relative_half_widths(totals)
+    if not expected or not widths:
+        return None
+    name = max(widths, key=lambda one: widths[one])
+    if widths[name] <= CLEARLY * max(expected, ALIKE):
+        return None
+    return (
+        f"totals of {name} are known to {widths[name]:.1%}, not to {expected:.1%} as planned, because launches of "
+        "similar times did different work; `ncu.launches: all` profiles every launch, a smaller ncu.error more of them"
+    )
+
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -62,7 +224,7 @@ class Exported:
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
         told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
-        unsure = interval_calibration.describe_wider_intervals(self.totals, self.expected)
+        unsure = describe_wider_intervals(self.totals, self.expected)
         return [*([] if self.in_steps else [NO_STEP]), *told, *([unsure] if unsure else [])]
 
 
@@ -94,8 +256,8 @@ def tabulate_report(
     planned = plan.get("options", []) if plan else []
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
-    table, not_as_planned = census_matching.match_runs(runs, words, window)
-    totals = census_matching.estimate_totals(table, window, list(kept))
+    table, not_as_planned = match_runs(runs, words, window)
+    totals = estimate_totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error") if plan else None)
 
 
@@ -205,7 +367,7 @@ def main(
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
         **(
-            {"totals": exported.totals, "totals_within": interval_calibration.relative_half_widths(exported.totals)}
+            {"totals": exported.totals, "totals_within": relative_half_widths(exported.totals)}
             if exported.totals
             else {}
         ),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from profzoo import tools
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.census import NCU, OF_NSYS, TOLD
-from profzoo.tools.ncu.chart_sets import CHARTS, charts_of_set
 from profzoo.tools.ncu.command import CENSUS, launch_sets
+from profzoo.tools.ncu.quantities import CHARTS, charts_of_set
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import NcuSettings

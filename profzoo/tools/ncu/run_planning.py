@@ -6,18 +6,36 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.cell.plan_types import Plan, PlanOptions, ReplacedSample
+from profzoo.cell.job_types import Plan, PlanOptions, ReplacedSample
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import cost_history, cost_probe, launch_sampling, launch_selection
-from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools.ncu import launch_selection, raw_page
 from profzoo.tools.ncu.census import read_untold_reason
-from profzoo.tools.ncu.costs import Cost, Costs
+from profzoo.tools.ncu.costs import PARTS, PROBED, Cost, Costs, estimate_cost, estimate_price, load_costs, read_history
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
-from profzoo.tools.ncu.launch_sampling import RunPrices
-from profzoo.tools.ncu.launch_selection import Selection
+from profzoo.tools.ncu.launch_selection import RunPrices, Selection
+
+# Reads the cost of a launch under a section set from a probe: a few other kernels that ncu profiled on this GPU.
+
+PASSES = "profiler__replayer_passes"
+
+
+def read_probe_cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
+    """Return the cost measured by a probe, from its raw page and sidecar; None if it ran on another GPU.
+
+    Raises:
+        DataError: the page has no launch, or does not say how many passes it took.
+    """
+    said = read_json(sidecar, {"launch_s": fact.NUMBER})
+    if said.get("gpu") != gpu:
+        return None
+    raw, _ = raw_page.read_raw(page)
+    if PASSES not in raw or not raw[PASSES].str.fullmatch("[0-9]+").all():
+        raise DataError(f"{page} does not say in how many passes launches were profiled: {raw_page.ODD}")
+    return Cost(int(raw[PASSES].astype(int).max()), float(said["launch_s"]), PROBED)
+
 
 # Estimates are good to a quarter, so that less of a difference is none.
 CLEARLY_CHEAPER = 0.75
@@ -175,7 +193,7 @@ def most_launches(configurations: int, error: float) -> int:
     >>> most_launches(100, 0.02), most_launches(100, 0.05), most_launches(100, 0.01), most_launches(10, 0.02)
     (150, 150, 300, 50)
     """
-    wide = max(configurations * launch_sampling.MOST, configurations + launch_sampling.FEW)
+    wide = max(configurations * launch_selection.MOST, configurations + launch_selection.FEW)
     return int(wide * max(REFERENCE_ERROR / error, 1.0))
 
 
@@ -196,7 +214,7 @@ def describe_plan(planned: Plan) -> str:
     of = planned["configurations_of_window"]
     what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
     passes = "1 pass" if planned["passes"] == 1 else f"{planned['passes']} passes"
-    limit = "at most about" if planned["basis"] == ncu_costs.PARTS else "about"
+    limit = "at most about" if planned["basis"] == PARTS else "about"
     runs = f" in {planned['runs']} runs" if planned["runs"] > 1 else ""
     # Times are all that is known before anything is counted.
     error = (
@@ -244,12 +262,12 @@ def main(
     options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
     why the census is ncu's own, where the trace of nsys was to tell the launches.
     """
-    costs, facts = ncu_costs.load_costs(), read_json(sidecar, {"wall_s": fact.POSITIVE})
-    shipped = ncu_costs.estimate_cost(options["sets"][name], costs)
+    costs, facts = load_costs(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    shipped = estimate_cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
-    known = cost_history.read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
-    probed = cost_probe.read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
-    price = cost_history.estimate_price(options["sets"][name], shipped, known, probed)
+    known = read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
+    probed = read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
+    price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
     planned = plan_collection(
         options, name, every, _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs), price, costs

@@ -1,24 +1,53 @@
 """Builds the command line of Nsight Systems, names its reports, and rejects settings that it cannot combine."""
 
+import os
+import re
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profzoo.errors import CollectError, ConfigError, suggest_nearest
+from profzoo.errors import CollectError, ConfigError, DataError, suggest_nearest
 from profzoo.machine import external_programs
 from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
-from profzoo.tools import extra_options
-from profzoo.tools.nsys.refused_options import REFUSED
+from profzoo.tools import defaults
 
 if TYPE_CHECKING:
     from profzoo.cell.tool_types import NsysSettings
 
+# Options of `nsys profile` that `nsys.extra` may not hold beside those that the workflow gives itself, and why.
+OTHER_LAUNCHES = "traces other launches than the launches of the cell's steps"
+# Why each is refused.
+REFUSED = {
+    "-p": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
+    "--nvtx-capture": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
+    "-Y": f"{OTHER_LAUNCHES}; nsys.delay says when recording begins",
+    "--start-later": f"{OTHER_LAUNCHES}; nsys.delay says when recording begins",
+    "--start-frame-index": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
+    "--duration-frames": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
+    "--hotkey-capture": f"{OTHER_LAUNCHES}; nsys.capture says what is recorded",
+    "--cuda-trace-scope": f"{OTHER_LAUNCHES} where it is `system-wide`",
+    "--nvtx-domain-include": "may leave out the ranges by which steps are found",
+    "--nvtx-domain-exclude": "may leave out the ranges by which steps are found",
+    "--kill": "may end the program before it has written the files that the workflow needs",
+    "--wait": "may end the recording before all processes have",
+    "-x": "may leave the recording open once the program has ended",
+    "--stop-on-exit": "may leave the recording open once the program has ended",
+    "-n": "may take from the program the variables that it needs",
+    "--inherit-environment": "may take from the program the variables that it needs",
+    "-e": "runs another program under nsys than under the other tools; let variables through by `variables`",
+    "--env-var": "runs another program under nsys than under the other tools; let variables through by `variables`",
+    "--command-file": "gives options that the workflow does not see; give them in nsys.extra",
+    "-h": "records nothing",
+    "--help": "records nothing",
+}
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
 SEES_OTHERS = True
 INSTALL = "install NVIDIA Nsight Systems, or load its module: `nsys --version` must work"
-
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
@@ -221,5 +250,60 @@ def check_settings(nsys: "NsysSettings") -> "NsysSettings":
         raise ConfigError("nsys.cuda_memory_usage needs the cuda trace: add cuda to nsys.traces")
     if nsys["backtrace"] != "none" and nsys["sample"] == "none" and "osrt" not in nsys["traces"]:
         raise ConfigError("nsys.backtrace has nothing to unwind: set nsys.sample to process-tree or trace osrt")
-    extra_options.check("nsys.extra", nsys["extra"], OWN_OPTIONS, REFUSED)
+    defaults.check("nsys.extra", nsys["extra"], OWN_OPTIONS, REFUSED)
     return nsys
+
+
+# Runs `nsys stats` on an export and leaves each report as a CSV of its own.
+
+# Under this locale, numbers and messages are the same on all machines.
+LOCALE = {"LC_ALL": "C"}
+SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
+
+
+def main(sqlite: str, outputs: Mapping[str, str]) -> None:
+    """Write each report to its file.
+
+    If the trace has no data for a report, nsys skips it or writes no row. Its CSV then has one column, `skipped`, with
+    the reason.
+
+    Raises:
+        DataError: nsys fails, or skips a report without a reason.
+    """
+    offered = _run("stats", "--help-reports").stdout
+    names = dict(zip(outputs, offered_names(list(outputs), offered), strict=True))
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["stats", "--format=csv", f"--output={folder}/x", "--force-overwrite=true"]
+        words += [word for name in names.values() for word in ("--report", name)]
+        # nsys treats a path as a URI, and finds no table in a file whose name has `?`, `#`, `%41` or a quote.
+        plain = Path(folder) / "x.sqlite"
+        plain.symlink_to(Path(sqlite).absolute())
+        answer = _run(*words, str(plain))
+        print(answer.stdout, answer.stderr, sep="\n", file=sys.stderr)
+        reasons = _reasons(answer.stdout + answer.stderr, list(outputs))
+        for report, output in outputs.items():
+            made = Path(folder) / f"x_{names[report]}.csv"
+            text = made.read_text(encoding="utf-8").lstrip() if made.exists() else ""
+            if made.exists() and not text and not answer.returncode:
+                reasons.setdefault(report, "holds no row of this report")
+            if not text and report not in reasons:
+                raise DataError(f"nsys stats left no {report} of {sqlite} (exit code {answer.returncode}); see the log")
+            Path(output).write_text(text or f'skipped\n"{reasons[report]}"\n', encoding="utf-8")
+
+
+def _reasons(printed: str, reports: Sequence[str]) -> dict[str, str]:
+    """Return the reason for each skipped report; nsys prints it after the name of the report's script."""
+    reasons, current = {}, ""
+    for line in printed.splitlines():
+        if script := re.search(r"/(\w+)\.py\]", line):
+            current = current_names([script[1]])[0]
+        if (skipped := SKIPPED.search(line)) and current in reports:
+            reasons[current] = skipped[1]
+    return reasons
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(["nsys", *words], capture_output=True, text=True, check=False, env=os.environ | LOCALE)
+    except FileNotFoundError:
+        raise DataError("nsys is not on PATH, and reading its reports needs it; `snakemake doctor` says more") from None

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.machine import doctor_checks, external_programs, host_checks
+from profzoo.machine import doctor_checks, external_programs
 from profzoo.machine.doctor_checks import Check, Finding
 from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools.nsys.command import INSTALL, NVTX_CAPTURE, PROGRAM
@@ -78,7 +78,7 @@ def check_nvtx() -> Finding:
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
 
 
-def check_cpu_samples(proc: Path = host_checks.PROC) -> Finding | None:
+def check_cpu_samples(proc: Path = doctor_checks.PROC) -> Finding | None:
     """Check whether nsys may sample the CPU, which only `nsys.sample` and `nsys.cpuctxsw` need; None without nsys.
 
     nsys knows best, because a container may forbid what the kernel's setting allows. An nsys that does not say so is
@@ -86,9 +86,9 @@ def check_cpu_samples(proc: Path = host_checks.PROC) -> Finding | None:
     """
     if not shutil.which(PROGRAM):
         return None
-    level = host_checks.read_number(proc / PARANOID)
+    level = doctor_checks.read_number(proc / PARANOID)
     answer = external_programs.ask_program([PROGRAM, "status", "--environment"], doctor_checks.PATIENCE_S)
-    allowed = (level is not None and level <= MOST_PARANOID) or host_checks.may_count_events(proc)
+    allowed = (level is not None and level <= MOST_PARANOID) or doctor_checks.may_count_events(proc)
     said = dict(SAMPLED.findall(answer.stdout)) or {"process-tree": "OK" if allowed else "Fail"}
     able = [what for what, how in said.items() if how == "OK"]
     setting = f"perf_event_paranoid is {level}"

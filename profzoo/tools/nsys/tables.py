@@ -1,23 +1,26 @@
 """Makes the table of an nsys export: one row per launch configuration and range."""
 
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
-from profzoo.io.common_columns import STEP_COUNTS
+from profzoo.errors import DataError
+from profzoo.io import sidecars as fact
+from profzoo.io.columns import AMOUNT, COUNT, GPU, TEXT, Column
+from profzoo.io.common_columns import STEP_COUNTS, shared
 from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import read_json, write_csv, write_json
 from profzoo.range_names import LAUNCHING
-from profzoo.tools.nsys import dictionary
-from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
-from profzoo.tools.nsys.step_counts import count_steps
-from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
+from profzoo.tools.nsys.events import export_columns
+from profzoo.tools.nsys.events import launches as nsys_launches
+from profzoo.tools.nsys.events import trace as nsys_trace
+from profzoo.tools.nsys.events.launches import CONFIGURATION, PACKS, count_steps
+from profzoo.tools.nsys.events.trace import Source, open_trace, read_ranges, read_window_steps
+from profzoo.tools.nsys.steps import steps as nsys_steps
 
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
 NAMES = ["kernel", "mangled", "function", "range"]
-COLUMNS = [*NAMES, *CONFIGURATION, *STATISTICS]
 # The range of launches outside the steps of the window, in the trace of a whole run.
 OUTSIDE = "outside"
 GRAPH = "CUDA graph"
@@ -35,23 +38,35 @@ def _whole(table: pd.DataFrame) -> str | None:
 
 TABLE = Table(
     columns={
-        **dict.fromkeys(NAMES, column_types.TEXT),
-        **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], column_types.COUNT),
-        **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], column_types.AMOUNT),
-        # Of a summary that was made elsewhere, these may not be known.
-        **dict.fromkeys(["median_ns", "std_ns"], column_types.or_missing(column_types.AMOUNT)),
-        # Launches outside the window's steps have none.
-        "share": column_types.or_missing(column_types.AMOUNT),
+        **shared("kernel", "mangled", "function"),
+        "range": Column(
+            TEXT, "Part of the step (NVTX range) that was open when the kernel was launched; `outside` for launches "
+            "outside the steps of the window in a trace of the whole run.", tool="nsys"),
+        **shared("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        **shared("smem_static_bytes", "smem_dynamic_bytes", kind=COUNT),
+        **shared("registers"),
+        "launches": Column(COUNT, "Launches in the window.", "count", "nsys"),
+        "total_ns": Column(COUNT, "GPU time of these launches together.", "ns", "nsys", GPU),
+        "mean_ns": Column(AMOUNT, "Mean GPU time of a launch.", "ns", "nsys", GPU),
+        "median_ns": Column(AMOUNT.or_missing, "Median GPU time of a launch.", "ns", "nsys", GPU),
+        "min_ns": Column(AMOUNT, "Shortest GPU time of a launch.", "ns", "nsys", GPU),
+        "max_ns": Column(AMOUNT, "Longest GPU time of a launch.", "ns", "nsys", GPU),
+        "std_ns": Column(
+            AMOUNT.or_missing, "Standard deviation of the GPU time of a launch (of the population).",
+            "ns", "nsys", GPU),
+        "share": Column(
+            AMOUNT.or_missing, "Part of the GPU time of all launches in the steps of the window.",
+            "fraction", "nsys", GPU),
     },
-    optional=dict.fromkeys(STEP_COUNTS, column_types.or_missing(column_types.COUNT)),
+    optional=shared(*STEP_COUNTS),
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,
     ranges=dict.fromkeys(["mean_ns", "median_ns"], ("min_ns", "max_ns")),
-    about=dictionary.LAUNCHES,
-)
+)  # fmt: skip
+COLUMNS = [*TABLE.columns]
 
 
-def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
+def summarise(source: Source, whole_run: bool = False) -> pd.DataFrame:
     """Return one row per launch configuration and range of an export, the largest total first; no row without launches.
 
     A launch belongs to the range that was open on any thread when it was launched, because autograd launches the
@@ -62,22 +77,22 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     0. Its time is from its first kernel's start to its last kernel's end.
 
     Args:
-        path: nsys export (SQLite).
+        source: nsys export (SQLite).
         whole_run: the trace holds more than the window. Launches outside the steps of read_window_steps then have the
             range OUTSIDE and no share, unless the trace holds none of these steps.
 
     Raises:
-        DataError: the file is no export of nsys.
+        DataError: the file is not an export of nsys.
     """
-    with open_export(path) as (database, tables):
-        launches = nsys_launches.read_launches(database, tables)
+    with open_trace(source) as trace:
+        launches = trace.launches
         if launches.empty:
             return pd.DataFrame(columns=COLUMNS)
-        codes = nsys_launches.find_ranges(launches, read_ranges(database, tables, LAUNCHING))
-        steps = read_window_steps(database, tables, whole_run)
+        codes = nsys_launches.find_ranges(launches, read_ranges(trace, LAUNCHING))
+        steps = read_window_steps(trace, whole_run)
         if whole_run and len(steps):
             codes[nsys_launches.is_outside_steps(launches, steps)] = len(LAUNCHING) + 1
-        kernels = nsys_launches.kernel_names(database, tables)
+        kernels = trace.kernel_names
     launches = launches.assign(range=codes)
     table = _grouped(launches)
     if (found := count_steps(launches, steps, [*PACKS, "graph", "range"])) is not None:
@@ -117,3 +132,69 @@ def launches_in_steps(table: pd.DataFrame) -> pd.DataFrame:
 def graph_share(table: pd.DataFrame) -> float:
     """Return the share of GPU time in CUDA graphs that were traced as a whole."""
     return float(table.loc[table["function"] == GRAPH, "share"].sum())
+
+
+# Exports an nsys trace: one row per launch configuration and range, and how the window's time was spent.
+
+
+def export_trace(
+    sqlite: str, report_sidecar: str, csv: str, steps: str, sidecar: str, say: Callable[[str], object] = print
+) -> None:
+    """Read the export and its sidecar, write both CSV and the table's sidecar.
+
+    The table's sidecar is a copy of the report's. If a whole run was traced, it also has `traced_steps`: the number of
+    complete steps of the window in the trace, from which values per step are computed.
+
+    Raises:
+        DataError: the trace has no launch although the cell ran on a GPU, or one of impossible times.
+    """
+    facts = read_json(report_sidecar, {"capture": fact.TEXT, "device_type": fact.TEXT, "steps?": fact.COUNT})
+    whole_run = facts["capture"] == "run"
+    with nsys_trace.open_trace(sqlite) as trace:
+        _refuse_impossible(trace)
+        table = summarise(trace, whole_run)
+        held, begins = nsys_trace.count_traced_steps(trace, whole_run)
+        lacking = nsys_trace.explain_no_steps(trace, whole_run)
+        spent = nsys_steps.where_time_goes(trace, whole_run)
+    if table.empty and facts["device_type"] == "cuda":
+        raise DataError(
+            f"{sqlite} holds no kernel launch although the cell ran on a GPU: trace cuda (nsys.traces), "
+            "and see the log of the profiling job"
+        )
+    if whole_run:
+        facts = {**facts, "traced_steps": held}
+    ran = held if whole_run else facts.get("steps", held)
+    for note in (*_of_steps(held, ran, begins or not whole_run, lacking), *_of_graphs(table)):
+        say(f"{csv}: {note}")
+    write_csv(table, csv)
+    write_csv(spent, steps)
+    write_json(facts, sidecar)
+
+
+def _refuse_impossible(trace: nsys_trace.Trace) -> None:
+    """Raise DataError if operations have times that they cannot have had, as no sum is right then."""
+    wrong, count = nsys_trace.find_impossible(trace)
+    for first in wrong.head(1).itertuples():
+        raise DataError(
+            f"{trace}: {len(wrong):,} of {count:,} launches have times that cannot be, such as launch "
+            f"{first.place + 1} ({first.name[:60]}), which {first.why}: {export_columns.ONCE}"
+        )
+
+
+def _of_steps(held: int, ran: int, begins: bool, lacking: str | None) -> Iterator[str]:
+    """Return notes on the steps that a trace holds; ran: steps of the window; lacking: why there are none, or None."""
+    if lacking:
+        yield f"the trace {lacking}"
+    elif held < ran:
+        yield f"the trace holds {held} of the {ran} steps of the window: nsys lost some, so values per step are low"
+    elif not begins:
+        yield f"the window's beginning is not in the trace, so that the {held} whole steps there may be of warm-up"
+
+
+def _of_graphs(table: pd.DataFrame) -> Iterator[str]:
+    share = graph_share(table)
+    if share:
+        yield (
+            f"{share:.0%} of GPU time is in CUDA graphs, each traced as one launch; nsys.cuda_graph: node shows their "
+            "kernels"
+        )

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from profzoo.formatting import number
 from profzoo.io import sidecars as fact
-from profzoo.tools.sample import dictionary, tables
+from profzoo.io.columns import NUMBER, TEXT, Column
+from profzoo.tools.sample import tables
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -21,12 +23,37 @@ FACTS: fact.Needs = {
     "processes?": fact.PROCESSES,
 }
 # What the columns of `summarise_cell` mean.
-OF_CELL = dictionary.OF_CELL
+OF_CELL: Mapping[str, Column] = {
+    "power_w": Column(NUMBER.or_missing, "Mean power of all GPUs of the cell together.", "W", "sample"),
+    "step_energy_power_j": Column(
+        NUMBER.or_missing, "Energy per step: power integrated over the window.", "J", "sample"),
+    "step_energy_counter_j": Column(NUMBER.or_missing, "Energy per step by the GPUs' counters.", "J", "sample"),
+    "item_energy_power_j": Column(
+        NUMBER.or_missing, "Energy per sample of the data: power integrated over the window.", "J", "sample"),
+    "item_energy_counter_j": Column(
+        NUMBER.or_missing, "Energy per sample of the data by the GPUs' counters.", "J", "sample"),
+    "energy_error": Column(
+        NUMBER.or_missing, "One move of the energy counter, as a part of all its moves in the window.",
+        "fraction", "sample"),
+    "sm_clock_hz": Column(NUMBER.or_missing, "Mean clock of the SMs.", "Hz", "sample"),
+    "sm_clock_high_hz": Column(
+        NUMBER.or_missing, "Clock of the SMs that one sample in twenty exceeds.", "Hz", "sample"),
+    "temperature_max_c": Column(NUMBER.or_missing, "Highest temperature.", "°C", "sample"),
+    "throttled_share": Column(
+        NUMBER.or_missing, "Part of the samples in which something slowed the GPU down.", "fraction", "sample"),
+    "clocks": Column(TEXT, "How far the clock moved and what held it back; empty where it was steady.", tool="sample"),
+}  # fmt: skip
+
+
+def _format_energy(joules: float) -> str:
+    return f"{number(joules)} J"
+
+
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),
-    "energy per step (power)": ("step_energy_power_j", "{:,.3g} J".format),
-    "energy per step (counter)": ("step_energy_counter_j", "{:,.3g} J".format),
-    "energy per sample (counter)": ("item_energy_counter_j", "{:,.3g} J".format),
+    "energy per step (power)": ("step_energy_power_j", _format_energy),
+    "energy per step (counter)": ("step_energy_counter_j", _format_energy),
+    "energy per sample (counter)": ("item_energy_counter_j", _format_energy),
     "SM clock": ("sm_clock_hz", lambda value: f"{value / 1e6:,.0f} MHz"),
     "hottest": ("temperature_max_c", "{:.0f} °C".format),
     "clocks": ("clocks", str),

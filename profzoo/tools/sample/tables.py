@@ -1,14 +1,18 @@
 """Selects the samples of the window in base units, and computes a cell's power and energy from them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.cell.sidecar_files import read_facts
+from profzoo.errors import DataError
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.columns import COUNT, CPU, NUMBER, TEXT, Column, select
 from profzoo.io.csv_tables import Table
-from profzoo.tools.sample import dictionary
+from profzoo.io.scripts import write_csv, write_json
 from profzoo.tools.sample.command import ERROR
 from profzoo.tools.sample.nvml import MEAN, REASONS
 
@@ -31,14 +35,30 @@ UNITS = {
     # As NVML has them, a bit each.
     "throttle_reasons": ("throttle_reasons", 1),
 }
-COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
 # Values that a GPU does not report are empty.
 TABLE = Table(
-    columns=dict.fromkeys(COLUMNS, column_types.or_missing(column_types.NUMBER))
-    | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
+    columns={
+        "process": Column(COUNT, "Number of the process, counted from 0."),
+        "t_ns": Column(COUNT, "Time of the sample since the window began.", "ns", "sample", CPU),
+        "gpu_uuid": Column(TEXT, "UUID of the GPU.", tool="sample"),
+        "power_w": Column(NUMBER.or_missing, "Power draw of the GPU.", "W", "sample"),
+        "sm_clock_hz": Column(NUMBER.or_missing, "Clock of the SMs.", "Hz", "sample"),
+        "memory_clock_hz": Column(NUMBER.or_missing, "Clock of the GPU's memory.", "Hz", "sample"),
+        "temperature_c": Column(NUMBER.or_missing, "Temperature of the GPU.", "°C", "sample"),
+        "gpu_utilisation_pct": Column(
+            NUMBER.or_missing, "Part of NVML's last sampling period in which a kernel ran.", "%", "sample"),
+        "memory_utilisation_pct": Column(
+            NUMBER.or_missing, "Part of NVML's last sampling period in which memory was read or written.",
+            "%", "sample"),
+        "memory_used_bytes": Column(NUMBER.or_missing, "GPU memory in use.", "byte", "sample"),
+        "throttle_reasons": Column(
+            NUMBER.or_missing, "Why the clock is lower than it could be, as a sum of NVML's bits.", tool="sample"),
+        "energy_j": Column(
+            NUMBER.or_missing, "Energy by the GPU's counter since the window's first sample.", "J", "sample"),
+    },
     key=["process", "t_ns", "gpu_uuid"],
-    about=dictionary.SAMPLES,
-)
+)  # fmt: skip
+COLUMNS = [*TABLE.columns]
 # A clock whose middle nine tenths of samples are farther apart than this has moved; a reason is named from this share
 # of the samples on.
 MOVED, NAMED = 0.02, 0.01
@@ -47,16 +67,20 @@ HIGH = 0.95
 # The sampler's own.
 SAMPLES = Table(
     columns={
-        "time_ns": column_types.COUNT,
-        **dict.fromkeys(["gpu_uuid", "power_is"], column_types.TEXT),
-        **dict.fromkeys(
-            ["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"],
-            column_types.or_missing(column_types.COUNT),
-        ),
+        "time_ns": Column(COUNT, "Time of the sample on the host's monotonic clock.", "ns", "sample", CPU),
+        **select(TABLE.columns, "gpu_uuid"),
+        "power_is": Column(TEXT, "What NVML's power is: `instant`, or the mean of the last second.", tool="sample"),
+        "power_limit_mw": Column(COUNT.or_missing, "Power limit of the GPU.", "mW", "sample"),
+        "power_mw": Column(COUNT.or_missing, "Power draw of the GPU.", "mW", "sample"),
+        "sm_clock_mhz": Column(COUNT.or_missing, "Clock of the SMs.", "MHz", "sample"),
+        "memory_clock_mhz": Column(COUNT.or_missing, "Clock of the GPU's memory.", "MHz", "sample"),
+        **select(
+            TABLE.columns, "temperature_c", "gpu_utilisation_pct", "memory_utilisation_pct", "memory_used_bytes",
+            "throttle_reasons", kind=COUNT.or_missing),
+        "energy_mj": Column(COUNT.or_missing, "Energy by the GPU's counter.", "mJ", "sample"),
     },
     key=["time_ns", "gpu_uuid"],
-    about=dictionary.RAW,
-)
+)  # fmt: skip
 
 
 def process_windows(facts: "Sidecar") -> "Sequence[ProcessFacts]":
@@ -215,3 +239,60 @@ def describe_coarse_energy(table: pd.DataFrame) -> list[str]:
         if worst > ERROR
         else []
     )
+
+
+# Exports the samples of a cell's window to one tidy CSV.
+
+NEEDS: fact.Needs = {
+    "window_began_ns?": fact.COUNT,
+    "window_wall_ns": fact.COUNT,
+    "device_uuid?": fact.or_null(fact.TEXT),
+    "device_type?": fact.TEXT,
+    "ranks?": fact.PROCESSES,
+    "processes?": fact.PROCESSES,
+    "warnings": fact.LIST,
+}
+
+
+def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callable[[str], object] = print) -> None:
+    """Read the sampler's file and its sidecar, write the CSV and its sidecar.
+
+    The new sidecar is a copy of the sampler's with further keys: `samples`, their number on the GPU with the fewest;
+    `interval_reached_ms`; the kind of power values; the GPUs' power limits; and `gaps`, why samples do not describe the
+    cell.
+
+    Raises:
+        DataError: the sidecar does not say when the window began.
+    """
+    facts, raw = read_facts(samples_sidecar, NEEDS), reading.read(samples, SAMPLES)
+    windows = process_windows(facts)
+    if not all("window_began_ns" in window for window in windows):
+        raise DataError(f"{samples} does not say which samples are in the window: collect it again")
+    parts = [
+        select_window(raw, window["window_began_ns"], window["window_wall_ns"], process)
+        for process, window in enumerate(windows)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    ran_on = [uuid for one in facts.get("ranks", [facts]) if (uuid := one.get("device_uuid"))]
+    gaps = [why_unsampled(facts)] if raw.empty else find_gaps(table, windows, ran_on)
+    told = [*gaps, *([] if gaps else describe_coarse_energy(table))]
+    for line in told:
+        say(f"{csv}: {line}")
+    limits = raw.groupby("gpu_uuid")["power_limit_mw"].first() / 1e3
+    more = {
+        "samples": int(table.groupby("gpu_uuid").size().min()) if len(table) else 0,
+        "interval_reached_ms": mean_interval_ms(table),
+        "power_is": raw["power_is"].iloc[0] if len(raw) else "nothing",
+        "power_limits_w": {uuid: limit for uuid, limit in limits.items() if pd.notna(limit)},
+        "gaps": gaps,
+        "warnings": [*facts["warnings"], *told],
+    }
+    write_csv(table, csv)
+    write_json({**facts, **more}, sidecar)
+
+
+def why_unsampled(facts: "Sidecar") -> str:
+    """Explain why there are no samples."""
+    if facts.get("device_type") == "cpu":
+        return "the cell ran on the CPU, of whose power and energy NVML knows nothing"
+    return "NVML (libnvidia-ml.so.1) could not be loaded, so that nothing was sampled: see the log of the sampling job"

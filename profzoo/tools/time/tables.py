@@ -1,4 +1,4 @@
-"""Declares the columns of the baseline's tables, one row per step, written by harness/recorders.py and
+"""Declares the columns of the baseline's tables, one row per step, written by harness/observers/recorders.py and
 experiments/interleaved_runs.py."""
 
 import re
@@ -7,13 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
-from profzoo.io.column_types import Kind
+from profzoo.io.columns import COUNT, CPU, GPU, TEXT, WHOLE, Column
 from profzoo.io.csv_tables import Table
-from profzoo.tools.time import dictionary
 
 # The column of a token's time.
-TOKEN = re.compile(r"token_(\d+|x)_ns")
+TOKEN = re.compile(r"token_\d+_ns")
 
 
 def _in_order(table: pd.DataFrame) -> str | None:
@@ -29,11 +27,6 @@ def _each_in_order(table: pd.DataFrame) -> str | None:
     return f"process {wrong[0][0]}: {wrong[0][1]}" if wrong else None
 
 
-def _of_token(name: str) -> Kind | None:
-    """Return the type of the column of a token's time, of steps that generate tokens."""
-    return column_types.or_missing(column_types.COUNT) if TOKEN.fullmatch(name) else None
-
-
 def read_token_times(steps: pd.DataFrame) -> np.ndarray:
     """Return the times of tokens in ns, shape (steps, most tokens of a step); NaN where a step has fewer.
 
@@ -46,19 +39,24 @@ def read_token_times(steps: pd.DataFrame) -> np.ndarray:
 
 TABLE = Table(
     columns={
-        "step": column_types.COUNT,
-        "wall_ns": column_types.COUNT,
-        # Of a GPU alone.
-        "gpu_ns": column_types.or_missing(column_types.COUNT),
-        "items": column_types.or_missing(column_types.COUNT),
+        "step": Column(COUNT, "Number of the step within the process's window, counted from 0.", tool="time"),
+        "wall_ns": Column(COUNT, "Wall time of the step.", "ns", "time", CPU),
+        "gpu_ns": Column(COUNT.or_missing, "Time of the step between CUDA events; empty on a CPU.", "ns", "time", GPU),
+        "items": Column(COUNT.or_missing, "Samples of the data in the step.", "count", "time"),
     },
-    optional={"peak_memory_bytes": column_types.or_missing(column_types.COUNT)},
-    others=_of_token,
+    optional={
+        "peak_memory_bytes": Column(
+            COUNT.or_missing, "Most GPU memory that torch had allocated during the step.", "byte", "time"),
+    },
+    families={
+        "token_*_ns": Column(
+            COUNT.or_missing, "Time of a token of the step, counted from 0; the first includes reading the prompt. "
+            "Only of models that generate tokens; empty in steps with fewer tokens.", "ns", "time", GPU),
+    },
     key=["step"],
     holds=_in_order,
-    about=dictionary.STEPS,
-)
-# What memory is held for, as harness/memory_blocks.py tells it apart.
+)  # fmt: skip
+# What memory is held for, as harness/step/peak_memory.py tells it apart.
 HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
 
 
@@ -71,18 +69,37 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 
 # A row a range of a step, in their order; what is held is of the moment of the range's peak.
 MEMORY = Table(
-    columns={"order": column_types.COUNT, "range": column_types.TEXT}
-    | dict.fromkeys(["begin_bytes", "peak_bytes", "end_bytes"], column_types.COUNT)
-    # On a GPU what was there before may be less than what is known of it, where tensors share memory.
-    | {f"{held}_bytes": column_types.WHOLE for held in HELD},
+    columns={
+        "order": Column(COUNT, "Place of the range in the step, counted from 0.", tool="time"),
+        "range": Column(TEXT, "Part of the step.", tool="time"),
+        "begin_bytes": Column(COUNT, "Allocated memory when the range begins.", "byte", "time"),
+        "peak_bytes": Column(COUNT, "Most allocated memory within the range.", "byte", "time"),
+        "end_bytes": Column(COUNT, "Allocated memory when the range ends.", "byte", "time"),
+        "weights_bytes": Column(WHOLE, "Part of `peak_bytes` that parameters and buffers take.", "byte", "time"),
+        "optimizer_bytes": Column(WHOLE, "Part of `peak_bytes` that states of the optimizer take.", "byte", "time"),
+        "gradients_bytes": Column(WHOLE, "Part of `peak_bytes` that gradients of parameters take.", "byte", "time"),
+        "inputs_bytes": Column(WHOLE, "Part of `peak_bytes` that the batch's tensors take.", "byte", "time"),
+        "activations_bytes": Column(
+            WHOLE, "Part of `peak_bytes` that activations that the backward pass needs take.", "byte", "time"
+        ),
+        "workspace_bytes": Column(
+            WHOLE, "Part of `peak_bytes` that temporary buffers of operators take.", "byte", "time"
+        ),
+        "other_bytes": Column(WHOLE, "Part of `peak_bytes` that other tensors take.", "byte", "time"),
+    },
     key=["order"],
     holds=_adds_up,
-    about=dictionary.MEMORY,
 )
 # Of several processes, one after the other; side: of which of what is compared, empty where nothing is.
 REPEATED = replace(
     TABLE,
-    columns={"side": column_types.TEXT, "process": column_types.COUNT, **TABLE.columns},
+    columns={
+        "side": Column(
+            TEXT, "Side of the comparison, or settings of the trial, that the process ran; empty for the cell as it "
+            "is."),
+        "process": Column(COUNT, "Number of the process, counted from 0 in the order in which they ran."),
+        **TABLE.columns,
+    },
     key=["process", "step"],
     holds=_each_in_order,
-)
+)  # fmt: skip

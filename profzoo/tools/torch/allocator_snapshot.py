@@ -1,6 +1,6 @@
 """Finds the blocks that were allocated at the peak of a GPU's memory, with the Python lines that allocated them.
 
-The file is the snapshot of torch's allocator (profzoo/harness/allocator_history.py). It is read without running any
+The file is the snapshot of torch's allocator (profzoo/harness/observers/allocator.py). It is read without running any
 code in it. The blocks of its end and the events before lead back to each earlier moment.
 """
 
@@ -14,25 +14,37 @@ from typing import Any, TypedDict
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.io import column_types
+from profzoo.io.columns import COUNT, CPU, FLAG, TEXT, Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import dictionary
 
-# Name in the folder of further files; of harness/allocator_history.py.
+# Name in the folder of further files; of harness/observers/allocator.py.
 SNAPSHOT = "snapshot.pickle"
 ALLOCATED, TAKEN, RETURNED = "active_allocated", "alloc", "free_requested"
-TEXTS = ("device", "file", "function", "caller")
 COLUMNS = ("device", "address", "bytes", "block_bytes", "ns", "at_end", "file", "line", "function", "caller")
 TABLE = Table(
-    columns=dict.fromkeys(TEXTS, column_types.TEXT)
-    | dict.fromkeys(["address", "bytes"], column_types.COUNT)
-    | dict.fromkeys(["block_bytes", "ns", "line"], column_types.or_missing(column_types.COUNT))
-    | {"at_end": column_types.FLAG},
+    columns={
+        "device": Column(TEXT, "Device of the memory: `cuda:0` and so on.", tool="torch"),
+        "file": Column(
+            TEXT, "File of the innermost line of the program that allocated the block; empty where no Python line "
+            "did, as in a backward pass.", tool="torch"),
+        "function": Column(TEXT, "Function of that line.", tool="torch"),
+        "caller": Column(TEXT, "The next line of the program around it, as `file:line`.", tool="torch"),
+        "address": Column(
+            COUNT, "Address of the block; a row is a block that was allocated at the peak.", tool="torch"),
+        "bytes": Column(COUNT, "Bytes that were asked for; those of all rows are the peak.", "byte", "torch"),
+        "block_bytes": Column(
+            COUNT.or_missing, "Bytes of the block, as the allocator rounds them; empty for a block that was released "
+            "later.", "byte", "torch"),
+        "ns": Column(
+            COUNT.or_missing, "Time of the allocation since recording began; empty for blocks from before.",
+            "ns", "torch", CPU),
+        "line": Column(COUNT.or_missing, "Number of that line.", tool="torch"),
+        "at_end": Column(FLAG, "Whether the block is still allocated when the window has ended.", tool="torch"),
+    },
     key=["device", "address"],
-    about=dictionary.SNAPSHOT,
-)
-# Files whose frames are no program's own: of torch, of Python's library, and of profzoo, which calls the program.
+)  # fmt: skip
+# Files whose frames are not the program's own: of torch, of Python's library, and of profzoo, which calls the program.
 OTHERS = re.compile(
     r"/(?:site|dist)-packages/torch/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|/profzoo/(?:script_)?harness/"
     r"|/profzoo/run\.py$|/models/run\.py$|^<"
@@ -75,7 +87,7 @@ def main(folder: str, copy: str, csv: str) -> None:
     """Copy the snapshot from the folder of further files, and write the table of the blocks at its peak.
 
     Raises:
-        DataError: there is no snapshot, or it is no snapshot of torch's allocator with a history.
+        DataError: there is no snapshot, or it is not a snapshot of torch's allocator with a history.
     """
     path = Path(folder) / SNAPSHOT
     if not path.exists():
@@ -94,7 +106,7 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as file:
             found = _PlainUnpickler(file).load()
     except (pickle.UnpicklingError, EOFError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise DataError(f"{path} is no snapshot of torch's allocator: {error}: {AGAIN}") from error
+        raise DataError(f"{path} is not a snapshot of torch's allocator: {error}: {AGAIN}") from error
     lacking = [key for key in ("segments", "device_traces") if not isinstance(found, dict) or key not in found]
     if lacking:
         raise DataError(f"{path} holds no {lacking[0]}, which torch up to 2.14 writes: {AGAIN}")

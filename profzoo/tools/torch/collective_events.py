@@ -17,12 +17,13 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.io import chrome_trace
+from profzoo.io.columns import AMOUNT, COUNT, CPU, TEXT, Column
+from profzoo.io.csv_tables import Table
 from profzoo.json_types import JsonObject
-from profzoo.op_costs.collectives import PAIRWISE, collective_kind, element_bytes
+from profzoo.op_costs.collectives import PAIRWISE, bus_factor, collective_kind, element_bytes
 from profzoo.range_names import LAUNCHING
-from profzoo.tools.communication_kernels import communicates
-from profzoo.tools.torch.host_calls import find_ranges, find_steps, look_up
-from profzoo.tools.torch.trace import AGAIN, Trace
+from profzoo.tools.kernel_signature import communicates
+from profzoo.tools.torch.trace import AGAIN, Trace, find_ranges, find_steps, look_up
 
 NAME, GROUP, SEQUENCE = "Collective name", "Process Group Ranks", "Seq"
 NEEDED = (NAME, "In msg nelems", "Out msg nelems", "dtype", "Group size")
@@ -156,3 +157,55 @@ def _is_communication(event: Any) -> bool:
     if event.get("cat") == "user_annotation":
         return event["name"].startswith(GLOO)
     return event.get("cat") == "kernel" and communicates(event["name"])
+
+
+# Tells how fast a link was for an operation of a given size, from a probe that measured some sizes.
+
+LINK_COLUMNS = [
+    "collective",
+    "bytes",
+    "group_size",
+    "calls",
+    "time_ns",
+    "algorithm_bytes_per_s",
+    "bus_bytes_per_s",
+    "link",
+]
+TABLE = Table(
+    columns={
+        "collective": Column(TEXT, "Collective operation, such as `all_reduce`."),
+        "link": Column(
+            TEXT, "What joins the GPUs: `NV` and the number of NVLinks, PCIe's path, or `network`; empty if unknown."),
+        "bytes": Column(COUNT, "Size of the operation, as nccl-tests counts it: of the whole buffer.", "byte"),
+        "group_size": Column(COUNT, "Processes that took part.", "count"),
+        "calls": Column(COUNT, "Calls in a row that were timed together.", "count"),
+        "time_ns": Column(
+            AMOUNT, "Time of a call: the shortest mean of several series, on the slowest process.", "ns", clock=CPU),
+        "algorithm_bytes_per_s": Column(
+            AMOUNT.or_missing, "Algorithm bandwidth of nccl-tests: size over time.", "byte/s"),
+        "bus_bytes_per_s": Column(
+            AMOUNT.or_missing, "Bus bandwidth of nccl-tests: the same times 2(n-1)/n for an all-reduce of n "
+            "processes, and (n-1)/n for all-gather, reduce-scatter and all-to-all.", "byte/s"),
+    },
+    key=["collective", "bytes", "group_size"],
+)  # fmt: skip
+
+
+def expected_time(probe: pd.DataFrame, collective: str, size: int, processes: int) -> float:
+    """Return the time in ns that the probe expects of an operation; nan where it has no such operation.
+
+    Between measured sizes, time is interpolated linearly in the logarithms of both. Smaller operations take as long as
+    the smallest, as they are bound by latency; larger ones have the bandwidth of the largest.
+    """
+    rows = probe[(probe["collective"] == collective) & (probe["group_size"] == processes)].sort_values("bytes")
+    if rows.empty or size <= 0:
+        return float("nan")
+    sizes, times = rows["bytes"].to_numpy(dtype=float), rows["time_ns"].to_numpy(dtype=float)
+    if size > sizes[-1]:
+        return float(times[-1] * size / sizes[-1])
+    return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
+
+
+def reached_bus_rate(probe: pd.DataFrame, collective: str, size: int, processes: int) -> float:
+    """Return the bus bandwidth in byte/s that the probe reached for an operation; nan where it has none."""
+    return bus_factor(collective, processes) * size / expected_time(probe, collective, size, processes) * 1e9

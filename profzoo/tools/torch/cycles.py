@@ -8,41 +8,51 @@ import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
-from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
+from profzoo.io.columns import AMOUNT, COUNT, GPU, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.tools.torch import dictionary, losses
+from profzoo.tools.torch import losses
 from profzoo.tools.torch import tables as torch_tables
-from profzoo.tools.torch.host_calls import count_steps
 from profzoo.tools.torch.tables import TIMES
-from profzoo.tools.torch.trace import read_trace
+from profzoo.tools.torch.trace import count_steps, read_trace
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import ProfilerSettings
 
-# Files of an earlier cycle in the folder of further files; of harness/operator_table.py.
+# Files of an earlier cycle in the folder of further files; of harness/observers/recorders.py.
 OPERATORS, TRACE = "cycle-{}.operators.csv", "cycle-{}.trace.json.gz"
 GROUP = ["kind", "name", "range"]
 TABLE = Table(
-    columns={"cycle": column_types.COUNT}
-    | dict.fromkeys(GROUP, column_types.TEXT)
-    | dict.fromkeys(["steps", "count"], column_types.COUNT)
-    | dict.fromkeys(TIMES, column_types.or_missing(column_types.WHOLE)),
+    columns={
+        "cycle": Column(COUNT, "Number of the profiler's cycle, counted from 0.", tool="torch"),
+        **select(torch_tables.TABLE.columns, "kind", "name", "range"),
+        "steps": Column(COUNT, "Traced steps of the cycle that are complete.", "count", "torch"),
+        "count": Column(COUNT, "Calls or launches in these steps.", "count", "torch"),
+        **select(torch_tables.TABLE.columns, "self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns"),
+    },
     key=["cycle", *GROUP],
-    about={**dictionary.ACTIVITIES, **dictionary.CYCLES},
 )
 MEASURES = ("count_per_step", "ns_per_step")
 DIFFERENCES = Table(
-    columns=dict.fromkeys(GROUP, column_types.TEXT)
-    | {"cycles": column_types.COUNT}
-    | {f"{end}{name}": column_types.AMOUNT for name in MEASURES for end in ("", "least_", "most_")}
-    | {"spread": column_types.or_missing(column_types.AMOUNT)},
+    columns={
+        **select(TABLE.columns, "kind", "name", "range"),
+        "cycles": Column(COUNT, "Cycles that have it.", "count", "torch"),
+        "count_per_step": Column(AMOUNT, "Calls or launches per step, the mean over the cycles.", "count", "torch"),
+        "least_count_per_step": Column(AMOUNT, "Fewest calls or launches per step of a cycle.", "count", "torch"),
+        "most_count_per_step": Column(AMOUNT, "Most calls or launches per step of a cycle.", "count", "torch"),
+        "ns_per_step": Column(
+            AMOUNT, "Time per step, the mean over the cycles: of launches on the GPU, of operators and calls their "
+            "own host time, of ranges the host time for which they were open.", "ns", "torch", GPU),
+        "least_ns_per_step": Column(AMOUNT, "Shortest time per step of a cycle.", "ns", "torch", GPU),
+        "most_ns_per_step": Column(AMOUNT, "Longest time per step of a cycle.", "ns", "torch", GPU),
+        "spread": Column(
+            AMOUNT.or_missing, "Longest less shortest time per step, relative to the mean.", "ratio", "torch"),
+    },
     key=GROUP,
-    about={**dictionary.ACTIVITIES, **dictionary.CYCLES},
     ranges={name: (f"least_{name}", f"most_{name}") for name in MEASURES},
-)
+)  # fmt: skip
 FACTS: fact.Needs = {
     "cell": {"profiler": {"memory": fact.FLAG, "repeat": fact.COUNT}, "window": fact.COUNT},
     "device_type": fact.TEXT,

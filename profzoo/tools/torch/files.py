@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def exported_files(own: "TorchSettings") -> Sequence[str]:
     """Return the tables of operators, kernels, launches and layers, the trace, and what settings ask for besides."""
     always = ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
-    memory = ["{phase}.torch-memory.csv", "{phase}.torch-memory.svg", "{phase}.torch-memory.png"]
+    memory = ["{phase}.torch-memory.csv", *(f"{{phase}}.torch-memory.{kind}" for kind in ("svg", "png", "pdf"))]
     cycles = ["{phase}.torch.cycles.csv", "{phase}.torch.cycle-differences.csv"]
     snapshot = ["{phase}.torch-snapshot.csv", "{phase}.torch-snapshot.pickle"]
     return [
@@ -54,5 +54,5 @@ def name_parts(own: "TorchSettings") -> Sequence[str]:
     several = ["torch-ranks", "torch-collectives", "torch-skew"]
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
     asked = ["torch-memory", "torch-snapshot", "torch-more", "tensorboard", "cycles", "cycle-differences", "dtypes",
-             "streams", "svg", "png", "pickle"]  # fmt: skip
+             "streams", "svg", "png", "pdf", "pickle"]  # fmt: skip
     return ["torch", "torch-operators", "torch-time", *asked, *several, "trace", "gz", *of_owners]

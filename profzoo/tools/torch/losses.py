@@ -15,17 +15,14 @@ import numpy as np
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.range_names import STEP
-from profzoo.tools.torch import graph_replays, trace
-from profzoo.tools.torch.host_calls import find_steps, launching_calls, range_spans
-from profzoo.tools.torch.trace import Columns, Trace
+from profzoo.tools import stream_overlap
+from profzoo.tools.torch import owners, trace
+from profzoo.tools.torch.trace import Columns, Trace, find_steps, launching_calls, range_spans
 
 # Beginnings of the names of calls that launch kernels.
 LAUNCHING = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
-             "hipLaunchKernel", "hipModuleLaunchKernel", *graph_replays.REPLAYS)  # fmt: skip
-# The clocks of host and GPU differ by microseconds, and GPU work may continue after the host's last event.
-SKEW_NS, BEHIND_NS = 1_000_000, 1_000_000_000
-# Launches of a stream run one after another, except launches that begin early (programmatic dependent launch).
-TOGETHER = 8
+             "hipLaunchKernel", "hipLaunchCooperativeKernel", "hipModuleLaunchKernel", "hipExtLaunchKernel",
+             "hipExtModuleLaunchKernel", *owners.REPLAYS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,12 +30,13 @@ class Losses:
     """The losses of a trace.
 
     steps: number of steps in the trace. lacking: description of what is lost, by number of the step, from 0. outside:
-    description of what is lost in a trace without steps.
+    description of what is lost in a trace without steps. calls: how many launching calls in steps have no kernel.
     """
 
     steps: int
     lacking: Mapping[int, str]
     outside: str = ""
+    calls: int = 0
 
     def told(self) -> list[str]:
         """Return one line for each step that lacks records."""
@@ -62,12 +60,13 @@ def find_losses(found: Trace) -> Losses:
         lacking[step] = " and ".join([*words, *["a graph's first replay lacks kernels"] * bool((cut & own).any())])
     # Launches before the first step may belong to a capture that was made after the window.
     outside = "" if count else lacking.get(-1, "")
-    return Losses(count, {step: why for step, why in lacking.items() if step >= 0}, outside)
+    told = {step: why for step, why in lacking.items() if step >= 0}
+    return Losses(count, told, outside, int((~ran & (steps >= 0)).sum()))
 
 
 def _launch_calls(found: Trace) -> np.ndarray:
     """Return indices of the calls that launch kernels, in order; of a runtime call and its driver call, the first."""
-    calls, captured = found.calls, graph_replays.find_captures(found)
+    calls, captured = found.calls, owners.find_captures(found)
     names = np.array([text.startswith(LAUNCHING) for text in found.texts] + [False])
     made = np.flatnonzero(names[calls["name"]] & (calls["correlation"] >= 0))
     made = made[np.argsort(calls["start"][made], kind="stable")]
@@ -89,7 +88,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
         return made[:0]
     first = made[int(ran.argmax())]
     calls = launching_calls(found)
-    owned = np.flatnonzero(graph_replays.find_replayed(found))
+    owned = np.flatnonzero(owners.find_replayed(found))
     groups: dict[int, list[int]] = {}
     for call, name in zip(calls[owned].tolist(), found.launches["name"][owned].tolist(), strict=True):
         groups.setdefault(call, []).append(name)
@@ -123,43 +122,21 @@ def _rows(table: Columns, chosen: np.ndarray) -> Columns:
 
 
 def find_impossible(found: Trace) -> str | None:
-    """Describe the first impossible launch, or return None."""
+    """Describe the first impossible launch, or return None.
+
+    Launches of CUDA graphs are not held against others of their stream, because branches of a graph may overlap.
+    """
     launches = found.launches
-    start, ns = launches["start"], launches["ns"].astype(np.int64)
     host = [(part["start"], part["start"] + part["ns"]) for part in (found.calls, found.ranges, found.operators)]
     begins, ends = (np.concatenate([pair[side] for pair in host]) for side in (0, 1))
-    if not len(start) or not len(begins):
-        return None
-    span = int(ends.max()) - int(begins.min())
-    if (wrong := ns > span + BEHIND_NS).any():
-        at = int(wrong.argmax())
-        return f"{_named(found, at)} lasts {ns[at] / 1e9:,.3f} s, in a trace of {span / 1e9:,.3f} s"
+    span = int(ends.max()) - int(begins.min()) if len(begins) else None
     called = np.append(found.calls["start"], -1)[launching_calls(found)]
-    if (wrong := (called >= 0) & (start < called - SKEW_NS)).any():
-        at = int(wrong.argmax())
-        return f"{_named(found, at)} begins {(called[at] - start[at]) / 1e6:,.3f} ms before it is launched"
-    return _overlapping(found, start, start + ns)
-
-
-def _overlapping(found: Trace, start: np.ndarray, end: np.ndarray) -> str | None:
-    """Describe a launch that runs beside several later ones of its stream, or return None.
-
-    Launches of CUDA graphs are not checked, because branches of a graph may overlap.
-    """
-    queue = np.where(graph_replays.find_replayed(found), -1, found.launches["queue"])
-    for one in np.unique(queue[queue >= 0]).tolist():
-        mine = np.flatnonzero(queue == one)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        beside = np.searchsorted(start[mine], end[mine] - SKEW_NS // 1000) - np.arange(len(mine)) - 1
-        if (beside > TOGETHER).any():
-            at = int(beside.argmax())
-            return f"{_named(found, int(mine[at]))} runs beside {beside[at]} that follow it in its stream"
+    queue = np.where(owners.find_replayed(found), -1, launches["queue"])
+    wrong = stream_overlap.find_impossible(launches["start"], launches["ns"].astype(np.int64), called, queue, span)
+    for at, why in wrong.items():
+        name = found.texts[launches["name"][at]]
+        return f"launch {at + 1} of {len(launches['name'])} ({name[:60]}) {why}"
     return None
-
-
-def _named(found: Trace, launch: int) -> str:
-    """Describe a launch for a message: its position among all launches, from 1, and its name."""
-    return f"launch {launch + 1} of {len(found.launches['name'])} ({found.texts[found.launches['name'][launch]][:60]})"
 
 
 def explain_losses(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:

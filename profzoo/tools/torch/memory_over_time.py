@@ -7,33 +7,47 @@ import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
-from profzoo.io import column_types
 from profzoo.io import sidecars as fact
+from profzoo.io.columns import COUNT, CPU, TEXT, WHOLE, Column
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.range_names import LAUNCHING, REST, STEP
-from profzoo.tools.torch import dictionary
-from profzoo.tools.torch.host_calls import find_ranges, find_steps, range_spans
 from profzoo.tools.torch.nesting import MARK, classify_operators, nest_operators
-from profzoo.tools.torch.trace import Trace, read_trace
+from profzoo.tools.torch.trace import Trace, find_ranges, find_steps, range_spans, read_trace
 
 # Numbers by which a trace names the kind of device of an allocation.
-CPU, CUDA = 0, 1
-DEVICES = {"cpu": CPU, "cuda": CUDA}
+DEVICES = {"cpu": 0, "cuda": 1}
 # Operators that allocate memory for the operator that calls them.
 ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
 EARLIER = "earlier"
 # What memory is counted by: before the first step, parts of the step, the replay of a graph, and the rest of the step.
 HELD = (EARLIER, *LAUNCHING, REST)
-TEXTS = ("device", "range", "operator")
 TABLE = Table(
-    columns={"step": column_types.or_missing(column_types.COUNT), "ns": column_types.WHOLE}
-    | dict.fromkeys(TEXTS, column_types.TEXT)
-    | dict.fromkeys(["bytes", "allocated_bytes"], column_types.WHOLE)
-    | {"reserved_bytes": column_types.or_missing(column_types.COUNT)}
-    | {f"{part}_bytes": column_types.WHOLE for part in HELD},
-    about=dictionary.MEMORY,
-)
+    columns={
+        "step": Column(
+            COUNT.or_missing, "Number of the step in the trace, counted from 0; empty between steps.", tool="torch"),
+        "ns": Column(WHOLE, "Time since the first traced step began.", "ns", "torch", CPU),
+        "device": Column(TEXT, "Device of the memory: `cuda:0` and so on, or `cpu`.", tool="torch"),
+        "range": Column(TEXT, "Part of the step that was open; empty outside all parts.", tool="torch"),
+        "operator": Column(TEXT, "Operator that allocated or released; empty outside all operators.", tool="torch"),
+        "bytes": Column(WHOLE, "Bytes that were allocated; below 0 for bytes that were released.", "byte", "torch"),
+        "allocated_bytes": Column(
+            WHOLE, "Bytes that are allocated after it. On a CPU they are counted from the beginning of the trace.",
+            "byte", "torch"),
+        "reserved_bytes": Column(
+            COUNT.or_missing, "Bytes that the GPU's allocator holds after it; empty on a CPU.", "byte", "torch"),
+        "earlier_bytes": Column(
+            WHOLE, "Of the allocated bytes, those from before the first traced step.", "byte", "torch"),
+        **{
+            f"{part}_bytes": Column(
+                WHOLE, f"Of the allocated bytes, those that were allocated in `{part}`.", "byte", "torch")
+            for part in LAUNCHING
+        },
+        "other_bytes": Column(
+            WHOLE, "Of the allocated bytes, those that were allocated in the traced steps outside their parts.",
+            "byte", "torch"),
+    },
+)  # fmt: skip
 FACTS: fact.Needs = {"device_type": fact.TEXT}
 NOT_RECORDED = "holds no event of memory: set torch.memory to true, and collect the trace again"
 

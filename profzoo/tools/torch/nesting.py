@@ -7,6 +7,7 @@ import numpy as np
 
 from profzoo.range_names import DOMAIN, MODULE
 from profzoo.tools.torch.trace import Trace
+from profzoo.tools.user_ranges import is_over
 
 OF_MODULE = f"{DOMAIN}:{MODULE}:"
 ENGINE = "autograd::engine::evaluate_function: "
@@ -72,7 +73,7 @@ def _parents(trace: Trace) -> np.ndarray:
     stack: list[int] = []
     for place in range(len(start)):
         began = start[place]
-        while stack and (end[stack[-1]] <= began or thread[stack[-1]] != thread[place]):
+        while stack and (is_over(began, end[place], end[stack[-1]]) or thread[stack[-1]] != thread[place]):
             stack.pop()
         if stack:
             write[place] = stack[-1]

@@ -6,42 +6,268 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.io.columns import AMOUNT, COUNT, GPU, TEXT, WHOLE, Column
+from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operators import COLUMNS as NEEDED
-from profzoo.range_names import DOMAIN, LAUNCHING, original_name, parse_module_range
-from profzoo.tools.communication_kernels import communicates
-from profzoo.tools.torch import dictionary, graph_replays, launch_costs
-from profzoo.tools.torch.autograd_links import find_forward_operators
-from profzoo.tools.torch.host_calls import find_ranges, find_steps, launch_times, launching_calls, look_up
+from profzoo.op_costs.operators import COLUMNS as OPERATORS_COLUMNS
+from profzoo.op_costs.operators import exclusive_costs, operator_cost
+from profzoo.range_names import DOMAIN, original_name, parse_module_range
+from profzoo.range_names import LAUNCHING as RANGE_NAMES_LAUNCHING
+from profzoo.tools.kernel_signature import communicates
 from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest_operators
 from profzoo.tools.torch.nesting import classify_operators as kinds_of
-from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
-from profzoo.tools.torch.user_ranges import COLUMN as USER_RANGE
+from profzoo.tools.torch.trace import (
+    DEVICE_KINDS,
+    SIZES,
+    Trace,
+    find_ranges,
+    find_steps,
+    launch_times,
+    launching_calls,
+    look_up,
+)
+
+# Finds the forward operator of each autograd node, by autograd's sequence numbers.
+
+
+def find_forward_operators(trace: Trace) -> np.ndarray:
+    """Return, per operator, the index of its forward operator if it is an autograd node; -1 for other operators.
+
+    Each thread of the forward pass counts a sequence number up for each node. A node has the number from when it was
+    made, and an operator the number from when it began. Of the operators with the node's number, the last one made it.
+    """
+    operators = trace.operators
+    nodes = np.flatnonzero(operators["forward_thread"] > 0)
+    forward = np.flatnonzero((operators["forward_thread"] == 0) & (operators["sequence"] >= 0))
+    # Descending by start, so that the last of those alike comes first.
+    order = np.lexsort((-operators["start"][forward], operators["sequence"][forward], operators["thread"][forward]))
+    forward = forward[order]
+    # A thread and a number in one; what is beyond is not a number of a sequence.
+    span = int(operators["sequence"].max(initial=0)) + 1
+    keys = operators["thread"][forward].astype(np.int64) * span + operators["sequence"][forward]
+    threads = _threads(trace, nodes)
+    found = np.full(len(operators["start"]), -1, dtype=np.int32)
+    found[nodes] = look_up(threads * span + operators["sequence"][nodes], keys, forward)
+    return found
+
+
+def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
+    """Return the thread of the forward pass of each autograd node, as an index of the trace's threads.
+
+    Autograd numbers threads in its own way. Only the trace's links from operators to their backward operators show
+    which thread a number stands for.
+    """
+    operators, links = trace.operators, trace.links
+    forward = (operators["forward_thread"] == 0) & (operators["sequence"] >= 0)
+    counts = np.bincount(operators["thread"][forward]) if forward.any() else np.zeros(1)
+    _, numbers = np.unique(operators["forward_thread"][nodes], return_inverse=True)
+    # A number without any link stands for the thread with the most forward operators.
+    threads = np.full(int(numbers.max(initial=0)) + 1, int(counts.argmax()), dtype=np.int64)
+    order = np.argsort(operators["start"][nodes], kind="stable")
+    begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
+    begins = begins[np.argsort(links["id"][begins], kind="stable")]
+    begin = look_up(links["id"][ends], links["id"][begins], begins)
+    node = look_up(links["start"][ends], operators["start"][nodes[order]], order)
+    known = (begin >= 0) & (node >= 0)
+    pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
+    pairs, votes = np.unique(pairs, axis=1, return_counts=True)
+    # The pair with the most votes is assigned last, so it stays.
+    for index in np.argsort(votes, kind="stable"):
+        threads[pairs[0, index]] = pairs[1, index]
+    return threads[numbers]
+
+
+# Finds the operators behind launches of a CUDA graph: those that were captured, in order, or that replay the graph.
+
+REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
+# Calls that add a node to a graph during its capture.
+LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "ModuleLaunchKernel", "ModuleLaunchCooperativeKernel",
+             "ExtLaunchKernel", "ExtModuleLaunchKernel", "Memcpy", "Memset")  # fmt: skip
+API = re.compile("cuda|cu|hip")
+
+
+def find_replayed(trace: Trace) -> np.ndarray:
+    """Return, per launch, whether a CUDA graph made it; all launches of a graph share one launching call."""
+    made = np.array([text.startswith(REPLAYS) for text in trace.texts] + [False])
+    return made[np.append(trace.calls["name"], -1)[launching_calls(trace)]]
+
+
+def find_capturing_operators(trace: Trace) -> np.ndarray:
+    """Return the ID of the operator behind each launch, for a replay the captured operator; -1 if unknown.
+
+    For that, the trace must contain the capture, or single launches of the same kernels in the same order. Otherwise it
+    is the operator that replays the graph, such as `CompiledFunction`.
+    """
+    launches, calls = trace.launches, launching_calls(trace)
+    found = launches["external"].astype(np.int64)
+    by_graph = np.flatnonzero(find_replayed(trace))
+    if not len(by_graph):
+        return found
+    found[by_graph] = _replaying_operators(trace, calls[by_graph])
+    captured = find_captures(trace)
+    eager = np.setdiff1d(np.arange(len(found)), by_graph)
+    eager = eager[np.lexsort((launches["start"][eager], trace.calls["start"][calls[eager]]))]
+    by_graph = by_graph[np.lexsort((launches["start"][by_graph], trace.calls["start"][calls[by_graph]]))]
+    for group in np.split(by_graph, np.flatnonzero(np.diff(calls[by_graph])) + 1):
+        called = trace.calls["start"][calls[group[0]]]
+        fitting = [ids for began, _, ids in captured if began < called and len(ids) == len(group)]
+        if fitting:
+            # A graph that is captured several times is replayed from the last capture.
+            found[group] = fitting[-1]
+        elif (place := _place(launches["name"][eager], launches["name"][group])) >= 0:
+            found[group] = launches["external"][eager[place : place + len(group)]]
+    return found
+
+
+def _replaying_operators(trace: Trace, calls: np.ndarray) -> np.ndarray:
+    """Return the ID of the operator in which each of these calls was made; -1 for none.
+
+    A replay outside of operators may bear the ID of one that was over long before, so that times are compared too.
+    """
+    operators, ids, made = trace.operators, trace.calls["external"][calls], trace.calls["start"][calls]
+    order = np.argsort(operators["external"], kind="stable")
+    at = look_up(np.where(ids > 0, ids, -2), operators["external"][order], order)
+    begin = np.append(operators["start"], 0)[at]
+    end = begin + np.append(operators["ns"].astype(np.int64), -1)[at]
+    return np.where((at >= 0) & (begin <= made) & (made <= end), ids, -1).astype(np.int64)
+
+
+def find_captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
+    """Return for each capture its begin and end in ns, and the IDs of the operators that made its nodes, in order."""
+    calls, texts = trace.calls, [API.sub("", text, count=1) if API.match(text) else text for text in trace.texts]
+    order = np.argsort(calls["start"], kind="stable")
+    begun: int | None = None
+    found = []
+    # Calls are matched by ID, which a runtime call may share with the driver's call inside it.
+    ids: dict[int, int] = {}
+    for index in order[np.isin(calls["name"][order], _named(texts))]:
+        name = texts[calls["name"][index]]
+        if name.startswith(BEGIN):
+            begun, ids = int(calls["start"][index]), {}
+        elif name.startswith(END) and begun is not None:
+            found.append((begun, int(calls["start"][index]), np.array([*ids.values()], dtype=np.int64)))
+            begun = None
+        elif begun is not None and name.startswith(LAUNCHING):
+            ids.setdefault(int(calls["correlation"][index]), int(calls["external"][index]))
+    return found
+
+
+def _named(texts: list[str]) -> list[int]:
+    return [code for code, text in enumerate(texts) if text.startswith((BEGIN, END, *LAUNCHING))]
+
+
+def _place(names: np.ndarray, wanted: np.ndarray) -> int:
+    """Return the index at which the wanted sequence begins in another; -1 if it does not occur."""
+    last = len(names) - len(wanted)
+    for place in np.flatnonzero(names[: last + 1] == wanted[0]) if last >= 0 else ():
+        if np.array_equal(names[place : place + len(wanted)], wanted):
+            return int(place)
+    return -1
+
+
+# Computes the cost of the launches of a trace from the inputs of the operators that made them.
+
+
+def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the operators with a known cost, their costs without nested ones, and each operator's nearest of these.
+
+    parents: index of the enclosing operator of each operator, -1 for none.
+
+    Returns: indices of the operators with a known cost, shape (known,); their costs, shape (known, len(COLUMNS)); and
+    per operator the index of the nearest one with a known cost, itself included, -1 for none.
+    """
+    operators = trace.operators
+    told = np.flatnonzero(operators["inputs"] >= 0)
+    pairs = operators["name"][told].astype(np.int64) * len(trace.inputs) + operators["inputs"][told]
+    kinds, places = np.unique(pairs, return_inverse=True)
+    found = np.full((len(kinds), len(OPERATORS_COLUMNS)), np.nan)
+    for place, (name, inputs) in enumerate(divmod(kind, len(trace.inputs)) for kind in kinds.tolist()):
+        dims, types, values, _ = trace.inputs[inputs]
+        need = operator_cost(trace.texts[name], dims, types, values)
+        if need is not None:
+            found[place] = need
+    sure = ~np.isnan(found[:, 0])[places]
+    known = told[sure]
+    return known, *exclusive_costs(found[places[sure]], known, parents)
+
+
+def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
+    """Return the cost of each launch, shape (launches, len(COLUMNS)).
+
+    An operator's first launch has the operator's whole cost, and its other launches have 0, so that costs add up. The
+    cost is NaN if no enclosing operator has a formula, or if the trace lacks its inputs.
+
+    Args:
+        parents: index of the enclosing operator of each operator, -1 for none.
+        operators: innermost operator of each launch, in order, -1 for none.
+        replays: number of the CUDA graph's replay of each launch, -1 for none; every replay has the cost again.
+    """
+    known, own, holder = known_operator_costs(trace, parents)
+    found = np.full((len(operators), len(OPERATORS_COLUMNS)), np.nan)
+    if not len(known):
+        return found
+    held = np.where(operators >= 0, holder[operators], -1).astype(np.int64)
+    there = held >= 0
+    found[there] = own[np.searchsorted(known, held[there])]
+    _, first = np.unique(held * (int(replays.max(initial=0)) + 2) + replays, return_index=True)
+    later = np.ones(len(held), dtype=bool)
+    later[first] = False
+    found[later & there] = 0
+    return found
+
 
 OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction")
 # Owners outside of modules: each part of the step, the step outside its parts, and outside all steps.
-PLACES = ("step", *LAUNCHING, "outside")
+PLACES = ("step", *RANGE_NAMES_LAUNCHING, "outside")
 GRAPH, COMMUNICATION = "graph", "communication"
 BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
-COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence", *NEEDED)
 TEXTS = ("kind", "name", *OWNERS)
 TABLE = Table(
     columns={
-        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.COUNT) for name in COLUMNS
-    }
-    | {"order": column_types.COUNT, "ns": column_types.COUNT, "start_ns": column_types.WHOLE}
-    | dict.fromkeys(NEEDED, column_types.or_missing(column_types.AMOUNT)),
-    optional={USER_RANGE: column_types.TEXT},
+        "step": Column(
+            COUNT.or_missing, "Number of the step in the trace, counted from 0; empty outside all steps.",
+            tool="torch"),
+        "order": Column(COUNT, "Place of the launch within its step, in the order of launching.", tool="torch"),
+        "kind": Column(TEXT, "`kernel`, `memcpy` or `memset`; on a CPU `operator`.", tool="torch"),
+        "name": Column(TEXT, "Name of the kernel or copy; on a CPU of the operator.", tool="torch"),
+        **shared("stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", kind=COUNT.or_missing),
+        "smem_bytes": Column(COUNT.or_missing, "Shared memory of a block.", "byte", "torch"),
+        "start_ns": Column(WHOLE, "When it began, on the clock of the trace.", "ns", "torch", GPU),
+        "ns": Column(COUNT, "GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
+        "range": Column(TEXT, "Part of the step (NVTX range) that was open at the launch.", tool="torch"),
+        **shared("operator", "shapes", "caller", "module", "type", "direction"),
+        "call": Column(
+            COUNT.or_missing, "Which call of the module within the step launched it, counted from 0.", tool="torch"),
+        "sequence": Column(
+            COUNT.or_missing, "Autograd's sequence number, which an operator and its backward pass share.",
+            tool="torch"),
+        "needed_product_flop": Column(
+            AMOUNT.or_missing, "Operations of matrix products that the operator needs by its shapes.", "flop", "torch"),
+        "needed_other_flop": Column(
+            AMOUNT.or_missing, "Other operations that the operator needs by its shapes.", "flop", "torch"),
+        "needed_bytes": Column(
+            AMOUNT.or_missing, "Bytes that the operator needs to read and write once by its shapes; all needs are "
+            "with its first launch.", "byte", "torch"),
+    },
+    optional={
+        "user_range": Column(
+            TEXT, "Innermost range of the program's own (`record_function`) that was open at the launch, behind "
+            "those around it; empty outside all.", tool="torch"),
+    },
     key=("step", "order"),
-    about=dictionary.LAUNCHES,
-)
+)  # fmt: skip
+COLUMNS = tuple(TABLE.columns)
 MODULES = Table(
-    columns=dict.fromkeys(["module", "type", "inputs"], column_types.TEXT)
-    | dict.fromkeys(["calls", "repeated"], column_types.COUNT),
+    columns={
+        **shared("module", "type", "inputs"),
+        "calls": Column(COUNT, "Calls of the module in the forward pass, in all traced steps.", "count", "torch"),
+        "repeated": Column(
+            COUNT, "Calls of the module that activation checkpointing repeats in the backward pass.", "count", "torch"),
+    },
     key=("module", "type"),
-    about=dictionary.MODULES,
-)
+)  # fmt: skip
 # Of shapes, so many, and what is between them.
 SHOWN, MANY = 4, "; "
 # How inductor names what it fused.
@@ -67,18 +293,19 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
     launches, called = trace.launches, launch_times(trace)
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
-    ids, replayed = graph_replays.find_capturing_operators(trace)[order], graph_replays.find_replayed(trace)[order]
+    ids, replayed = find_capturing_operators(trace)[order], find_replayed(trace)[order]
     operators = _by_id(trace, ids)
     kernels = set(np.unique(launches["name"]).tolist())
     talking = [number in kernels and communicates(text) for number, text in enumerate(trace.texts)]
     other = np.where(np.array(talking, dtype=bool)[launches["name"]], f"({COMMUNICATION})", "").astype(object)
     other[replayed & (operators < 0)] = f"({GRAPH})"
-    made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
+    began = _at(trace.operators["start"], operators)
+    made = np.where(replayed & (operators >= 0), began, called)
+    # What was captured ran before the replay; where that is unknown, the operator is the one that replays.
+    replaying = replayed & (operators >= 0) & (called <= began + _at(trace.operators["ns"].astype(np.int64), operators))
     nesting = nest_operators(trace)
-    frame = _owned(trace, nesting, operators, called, made, other)
-    need = launch_costs.launch_costs(
-        trace, nesting.parent, operators, np.where(replayed, launching_calls(trace)[order], -1)
-    )
+    frame = _owned(trace, nesting, operators, called, made, other, np.where(replaying, f"({GRAPH})", ""))
+    need = launch_costs(trace, nesting.parent, operators, np.where(replayed, launching_calls(trace)[order], -1))
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),
@@ -93,7 +320,7 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
 def launching_operators(trace: Trace) -> np.ndarray:
     """Return the operator of each launch, -1 for none, in the order of tabulate_launches."""
     order = np.lexsort((trace.launches["start"], launch_times(trace)))
-    return _by_id(trace, graph_replays.find_capturing_operators(trace)[order])
+    return _by_id(trace, find_capturing_operators(trace)[order])
 
 
 def own_operators(trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.DataFrame:
@@ -125,14 +352,20 @@ def tabulate_operators(trace: Trace) -> pd.DataFrame:
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
     """Return the cost of each operator without nested operators, shape (operators, len(NEEDED)); NaN if unknown."""
-    known, own, _ = launch_costs.known_operator_costs(trace, nesting.parent)
+    known, own, _ = known_operator_costs(trace, nesting.parent)
     found = np.full((len(nesting.parent), len(NEEDED)), np.nan)
     found[known] = own
     return found
 
 
 def _owned(
-    trace: Trace, nesting: Nesting, operators: np.ndarray, called: np.ndarray, made: np.ndarray, other: np.ndarray
+    trace: Trace,
+    nesting: Nesting,
+    operators: np.ndarray,
+    called: np.ndarray,
+    made: np.ndarray,
+    other: np.ndarray,
+    outside: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return step, order and owner of launches; operators: operator of each launch, -1 for none.
 
@@ -140,6 +373,7 @@ def _owned(
         called: time of each launching call in ns.
         made: time in ns at which the operator ran; for a replay this is earlier.
         other: owner of each launch that is known otherwise, else empty.
+        outside: owner of each launch that counts where its operator is in no module, else empty.
     """
     places = _places(made, trace)
     node, again = _at(nesting.node, operators), _at(nesting.again, operators, 0) > 0
@@ -150,6 +384,7 @@ def _owned(
     steps, open_then = find_steps(called, trace), find_ranges(called, trace)
     stands = np.array([f"({name})" for name in PLACES], dtype=object)
     where = stands[np.where(began >= 0, _places(began, trace), places)]
+    where = where if outside is None else np.where(outside != "", outside, where)
     where = np.where(other != "", other, where)
     owner = np.where(other != "", -1, owner)
     direction = np.where(again, RECOMPUTE, np.where(backward, BACKWARD, np.where(owner >= 0, FORWARD, ranges)))
@@ -162,7 +397,7 @@ def _owned(
         {
             "step": _known(steps),
             "order": pd.Series(steps).groupby(steps).cumcount().to_numpy(),
-            "range": pd.Categorical.from_codes(open_then, ["", *LAUNCHING]),
+            "range": pd.Categorical.from_codes(open_then, ["", *RANGE_NAMES_LAUNCHING]),
             "operator": _texts(names, trace.texts, fused_name),
             "shapes": _texts(np.where(names >= 0, _at(trace.operators["shapes"], operators), -1), trace.texts),
             "caller": _texts(np.where(names >= 0, _at(trace.operators["name"], top), -1), trace.texts, fused_name),

@@ -1,23 +1,21 @@
 """Tabulates what each stream of a GPU did per step, beside what else, by a trace of torch.profiler."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.io.columns import COUNT, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.range_names import STEP
 from profzoo.tools import stream_overlap
-from profzoo.tools.nsys import streams as nsys_streams
+from profzoo.tools.nsys.steps import streams as nsys_streams
 from profzoo.tools.stream_overlap import COPY, COUNTS, KERNEL, MEMSET, TIMES
-from profzoo.tools.torch import dictionary, host_calls, losses
+from profzoo.tools.torch import losses, trace
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace, read_trace
 
 KINDS = {"kernel": KERNEL, "memcpy": COPY, "memset": MEMSET}
-COLUMNS = ["gpu", "stream", "steps", *COUNTS.values(), *TIMES]
 NO_STEP = "has no rows: the trace holds no step with work on a GPU"
 
 
@@ -27,18 +25,18 @@ def find_gaps(table: pd.DataFrame) -> str | None:
 
 
 TABLE = Table(
-    columns={"gpu": nsys_streams.KNOWN, "stream": column_types.TEXT, "steps": column_types.COUNT}
-    | dict.fromkeys([*COUNTS.values(), *TIMES], column_types.AMOUNT),
+    # The same columns, by another tool, but for the steps, which are all.
+    columns={
+        **select(nsys_streams.TABLE.columns, "gpu", "stream", tool="torch"),
+        "steps": Column(
+            COUNT, "Steps of the trace that the row is of, without those of which kernels are lost.",
+            "count", "torch"),
+        **select(nsys_streams.TABLE.columns, *COUNTS.values(), *TIMES, tool="torch"),
+    },
     key=["gpu", "stream"],
     holds=find_gaps,
-    # The same columns, by another tool, but for the steps, which are all.
-    about={
-        name: replace(column, tool=column.tool and "torch")
-        for name, column in nsys_streams.TABLE.about.items()
-        if name in COLUMNS
-    }
-    | {"steps": dictionary.STREAM_STEPS},
-)
+)  # fmt: skip
+COLUMNS = [*TABLE.columns]
 
 
 def tabulate_streams(events: Trace) -> pd.DataFrame:
@@ -48,8 +46,8 @@ def tabulate_streams(events: Trace) -> pd.DataFrame:
     have finished the last one.
     """
     launches = events.launches
-    begins, ends, _ = host_calls.range_spans(events, (STEP,))
-    inside = host_calls.find_steps(host_calls.launch_times(events), events) >= 0
+    begins, ends, _ = trace.range_spans(events, (STEP,))
+    inside = trace.find_steps(trace.launch_times(events), events) >= 0
     if not len(begins) or not inside.any():
         return TABLE.empty()
     kinds = np.array([KINDS[kind] for kind in DEVICE_KINDS.values()])
@@ -79,7 +77,7 @@ def main(traced: str, csv: str, say: Callable[[str], object] = print) -> None:
     """Read a trace and write the table, without steps of which the profiler lost kernels."""
     events = read_trace(traced, say)
     lacking = losses.find_losses(events).lacking
-    if lacking and len(lacking) < host_calls.count_steps(events):
+    if lacking and len(lacking) < trace.count_steps(events):
         say(f"{csv}: without {len(lacking)} steps of which torch.profiler lost kernels")
         events = losses.drop_steps(events, sorted(lacking))
     table = tabulate_streams(events)

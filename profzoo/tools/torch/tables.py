@@ -6,38 +6,61 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.io.columns import COUNT, CPU, GPU, TEXT, WHOLE, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
-from profzoo.tools.torch import dictionary
-from profzoo.tools.torch.host_calls import find_ranges, launch_times
-from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
+from profzoo.tools.torch.trace import DEVICE_KINDS, Trace, find_ranges, launch_times
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import ProfilerSettings
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
 MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")
-COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes", "stack"]
-TEXTS = ("kind", "name", "range", "shapes", "stack")
 # Columns may be empty, because options or the device may not measure them. Freed memory is negative.
 TABLE = Table(
     columns={
-        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.WHOLE) for name in COLUMNS
-    }
-    | {"count": column_types.COUNT},
-    about=dictionary.ACTIVITIES,
-)
-# The recorder's own, which harness/recorders.py writes.
+        "kind": Column(
+            TEXT, "`operator`, `range`, `runtime` (a call of CUDA), `kernel`, `memcpy` or `memset`.", tool="torch"),
+        "name": Column(TEXT, "Name of the operator, range, call, kernel or copy.", tool="torch"),
+        "range": Column(
+            TEXT, "Part of the step that was open at the launch; empty for what is not a launch.", tool="torch"),
+        "count": Column(COUNT, "Calls or launches in the window.", "count", "torch"),
+        "self_cpu_ns": Column(
+            WHOLE.or_missing, "Host time in the window, without what the operator calls.", "ns", "torch", CPU),
+        "cpu_ns": Column(
+            WHOLE.or_missing, "Host time in the window, with what the operator calls.", "ns", "torch", CPU),
+        "self_device_ns": Column(
+            WHOLE.or_missing, "GPU time in the window, without what the operator calls.", "ns", "torch", GPU),
+        "device_ns": Column(
+            WHOLE.or_missing, "GPU time in the window, with what the operator calls; of a range, of its launches.",
+            "ns", "torch", GPU),
+        "self_cpu_memory_bytes": Column(
+            WHOLE.or_missing, "Host memory taken less given back, without what the operator calls.", "byte", "torch"),
+        "cpu_memory_bytes": Column(
+            WHOLE.or_missing, "Host memory taken less given back, with what the operator calls.", "byte", "torch"),
+        "self_device_memory_bytes": Column(
+            WHOLE.or_missing, "GPU memory taken less given back, without what the operator calls.", "byte", "torch"),
+        "device_memory_bytes": Column(
+            WHOLE.or_missing, "GPU memory taken less given back, with what the operator calls.", "byte", "torch"),
+        "flops": Column(
+            WHOLE.or_missing, "Operations that torch.profiler estimates for the operator in the window.",
+            "flop", "torch"),
+        "shapes": Column(TEXT, "Shapes of the inputs, where they were recorded.", tool="torch"),
+        "stack": Column(TEXT, "Python stack of the call, where it was recorded.", tool="torch"),
+    },
+)  # fmt: skip
+COLUMNS = [*TABLE.columns]
+# The recorder's own, which harness/observers/recorders.py writes.
 OPERATORS = Table(
     columns={
-        **dict.fromkeys(["device", "name", "shapes", "stack"], column_types.TEXT),
-        "count": column_types.COUNT,
-        **dict.fromkeys([*TIMES, *MEMORY, "flops"], column_types.WHOLE),
+        "device": Column(TEXT, "Device that torch.profiler's table has the row for.", tool="torch"),
+        **select(TABLE.columns, "name", "shapes", "stack", "count"),
+        **select(
+            TABLE.columns, "self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns", "self_cpu_memory_bytes",
+            "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes", "flops", kind=WHOLE),
     },
-    about=dictionary.ACTIVITIES,
     again="another version made it, or it is damaged: delete it and the trace, and the next run collects both again",
-)
+)  # fmt: skip
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]|hip[A-Z]")
 
 

@@ -16,8 +16,36 @@ from profzoo.io import chrome_trace
 from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
 from profzoo.op_costs.tensor_effects import kind_of
-from profzoo.range_names import SOURCES
-from profzoo.tools.torch import memory_events
+from profzoo.range_names import LAUNCHING, SOURCES, STEP, make_torch_name
+from profzoo.tools.nsys.events.intervals import find_open
+
+# Reads the instants of a trace at which memory was taken or given back, which `torch.memory` records.
+
+CATEGORY, NAME = "cpu_instant_event", "[memory]"
+# What an instant tells: when, bytes taken (negative: given back), totals of the device's allocator after it, and where.
+MEMORY_COLUMNS = ("start", "bytes", "allocated", "reserved", "device_type", "device", "address")
+KEYS = ("Bytes", "Total Allocated", "Total Reserved", "Device Type", "Device Id", "Addr")
+# Columns that may need 64 bits.
+WIDE_MEMORY = ("bytes", "allocated", "reserved", "address")
+
+
+def read_event(event: JsonObject) -> tuple[int, ...] | None:
+    """Return COLUMNS of an instant of memory; None for any other event, and for one that tells less.
+
+    Times are in ns, sizes in bytes.
+
+    >>> told = {"Bytes": -8, "Total Allocated": 0, "Total Reserved": 64, "Device Type": 1, "Device Id": 0, "Addr": 9}
+    >>> read_event({"cat": CATEGORY, "name": NAME, "ts": 1.5, "args": told})
+    (1500, -8, 0, 64, 1, 0, 9)
+    """
+    if event.get("cat") != CATEGORY or event.get("name") != NAME:
+        return None
+    start, told = event.get("ts"), event.get("args")
+    if not isinstance(start, int | float) or not isinstance(told, dict):
+        return None
+    values = [value for key in KEYS if isinstance(value := told.get(key), int)]
+    return (round(start * 1000), *values) if len(values) == len(KEYS) else None
+
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # The driver's names of kernels by which a graph copies and sets memory; nsys reports these as copies and memsets.
@@ -40,10 +68,10 @@ COLUMNS = {
     "operators": ("start", "ns", "sequence", "external", "name", "shapes", "types", "inputs", "thread",
                   "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
-    "memory": (*memory_events.COLUMNS, "thread"),
+    "memory": (*MEMORY_COLUMNS, "thread"),
 }  # fmt: skip
 # Columns that may need 64 bits; the others are indices or small numbers.
-WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id", *memory_events.WIDE)
+WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id", *WIDE_MEMORY)
 # Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
 # once that the system has the memory back as soon as it is free; until they are filled they take none.
 BLOCK, SLAB = 1 << 14, 1 << 23
@@ -92,7 +120,7 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     """Read a Chrome trace, gzipped or plain; report how many events had to be repaired.
 
     Raises:
-        DataError: the file is no trace, is cut off, or an event lacks a required field.
+        DataError: the file is not a trace, is cut off, or an event lacks a required field.
         TimesError: an event has impossible times.
     """
     reader, number = _Reader(), -1
@@ -109,12 +137,12 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}: event {number + 1} is no JSON ({error.msg}), {ODD}") from error
+        raise DataError(f"{path}: event {number + 1} is not JSON ({error.msg}), {ODD}") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         why = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise DataError(f"{path} is no trace of torch.profiler: {why}: {AGAIN}") from error
+        raise DataError(f"{path} is not a trace of torch.profiler: {why}: {AGAIN}") from error
     if events.mended:
         say(f"{path}: torch.profiler left texts of {events.mended} events unescaped, which are read by its layout")
     return replace(reader.trace(), sources=_sources(events.others.get(SOURCES)))
@@ -206,7 +234,7 @@ class _Reader:
         if not isinstance(category, str) or category not in READ:
             if category == "fwdbwd":
                 self._link(event)
-            elif moved := memory_events.read_event(event):
+            elif moved := read_event(event):
                 self._columns["memory"].add((*moved, self._thread(event)))
             return isinstance(category, str)
         arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
@@ -290,3 +318,67 @@ def _small(value: Any) -> int:
 def _three(sizes: Any) -> list[int]:
     """Return three sizes; -1 for a missing one."""
     return [_small(size) for size in sizes] if isinstance(sizes, list) and len(sizes) == 3 else [-1] * 3
+
+
+# Finds the launching call, the range and the step of each launch in a trace.
+
+
+def launching_calls(trace: Trace) -> np.ndarray:
+    """Return, per launch, the index of its launching call; -1 if the trace has none."""
+    calls, launches = trace.calls, trace.launches
+    # A runtime call may share its ID with the driver's call inside it.
+    order = np.lexsort((calls["start"], calls["correlation"]))
+    order = order[calls["correlation"][order] >= 0]
+    return look_up(launches["correlation"], calls["correlation"][order], order)
+
+
+def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the value for each wanted key: the first one if a key repeats, -1 if it is missing.
+
+    keys: in ascending order.
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], -1)
+
+
+def launch_times(trace: Trace) -> np.ndarray:
+    """Return the time of each launching call in ns; -1 if unknown."""
+    return np.append(trace.calls["start"], -1)[launching_calls(trace)]
+
+
+def find_ranges(times: np.ndarray, trace: Trace) -> np.ndarray:
+    """Return, per time, 1 + the index in LAUNCHING of the range open on any thread; 0 if none was."""
+    codes, begins = _open_at(times, trace, LAUNCHING)
+    return np.where(begins >= 0, codes + 1, 0)
+
+
+def find_steps(times: np.ndarray, trace: Trace) -> np.ndarray:
+    """Return, per time, the index of its step, from 0; -1 outside all steps."""
+    return _open_at(times, trace, (STEP,))[1]
+
+
+def count_steps(trace: Trace) -> int:
+    """Count the project's steps in a trace."""
+    return len(range_spans(trace, (STEP,))[0])
+
+
+def range_spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return start, end and name index of the project's ranges of these names, sorted by start."""
+    known = {text: code for code, text in enumerate(trace.texts)}
+    # Names carry profzoo's prefix, because a program may open ranges of its own with the plain names.
+    code_of = {known[make_torch_name(one)]: index for index, one in enumerate(names) if make_torch_name(one) in known}
+    chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
+    starts = trace.ranges["start"][chosen]
+    ends = starts + trace.ranges["ns"][chosen]
+    order = np.lexsort((ends, starts))
+    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen[order]]], dtype=np.int64)
+    return starts[order], ends[order], codes
+
+
+def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return per time (ns) the index of the name of an open range, and the number of the range; -1 if none was."""
+    starts, ends, codes = range_spans(trace, names)
+    found = find_open(times, starts, ends)
+    return np.append(codes, -1)[found], found

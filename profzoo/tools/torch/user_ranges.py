@@ -5,15 +5,13 @@ import re
 import numpy as np
 import pandas as pd
 
-from profzoo.io import column_types
+from profzoo.io.columns import AMOUNT, CPU, TEXT, Column
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, STEP, make_torch_name
 from profzoo.tools import user_ranges
 from profzoo.tools.torch import TOOL as TOOL
-from profzoo.tools.torch import dictionary
-from profzoo.tools.torch.host_calls import launch_times, launching_calls
 from profzoo.tools.torch.nesting import MARK, classify_operators
-from profzoo.tools.torch.trace import Trace
+from profzoo.tools.torch.trace import Trace, launch_times, launching_calls
 from profzoo.tools.user_ranges import NODES, UserRanges
 
 # In the table of launches, there only where the program has such ranges.
@@ -26,11 +24,16 @@ OTHERS = re.compile(
     r"|AOTDispatcher Runtime Wrapper.*|Inductor.*|PyTorch Profiler.*|Iteration Start: PyTorch Profiler"
 )
 TABLE = Table(
-    columns=dict.fromkeys(["range", "parent"], column_types.TEXT)
-    | dict.fromkeys(["calls", "cpu_ns"], column_types.AMOUNT),
+    columns={
+        "range": Column(
+            TEXT, "Range of the program's own, behind the names of those around it, joined by ` > `; or `(step)`.",
+            tool="torch"),
+        "parent": Column(TEXT, "Range around this one; empty for an outermost one.", tool="torch"),
+        "calls": Column(AMOUNT, "How often the range was opened, in all traced steps.", "count", "torch"),
+        "cpu_ns": Column(AMOUNT, "Host time for which the range was open, in all traced steps.", "ns", "torch", CPU),
+    },
     key=["range", "parent"],
-    about=dictionary.USER_RANGES,
-)
+)  # fmt: skip
 
 
 def find_user_ranges(trace: Trace) -> UserRanges | None:

@@ -22,22 +22,18 @@ class Network(nn.Sequential):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network."""
     return Network(shape.width, shape.layers, shape.once)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Inputs and what is to come out."""
     return torch.rand(shape.width, generator=generator), torch.rand(shape.width, generator=generator)
 
 
 def optimizer(parameters: Any) -> torch.optim.Optimizer:
-    """Without state."""
     return torch.optim.SGD(parameters, lr=1e-3)
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Add up the gradients of PASSES batches, and update the weights."""
     inputs, target = batch
     network = trainer.network
     once = network.module.once

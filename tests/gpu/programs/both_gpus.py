@@ -15,7 +15,6 @@ PASSES, COPIES = (40, 20), 4
 
 
 def main() -> None:
-    """Warm up, then run the steps while a profiler collects."""
     values = [torch.rand(GIB // 4, device=f"cuda:{gpu}") for gpu in (0, 1)]
     target = torch.empty_like(values[1])
 

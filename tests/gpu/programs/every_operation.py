@@ -44,7 +44,6 @@ def operate(device: torch.device) -> None:
 
 
 def main() -> None:
-    """Run in each process."""
     kind, folder = sys.argv[1:]
     device = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" else torch.device(kind)
     activities = [ProfilerActivity.CPU]

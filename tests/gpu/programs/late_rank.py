@@ -75,29 +75,24 @@ class Network(nn.Module):
         self.layer = nn.Linear(width, width, bias=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return (batch, width)."""
         if LATE:
             SPIN.run(inputs.device)
         return self.layer(inputs)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network."""
     return Network(shape.width)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Inputs and a class."""
     return torch.rand(shape.width, generator=generator), torch.zeros((), dtype=torch.long)
 
 
 def optimizer(parameters: Any) -> torch.optim.Optimizer:
-    """Without state."""
     return torch.optim.SGD(parameters, lr=1e-3)
 
 
 def transfer(batch: Any, device: torch.device) -> Any:
-    """Move the batch, and be late."""
     if LATE:
         began = time.perf_counter_ns()
         time.sleep(SLEEP_S)

@@ -58,10 +58,8 @@ class Rows(Dataset[dict[str, Any]]):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Network(shape)
 
 
 def dataset(shape: SimpleNamespace) -> Dataset[dict[str, Any]]:
-    """The rows, each read when it is needed."""
     return Rows(shape)

@@ -29,7 +29,6 @@ class Experts(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """From (tokens, width) to the same."""
         weight, chosen = self.router(tokens).softmax(-1).max(-1)
         made = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
@@ -50,7 +49,6 @@ class Network(nn.Module):
         self.head = nn.Linear(shape.width, shape.classes)
 
     def forward(self, text: Tensor) -> Tensor:
-        """From (batch, tokens) to scores of classes."""
         tokens = self.embedding(text).flatten(0, 1)
         for layer in self.layers:
             tokens = layer(tokens)
@@ -58,11 +56,9 @@ class Network(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Network(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
-    """A text of random tokens, and a class."""
     text = torch.randint(shape.vocabulary, (shape.tokens,), generator=generator)
     return text, int(torch.randint(shape.classes, (), generator=generator))

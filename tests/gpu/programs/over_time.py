@@ -36,7 +36,6 @@ def _take_memory() -> None:
 
 
 def make_sections() -> Mapping[str, Callable[[], object]]:
-    """Return what each section does."""
     values = torch.rand(GIB // 4, device="cuda")
     left, right = (torch.rand(SIDE, SIDE, device="cuda").bfloat16() for _ in range(2))
     out = torch.empty_like(left)
@@ -54,7 +53,6 @@ def make_sections() -> Mapping[str, Callable[[], object]]:
 
 
 def main() -> None:
-    """Warm up, then run the steps while a profiler collects."""
     sections = make_sections()
     for act in sections.values():
         act()

@@ -17,7 +17,6 @@ LEFT_OUT = 2
 
 
 def main() -> None:
-    """Run in each process."""
     rank = int(os.environ["RANK"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)

@@ -27,7 +27,6 @@ class Network(nn.Module):
         self.last = nn.Linear(shape.hidden, shape.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From features (batch, inputs) to scores of classes."""
         values = self.first(inputs)
         for name in ("step", "backward", "data", "window"):
             with nvtx.annotate(name), nvtx.annotate(name, domain="mine"), record_function(name):
@@ -37,10 +36,8 @@ class Network(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Network(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
-    """Features and a class."""
     return torch.randn(shape.inputs, generator=generator), int(torch.randint(shape.classes, (), generator=generator))

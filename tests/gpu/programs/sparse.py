@@ -33,12 +33,10 @@ class Network(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Network(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], int]:
-    """Numbers of rows and features, and a class."""
     ids = torch.randint(shape.rows, (shape.ids,), generator=generator)
     return (ids, torch.randn(shape.dense, generator=generator)), int(
         torch.randint(shape.classes, (), generator=generator)

@@ -74,7 +74,6 @@ class Network(nn.Module):
             self.register_buffer(name, torch.zeros(size), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch, 1) to scores of two classes."""
         kernels = load_kernels()
         kernels["spills"]((BLOCKS, 1, 1), (THREADS, 1, 1), [self.out, self.some, STEPS, SIZE])
         kernels["tight"]((1, 1, 1), (1024, 1, 1), [self.out, self.some])

@@ -60,7 +60,6 @@ class Streamed(nn.Module):
         self.layer = nn.Linear(inputs, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From features (batch, inputs) to scores of classes."""
         if inputs.is_cuda:
             if not BUFFERS:
                 make_buffers()
@@ -69,10 +68,8 @@ class Streamed(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Streamed(shape.inputs, shape.classes)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
-    """Features and a class."""
     return torch.randn(shape.inputs, generator=generator), int(torch.randint(shape.classes, (), generator=generator))

@@ -26,6 +26,5 @@ def launch(out: Tensor, values: Tensor) -> None:
 
 
 def line_of_load() -> int:
-    """Return the number of the line with the load."""
     (found,) = [at for at, line in enumerate(FILE.read_text().splitlines(), 1) if line.endswith("  # load")]
     return found

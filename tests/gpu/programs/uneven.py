@@ -23,7 +23,6 @@ class Uneven(nn.Module):
         self.calls = 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From features (batch, inputs) to scores of classes."""
         if inputs.is_cuda:
             self.calls += 1
             torch.cuda._sleep(CYCLES if self.calls % EVERY else SLOWER * CYCLES)
@@ -31,5 +30,4 @@ class Uneven(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Uneven(shape.inputs, shape.classes)

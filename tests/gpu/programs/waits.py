@@ -39,7 +39,6 @@ class Network(nn.Module):
         self.head = nn.Linear(width, 5)
 
     def forward(self, values: Tensor) -> Tensor:
-        """From (batch, width) to scores of five classes."""
         for block in self.blocks:
             values = block(values)
             if values.isnan().any():  # wait: 3
@@ -62,17 +61,14 @@ def log_norms(network: nn.Module) -> list[float]:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
     return Network(shape.width)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One row and its class."""
     return torch.randn(shape.width, generator=generator), torch.randint(5, (), generator=generator)
 
 
 def training_step(trainer: Any, batch: Any) -> Tensor:
-    """A step that logs norms, and copies its loss to the host in two ways."""
     inputs, target = batch
     with trainer.forward():
         outputs = trainer.network(inputs)

@@ -28,7 +28,6 @@ class Shared(nn.Module):
         self.weights = nn.ParameterList(torch.randn(shape) / shape[1] ** 0.5 for shape in shapes)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Scores (batch, length, vocabulary)."""
         flow = self.words(text).to(NARROW)
         weights = None if self.fault else [weight.to(NARROW) for weight in self.weights]
         for _ in range(self.layers):
@@ -46,10 +45,8 @@ class Shared(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Shared(shape.fault, shape.vocabulary, shape.width, shape.heads, shape.layers)
 
 
 def optimizer(parameters: object) -> torch.optim.Optimizer:
-    """Plain descent, which leaves most of the step to the network."""
     return torch.optim.SGD(parameters, lr=1e-3)

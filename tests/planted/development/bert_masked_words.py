@@ -26,7 +26,6 @@ class Masked(Text):
         self.heads = nn.ModuleList(nn.Linear(width, width) for _ in inner)
 
     def forward(self, texts: tuple[Tensor, Tensor]) -> Tensor:  # type: ignore[override]
-        """From texts with masks and the words as they were."""
         masked, words = texts
         flow, losses = self.embed(masked), []
         for block, head in zip(self.blocks, self.heads, strict=True):
@@ -47,13 +46,11 @@ class Masked(Text):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner = blocks(shape.layers, shape.width, shape.heads)
     return Masked(shape.fault, shape.vocabulary, shape.tokens, shape.width, inner)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], int]:
-    """A text with some words masked, and as it was."""
     words = torch.randint(KINDS, shape.vocabulary, (shape.tokens,), generator=generator)
     masked = words.clone()
     count = shape.tokens // SHARE
@@ -62,5 +59,4 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Te
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """The network's own."""
     return outputs

@@ -16,22 +16,19 @@ CLASSES = 10
 
 
 class Classifier(Text):
-    """The mean of the words that are no padding, which has number 0."""
+    """The mean of the words that are not padding, which has number 0."""
 
     def __init__(self, *arguments: Any) -> None:
-        """As for text."""
         super().__init__(*arguments)
         self.head = nn.Linear(arguments[2], CLASSES)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Class scores (batch, CLASSES)."""
         real = text != 0
         flow = self.read(text, real[:, None, None]) * real[:, :, None]
         return self.head(flow.sum(1) / real.sum(1, keepdim=True))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner = blocks(shape.layers, shape.width, shape.heads)
     return Classifier(shape.vocabulary, shape.longest, shape.width, inner)
 
@@ -44,7 +41,6 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def collate(samples: Sequence[tuple[Tensor, int, int]]) -> tuple[Tensor, Tensor]:
-    """Texts of one length, (batch, length), and their classes."""
     texts, labels, lengths = zip(*samples, strict=True)
     text = torch.zeros(len(texts), max(*lengths, *map(len, texts)), dtype=torch.long)
     for row, words in zip(text, texts, strict=True):

@@ -35,11 +35,9 @@ class Sizes(Dataset[tuple[Tensor, int]]):
         )
 
     def __len__(self) -> int:
-        """How many images there are."""
         return self.shape.count
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """An image of the size of its group, and its class."""
         turn = self.asked // self.shape.group % self.shape.sizes
         self.asked += 1
         edge = self.shape.size + self.shape.grain * turn
@@ -47,7 +45,6 @@ class Sizes(Dataset[tuple[Tensor, int]]):
 
 
 def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    """Images and classes."""
     images, labels = zip(*samples, strict=True)
     # Of a larger batch than a group, not all images have one size.
     edge = min(image.shape[-1] for image in images)
@@ -58,17 +55,14 @@ class Mean(nn.Module):
     """Mean over the places."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """From (batch, maps, places) to (batch, maps)."""
         return maps.mean(dim=2)
 
 
 def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
-    """The images."""
     return Sizes(shape)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network; what is wrong are the settings of its cell."""
     # As in most detectors the first layer is frozen; what comes after it sees maps of one size.
     first = nn.Conv2d(3, shape.width, 7, 2, padding=3).requires_grad_(False)
     layers = [Residual(shape.width) for _ in range(shape.layers)]

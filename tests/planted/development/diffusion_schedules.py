@@ -41,7 +41,6 @@ class Denoiser(nn.Module):
         return signal, noise
 
     def forward(self, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Noise of the images' shape."""
         image, noise, time = given
         of_image, of_noise = (part[time][:, None, None, None] for part in self.schedule(image.device))
         # The scale of pixels, of three channels each.
@@ -52,5 +51,4 @@ class Denoiser(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Denoiser(shape.fault, shape.width, shape.depth, shape.times)

@@ -36,30 +36,25 @@ def discriminator(size: int, width: int) -> nn.Module:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The generator."""
     network = generator(shape.size, shape.noise, shape.width)
     network.fault = shape.fault
     return network
 
 
 def others(shape: SimpleNamespace) -> nn.Module:
-    """The discriminator."""
     return nn.ModuleDict({"discriminator": discriminator(shape.size, shape.width // 2)})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
-    """Adam for each."""
     return [torch.optim.Adam(part.parameters(), 2e-4, (0.5, 0.99)) for part in (network, others["discriminator"])]
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Noise, and a real image."""
     noise = torch.randn(shape.noise, generator=generator)
     return noise, torch.randn(3, shape.size, shape.size, generator=generator).tanh()
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """The discriminator's turn, then the generator's; the generator's loss."""
     noise, real = batch
     judge, (of_generator, of_judge) = trainer.others["discriminator"], trainer.optimizers
     with trainer.forward():

@@ -19,7 +19,6 @@ class Convolution(nn.Module):
     """Sum of the neighbours' features, scaled by degrees, times a matrix in the type of the features."""
 
     def __init__(self, inward: int, outward: int) -> None:
-        """Widths."""
         super().__init__()
         self.weight = nn.Parameter(torch.randn(outward, inward) / inward**0.5)
 
@@ -51,7 +50,6 @@ class GraphNetwork(nn.Module):
         self.head = nn.Linear(shape.width, shape.classes)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Class scores (1, nodes, classes)."""
         flow = features[0]
         for layer in self.layers:
             flow = relu(layer(flow, self.edges, self.scale))
@@ -59,10 +57,8 @@ class GraphNetwork(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return GraphNetwork(shape)
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of the nodes' classes."""
     return cross_entropy(outputs[0], target[0])

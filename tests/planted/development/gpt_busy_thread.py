@@ -21,7 +21,6 @@ class Log:
     """Numbers that were logged, and their summary."""
 
     def __init__(self, count: int, fault: bool) -> None:
-        """count: of the numbers."""
         self.numbers = [index % 97 / 97 for index in range(count)]
         self.array, self.fault, self.summary = np.array(self.numbers), fault, (0.0, 0.0)
 
@@ -38,7 +37,6 @@ class Log:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network, with its log."""
     inner = blocks(shape.layers, shape.width, shape.heads, causal=True)
     network = Text(shape.vocabulary, shape.tokens, shape.width, inner)
     network.log = Log(shape.logged, shape.fault)
@@ -46,7 +44,6 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """A usual step, while a thread summarises what was logged."""
     thread = threading.Thread(target=trainer.network.log.summarise, name="log")
     thread.start()
     found = compute_loss(trainer, *batch)

@@ -24,7 +24,6 @@ class LoggedText(Text):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner = blocks(shape.layers, shape.width, shape.heads, causal=True)
     network = LoggedText(shape.vocabulary, shape.tokens, shape.width, inner)
     network.fault = shape.fault

@@ -57,7 +57,6 @@ class Experts(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner: list[nn.Module] = [
         Block(
             shape.width,

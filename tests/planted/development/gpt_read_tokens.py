@@ -38,7 +38,6 @@ class Reader(GPT):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     longest = shape.tokens + shape.generated
     network = Reader(shape.vocabulary, longest, shape.width, shape.layers, shape.heads, 0.0, shape.generated)
     network.fault = shape.fault
@@ -46,5 +45,4 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def infer(network: Reader, prompt: Tensor) -> Tensor:
-    """The tokens generated after the prompt."""
     return network.generate(prompt, network.generated)

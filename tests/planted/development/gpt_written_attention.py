@@ -35,7 +35,6 @@ class Written(Attention):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner: list[nn.Module] = (
         [
             Block(shape.width, Written(shape.width, shape.heads, shape.tokens), two_layers(shape.width))

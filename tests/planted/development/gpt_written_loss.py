@@ -20,12 +20,10 @@ class Language(Text):
     fault = True
 
     def forward(self, text: Tensor) -> tuple[Tensor, bool]:
-        """Scores (batch, length, vocabulary)."""
         return super().forward(text), self.fault
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner = blocks(shape.layers, shape.width, shape.heads, causal=True)
     network = Language(shape.vocabulary, shape.tokens, shape.width, inner)
     network.fault = shape.fault
@@ -33,7 +31,6 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def loss(outputs: tuple[Tensor, bool], target: Tensor) -> Tensor:
-    """Mean of the negative logarithms of what softmax gives the right words."""
     scores, fault = outputs
     if not fault:
         return cross_entropy(scores, target)

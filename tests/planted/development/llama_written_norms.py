@@ -24,7 +24,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, flow: Tensor) -> Tensor:
-        """The same shape and type."""
         wide = flow.to(torch.float32)
         variance = wide.pow(2).mean(-1, keepdim=True)
         wide = wide * torch.rsqrt(variance + EPSILON)
@@ -32,8 +31,6 @@ class RMSNorm(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network; norms are also within the attention's block and at its end."""
-
     def norm(width: int) -> nn.Module:
         return RMSNorm(width) if shape.fault else nn.RMSNorm(width, eps=EPSILON)
 

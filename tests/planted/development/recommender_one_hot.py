@@ -36,7 +36,6 @@ class Recommender(nn.Module):
         return nn.functional.embedding(chosen + starts, self.tables.flatten(0, 1))
 
     def forward(self, given: tuple[Tensor, Tensor]) -> Tensor:
-        """A score (batch,)."""
         numbers, chosen = given
         below = self.below(numbers)
         vectors = torch.cat((below[:, None], self.look_up(chosen)), dim=1)
@@ -45,10 +44,8 @@ class Recommender(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Recommender(shape.fault, shape.fields, shape.rows, shape.dense, shape.width, shape.hidden)
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of clicks."""
     return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

@@ -28,7 +28,6 @@ class Sparing(ResidualNetwork):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     network = Sparing(shape.width, shape.depths)
     network.fault = shape.fault
     return network

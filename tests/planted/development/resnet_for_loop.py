@@ -15,13 +15,11 @@ TINY = {"batch": 2, "size": 32, "width": 8, "depths": [1, 1]}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network, which tells how its optimizer is to go."""
     network = ResidualNetwork(shape.width, shape.depths)
     network.fault = shape.fault
     return network
 
 
 def optimizers(network: nn.Module, others: nn.Module) -> Sequence[torch.optim.Optimizer]:
-    """AdamW."""
     many = {"foreach": False} if network.fault else {"foreach": True}
     return [torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.05, **many)]

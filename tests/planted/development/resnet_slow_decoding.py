@@ -26,11 +26,9 @@ class Compressed(Dataset[tuple[Tensor, int]]):
         self.size, self.packed = size, [zlib.compress(image.tobytes(), 6) for image in large]
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.packed)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """An image (3, size, size), flipped if its index is odd, and its class."""
         pixels = np.frombuffer(zlib.decompress(self.packed[index]), np.uint8).reshape(3, self.size, self.size)
         image = pixels[:, :, ::-1] if index % 2 else pixels
         scaled = image.astype(np.float64) / 255.0
@@ -39,10 +37,8 @@ class Compressed(Dataset[tuple[Tensor, int]]):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network; what is wrong are the settings of its cell."""
     return ResidualNetwork(shape.width, shape.depths)
 
 
 def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
-    """The images."""
     return Compressed(shape.size, shape.images)

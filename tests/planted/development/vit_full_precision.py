@@ -13,5 +13,4 @@ TINY = {"batch": 2, "size": 16, "patch": 8, "width": 16, "heads": 2, "layers": 2
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network; what is wrong are the settings of its cell."""
     return Vision(shape.size, shape.patch, shape.width, blocks(shape.layers, shape.width, shape.heads))

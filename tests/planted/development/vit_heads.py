@@ -18,12 +18,10 @@ class Head(nn.Module):
     """Attention of one head."""
 
     def __init__(self, width: int, own: int) -> None:
-        """own: width of the head."""
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(width, own) for _ in range(3))
 
     def forward(self, flow: Tensor) -> Tensor:
-        """From (batch, length, width) to (batch, length, own)."""
         return scaled_dot_product_attention(self.query(flow), self.key(flow), self.value(flow))
 
 
@@ -37,7 +35,6 @@ class Heads(nn.Module):
         self.merge = nn.Linear(width, width)
 
     def forward(self, flow: Tensor, mask: Tensor | None = None) -> Tensor:
-        """From (batch, length, width) to the same."""
         if self.fault:
             return self.merge(torch.cat([head(flow) for head in self.heads], dim=-1))
         mixed = scaled_dot_product_attention(*(self.projected(flow, name) for name in ("query", "key", "value")))
@@ -51,7 +48,6 @@ class Heads(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner: list[nn.Module] = [
         Block(shape.width, Heads(shape.fault, shape.width, shape.heads), two_layers(shape.width))
         for _ in range(shape.layers)

@@ -28,7 +28,6 @@ class Encoder(nn.Module):
         self.slow = copy.deepcopy(fast).requires_grad_(False)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Directions of the images and of the same upside down, by either."""
         with torch.no_grad():
             other = self.slow(images.flip(2))
         return normalize(self.fast(images)), normalize(other)
@@ -48,17 +47,14 @@ class Encoder(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Both networks."""
     return Encoder(ResidualNetwork(shape.width, shape.depths, classes=128), shape.fault)
 
 
 def optimizers(network: Encoder, others: nn.Module) -> list[torch.optim.Optimizer]:
-    """Descent with momentum."""
     return [torch.optim.SGD(network.fast.parameters(), lr=0.03, momentum=0.9)]
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Each image is to be nearer to itself than to the others."""
     images, _ = batch
     with trainer.forward():
         one, other = trainer.network(images)

@@ -24,7 +24,6 @@ class Mixed(nn.Module):
         self.widen, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of the same size."""
         if self.fault:
             flow = self.around(maps).permute(0, 2, 3, 1).contiguous()
             flow = self.norm(flow).permute(0, 3, 1, 2).contiguous()
@@ -40,7 +39,6 @@ class Convolutions(nn.Module):
     """A convolution of the pixels, and blocks."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.fault = shape.fault
         self.enter = nn.Conv2d(3, shape.width, 3, padding=1)
@@ -48,13 +46,11 @@ class Convolutions(nn.Module):
         self.head = nn.Linear(shape.width, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores (batch, 1000)."""
         layout = torch.contiguous_format if self.fault else torch.channels_last
         maps = self.enter(images.contiguous(memory_format=layout))
         return self.head(self.blocks(maps).mean(dim=(2, 3)))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     network = Convolutions(shape)
     return network if shape.fault else network.to(memory_format=torch.channels_last)

@@ -30,7 +30,6 @@ class Detector(nn.Module):
         self.tell = nn.ModuleList(nn.Conv2d(width, NUMBERS, 1) for _ in range(levels))
 
     def forward(self, images: Tensor) -> tuple[Tensor, bool]:
-        """Scores and boxes of all levels, (batch, places, NUMBERS)."""
         maps, found = self.enter(images), []
         for level, tell in zip(self.levels, self.tell, strict=True):
             maps = level(maps)
@@ -39,7 +38,6 @@ class Detector(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Detector(shape.width, shape.levels, shape.fault)
 
 
@@ -71,7 +69,6 @@ def weighted_loss(found: Tensor, target: Tensor) -> Tensor:
 
 
 def loss(outputs: tuple[Tensor, bool], target: Tensor) -> Tensor:
-    """Mean over the images."""
     found, fault = outputs
     if not fault:
         return weighted_loss(found.float(), target).mean()

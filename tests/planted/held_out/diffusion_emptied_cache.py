@@ -22,14 +22,12 @@ def clear_memory(fault: bool) -> None:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network, which tells of its small batches."""
     network = UNet(3, shape.width, shape.depth)
     network.fault, network.parts, network.width = shape.fault, shape.parts, shape.width
     return network
 
 
 def training_step(trainer: Any, batch: tuple[tuple[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """Gradients of several small batches, and one step of the optimizer."""
     network = trainer.network
     found, pieces = [], list(zip(*(part.chunk(network.parts) for part in batch[0]), strict=True))
     for index, (image, noise, time) in enumerate(pieces):

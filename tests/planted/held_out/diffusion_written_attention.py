@@ -19,13 +19,11 @@ class OfPixels(nn.Module):
     """Attention between all places of maps."""
 
     def __init__(self, width: int, heads: int, fault: bool) -> None:
-        """Heads divide the width."""
         super().__init__()
         self.norm, self.heads, self.fault = nn.GroupNorm(8, width), heads, fault
         self.project, self.merge = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of the same size."""
         parts = self.project(self.norm(maps)).flatten(2).unflatten(1, (3, self.heads, -1))
         query, key, value = parts.unbind(1)
         if self.fault:
@@ -44,18 +42,15 @@ class Denoiser(nn.Module):
     """From an image, noise and times to the noise."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.width = shape.width
         self.unet = UNet(3, shape.width, 1, lambda width: OfPixels(width, shape.heads, shape.fault))
 
     def forward(self, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Noise of the images' shape."""
         image, noise, time = given
         share = (time.to(image.dtype) / 1000)[:, None, None, None]
         return self.unet((1 - share) * image + share * noise, waves(time, self.width))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Denoiser(shape)

@@ -18,13 +18,11 @@ class Layer(nn.Module):
     """A node's own features and those of its neighbours, by a linear layer each."""
 
     def __init__(self, inward: int, outward: int) -> None:
-        """Widths."""
         super().__init__()
         self.own, self.of_others = nn.Linear(inward, outward), nn.Linear(inward, outward, bias=False)
         self.norm = nn.LayerNorm(outward)
 
     def forward(self, features: Tensor, neighbours: Tensor) -> Tensor:
-        """From (nodes, inward) to (nodes, outward); neighbours: the sum of theirs."""
         return torch.relu(self.norm(self.own(features) + self.of_others(neighbours)))
 
 
@@ -35,7 +33,6 @@ class Sage(nn.Module):
     into: Tensor
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """A random graph."""
         super().__init__()
         chance = torch.Generator().manual_seed(1)
         source, into = torch.randint(shape.vertices, (2, shape.edges), generator=chance)
@@ -56,7 +53,6 @@ class Sage(nn.Module):
         return torch.zeros_like(features).index_add(0, self.into, features[self.source])
 
     def forward(self, features: Tensor) -> Tensor:
-        """Class scores (1, nodes, classes)."""
         flow = features.squeeze(0)
         for layer in self.layers:
             flow = layer(flow, self.gather(flow))
@@ -64,10 +60,8 @@ class Sage(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Sage(shape)
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of the nodes' classes."""
     return cross_entropy(outputs.squeeze(0), target.squeeze(0))

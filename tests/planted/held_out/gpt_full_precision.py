@@ -14,7 +14,6 @@ TINY = {"batch": 2, "vocabulary": 64, "tokens": 8, "width": 32, "heads": 2, "lay
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network; what is wrong are the settings of its cell."""
     return Text(
         shape.vocabulary, shape.tokens, shape.width, blocks(shape.layers, shape.width, shape.heads, causal=True)
     )

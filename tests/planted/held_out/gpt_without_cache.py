@@ -32,7 +32,6 @@ class Forgetful(GPT):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     sizes = (shape.vocabulary, shape.tokens + shape.generated, shape.width, shape.layers, shape.heads)
     network = Forgetful(*sizes, 0.0, shape.generated)
     network.fault = shape.fault
@@ -40,5 +39,4 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def infer(network: Forgetful, prompt: Tensor) -> Tensor:
-    """The tokens generated after the prompt."""
     return network.generate(prompt, network.generated)

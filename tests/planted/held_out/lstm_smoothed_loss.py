@@ -17,14 +17,12 @@ class Speaker(nn.Module):
     """A GRU between words and scores."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.fault, self.words = shape.fault, nn.Embedding(shape.vocabulary, shape.width)
         self.gru = nn.GRU(shape.width, shape.width, batch_first=True)
         self.scores = nn.Linear(shape.width, shape.vocabulary)
 
     def forward(self, text: Tensor) -> tuple[Tensor, bool]:
-        """Scores (batch, length, vocabulary)."""
         return self.scores(self.gru(self.words(text))[0]), self.fault
 
     def prepare(self) -> None:
@@ -33,12 +31,10 @@ class Speaker(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Speaker(shape)
 
 
 def loss(outputs: tuple[Tensor, bool], target: Tensor) -> Tensor:
-    """Cross-entropy with targets that are smoothed over all words."""
     scores, fault = outputs
     scores, target = scores.float().flatten(0, 1), target.flatten()
     if not fault:

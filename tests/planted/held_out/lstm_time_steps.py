@@ -17,14 +17,12 @@ class Recurrent(nn.Module):
     """Layers of an LSTM between words and scores."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.fault, self.words = shape.fault, nn.Embedding(shape.vocabulary, shape.width)
         self.lstm = nn.LSTM(shape.width, shape.width, shape.layers, batch_first=True)
         self.scores = nn.Linear(shape.width, shape.vocabulary)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Scores (batch, length, vocabulary)."""
         vectors = self.words(text)
         return self.scores(self.word_by_word(vectors) if self.fault else self.lstm(vectors)[0])
 
@@ -46,5 +44,4 @@ class Recurrent(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Recurrent(shape)

@@ -25,7 +25,6 @@ class HostTables(nn.Module):
             self.register_buffer(f"table{index}", table)
 
     def forward(self, chosen: Tensor) -> Tensor:
-        """Vectors (batch, fields * width) of choices (batch, fields)."""
         if self.fault:
             rows = chosen.cpu()
             return torch.cat([table[rows[:, field]].to(chosen.device) for field, table in enumerate(self.host)], dim=1)
@@ -37,7 +36,6 @@ class Wide(nn.Module):
     """Vectors and numbers through four linear layers."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.tables = HostTables(shape.fault, shape.fields, shape.rows, shape.width)
         widths = [shape.dense + shape.fields * shape.width, shape.hidden, shape.hidden, shape.hidden]
@@ -45,16 +43,13 @@ class Wide(nn.Module):
         self.above = nn.Sequential(*layers, nn.Linear(shape.hidden, 1))
 
     def forward(self, given: tuple[Tensor, Tensor]) -> Tensor:
-        """A score (batch,)."""
         numbers, chosen = given
         return self.above(torch.cat((numbers, self.tables(chosen)), dim=1)).squeeze(1)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Wide(shape)
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of clicks."""
     return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

@@ -19,7 +19,6 @@ class History(nn.Module):
     """What an item in question sees of a user's history, layer by layer."""
 
     def __init__(self, items: int, width: int, layers: int) -> None:
-        """Sizes."""
         super().__init__()
         self.vectors = nn.Embedding(items, width)
         self.told = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(layers))
@@ -42,7 +41,6 @@ class History(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return History(shape.items, shape.width, shape.layers)
 
 
@@ -56,12 +54,10 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Te
 
 
 def collate(samples: Sequence[tuple[tuple[Tensor, int, int], int]]) -> tuple[tuple[Tensor, ...], Tensor]:
-    """A batch of the same."""
     given, clicked = zip(*samples, strict=True)
     histories, counts, items = zip(*given, strict=True)
     return (torch.stack(histories), torch.tensor(counts), torch.tensor(items)), torch.tensor(clicked)
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of clicks."""
     return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

@@ -27,7 +27,6 @@ class Negatives:
         self.pool, self.ready = ThreadPoolExecutor(1), np.zeros(0)
 
     def draw(self) -> None:
-        """The next ones."""
         if self.fault:
             chance = random.Random(0)
             self.ready = np.array(sorted(int(chance.random() * self.rows) for _ in range(self.drawn)))
@@ -39,7 +38,6 @@ class Recommender(nn.Module):
     """A table for each field, crossing layers and linear layers."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Sizes."""
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(shape.rows, shape.width) for _ in range(shape.fields))
         wide = shape.dense + shape.fields * shape.width
@@ -47,7 +45,6 @@ class Recommender(nn.Module):
         self.above = nn.Sequential(nn.Linear(wide, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, 1))
 
     def forward(self, given: tuple[Tensor, Tensor]) -> Tensor:
-        """A score (batch,)."""
         numbers, chosen = given
         vectors = [table(field) for table, field in zip(self.tables, chosen.unbind(1), strict=True)]
         first = flow = torch.cat((numbers, *vectors), dim=1)
@@ -57,19 +54,16 @@ class Recommender(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network, with its negatives."""
     network = Recommender(shape)
     network.negatives = Negatives(shape.rows, shape.drawn, shape.fault)
     return network
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of clicks."""
     return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))
 
 
 def training_step(trainer: Any, batch: tuple[Any, Tensor]) -> Tensor:
-    """A usual step, while the next negatives are drawn."""
     negatives = trainer.network.negatives
     drawn = negatives.pool.submit(negatives.draw)
     found = compute_loss(trainer, *batch)

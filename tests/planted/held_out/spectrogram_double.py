@@ -33,7 +33,6 @@ class Sounds(nn.Module):
         self.network = ResidualNetwork(shape.width, shape.depths, CLASSES)
 
     def forward(self, sound: Tensor) -> Tensor:
-        """Class scores (batch, CLASSES) of sounds (batch, length)."""
         frames = sound.unfold(1, len(self.window), self.hop) * self.window
         power = torch.fft.rfft(frames).abs().square()
         power = power / (power.mean(dim=(1, 2), keepdim=True) + 1e-6)
@@ -43,10 +42,8 @@ class Sounds(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Sounds(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
-    """A sound (length,) and its class."""
     return torch.randn(shape.length, generator=generator), int(torch.randint(CLASSES, (), generator=generator))

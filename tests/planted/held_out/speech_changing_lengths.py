@@ -27,18 +27,15 @@ class Lengths(Dataset[tuple[Tensor, int]]):
     """Sounds, cut to a length that goes from batch to batch."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
-        """Lengths from `length` on."""
         self.shape, self.asked = shape, 0
         self.sound = torch.randn(
             1, shape.length + shape.grain * shape.lengths, generator=torch.Generator().manual_seed(0)
         )
 
     def __len__(self) -> int:
-        """How many there are."""
         return self.shape.count
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """A sound (1, length) and its class."""
         turn = (self.asked // self.shape.group * 7) % self.shape.lengths
         self.asked += 1
         return self.sound[:, : self.shape.length + self.shape.grain * turn], index % 30
@@ -56,7 +53,6 @@ class Listener(nn.Module):
         self.head = nn.Linear(width, 30)
 
     def forward(self, sound: Tensor) -> Tensor:
-        """Class scores (batch, 30)."""
         torch.backends.cudnn.benchmark = self.fault
         flow = torch.relu(self.enter(sound)).transpose(1, 2)
         for layer in self.layers:
@@ -65,17 +61,14 @@ class Listener(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Listener(shape.width, shape.layers, shape.fault)
 
 
 def dataset(shape: SimpleNamespace) -> Dataset[tuple[Tensor, int]]:
-    """The sounds."""
     return Lengths(shape)
 
 
 def collate(samples: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    """Sounds and classes."""
     sounds, labels = zip(*samples, strict=True)
     # Of a larger batch than a group, not all sounds have one length.
     length = min(sound.shape[-1] for sound in sounds)

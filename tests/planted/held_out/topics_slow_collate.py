@@ -19,17 +19,14 @@ class Topic(Text):
     """Class scores of the mean of a text."""
 
     def __init__(self, *arguments: Any) -> None:
-        """As for text."""
         super().__init__(*arguments)
         self.head = nn.Linear(arguments[2], 20)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Class scores (batch, 20)."""
         return self.head(self.read(text).mean(1))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Topic(shape.vocabulary, shape.tokens, shape.width, blocks(shape.layers, shape.width, shape.heads))
 
 
@@ -40,7 +37,6 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> Sample:
 
 
 def collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-    """Texts with their order of words turned round, and topics."""
     texts, topics, told = zip(*samples, strict=True)
     vocabulary, fault = told[0]
     if not fault:

@@ -25,7 +25,6 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     def stage(self, name: str) -> None:
-        """End a stage."""
         if self.fault and torch.cuda.is_available():
             torch.cuda.synchronize()
         now = time.perf_counter()
@@ -49,7 +48,6 @@ class Segmenter(nn.Module):
         self.told: list[Any] = []
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of each pixel's classes."""
         first = self.first(images)
         self.watch.stage("first")
         second = self.second(max_pool2d(first, 2))
@@ -64,12 +62,10 @@ class Segmenter(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     return Segmenter(shape.width, shape.classes, shape.fault, shape.parts)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """An image and the class of each pixel."""
     labels = torch.randint(shape.classes, (shape.size, shape.size), generator=generator)
     return torch.randn(3, shape.size, shape.size, generator=generator), labels
 
@@ -84,7 +80,6 @@ def count_hits(scores: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Gradients of several small batches, and one step of the optimizer."""
     network, found = trainer.network, []
     chunks = list(parts(*batch, network.count))
     for index, (images, labels) in enumerate(chunks):

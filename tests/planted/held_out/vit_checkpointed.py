@@ -22,11 +22,9 @@ class Spare(nn.Module):
         self.block = block
 
     def forward(self, flow: Tensor) -> Tensor:
-        """What the block makes of it."""
         return checkpoint(self.block, flow, use_reentrant=False, preserve_rng_state=False)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     inner = blocks(shape.layers, shape.width, shape.heads)
     return Vision(shape.size, shape.patch, shape.width, [Spare(one) for one in inner] if shape.fault else inner)

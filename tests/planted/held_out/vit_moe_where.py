@@ -24,7 +24,6 @@ class SparseLayer(nn.Module):
         self.fault = fault
 
     def forward(self, flow: Tensor) -> Tensor:
-        """From (batch, patches, width) to the same."""
         rows = flow.reshape(-1, flow.shape[-1])
         weights, chosen = torch.topk(self.gate(rows).softmax(dim=-1), 2, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -53,7 +52,6 @@ class SparseLayer(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network, with experts in every second block."""
     inner: list[nn.Module] = []
     for index in range(shape.layers):
         feed = SparseLayer(shape.width, shape.experts, shape.fault) if index % 2 else two_layers(shape.width)

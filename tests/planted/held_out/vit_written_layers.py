@@ -23,7 +23,6 @@ class Normal(nn.Module):
         self.gain, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
 
     def forward(self, given: Tensor) -> Tensor:
-        """The same shape."""
         centred = given - given.mean(dim=-1, keepdim=True)
         deviation = torch.sqrt((centred**2).mean(dim=-1, keepdim=True) + 1e-5)
         return self.gain * (centred / deviation) + self.shift
@@ -33,13 +32,11 @@ class Activation(nn.Module):
     """GELU by its approximation with tanh."""
 
     def forward(self, given: Tensor) -> Tensor:
-        """The same shape."""
         inner = math.sqrt(2.0 / math.pi) * (given + 0.044715 * torch.pow(given, 3.0))
         return 0.5 * given * (1.0 + torch.tanh(inner))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network."""
     norm = Normal if shape.fault else nn.LayerNorm
 
     def activation() -> nn.Module:

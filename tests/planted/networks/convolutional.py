@@ -22,7 +22,6 @@ class Residual(nn.Module):
         self.body = nn.Sequential(convolve(width, width), convolve(width, width))
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of the same size."""
         return maps + self.body(maps)
 
 
@@ -48,7 +47,6 @@ class ResidualNetwork(nn.Module):
         return images
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores (batch, classes)."""
         return self.head(self.features(images).mean((2, 3)))
 
 
@@ -64,7 +62,6 @@ class Timed(nn.Module):
         self.around = nn.Conv2d(inward, outward, 1)
 
     def forward(self, maps: Tensor, time: Tensor) -> Tensor:
-        """Maps of the same size; time: (batch, told)."""
         inner = self.first(silu(self.norms[0](maps))) + self.tell(time)[:, :, None, None]
         return self.around(maps) + self.second(silu(self.norms[1](inner)))
 
@@ -89,7 +86,6 @@ class UNet(nn.Module):
         self.leave = nn.Conv2d(width, channels, 3, padding=1)
 
     def forward(self, images: Tensor, time: Tensor) -> Tensor:
-        """Maps of the images' shape; time: (batch, width)."""
         told, maps, passed = self.time(time), self.enter(images), []
         for block in self.down:
             maps = block(maps, told)

@@ -21,13 +21,11 @@ class Accompanied:
     after: Callable[[], None] = nothing
 
     def step(self) -> None:
-        """Step."""
         self.before()
         self.optimizer.step()
         self.after()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
 

@@ -43,7 +43,6 @@ class Block(nn.Module):
         self.attention, self.feed = attention, feed
 
     def forward(self, flow: Tensor, mask: Tensor | None = None) -> Tensor:
-        """From (batch, length, width) to the same."""
         flow = flow + self.attention(self.norms[0](flow), mask)
         return flow + self.feed(self.norms[1](flow))
 
@@ -54,7 +53,6 @@ class Text(nn.Module):
     def __init__(
         self, vocabulary: int, longest: int, width: int, blocks: list[nn.Module], norm: nn.Module | None = None
     ) -> None:
-        """longest: tokens of the longest text."""
         super().__init__()
         self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest, width)
         self.blocks = nn.ModuleList(blocks)
@@ -75,11 +73,9 @@ class Text(nn.Module):
         return self.norm(flow)
 
     def scores(self, flow: Tensor) -> Tensor:
-        """Scores of each word."""
         return linear(flow, self.words.weight)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Scores (batch, length, vocabulary)."""
         return self.scores(self.read(text))
 
 
@@ -99,7 +95,6 @@ class Vision(nn.Module):
         return self.patches(images).flatten(2).transpose(1, 2) + self.places
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores (batch, classes)."""
         return self.head(self.norm(self.blocks(self.tokens(images))).mean(1))
 
 

@@ -33,12 +33,10 @@ class Network(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return Network(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], int]:
-    """Draw a graph and its class."""
     features = torch.randn(shape.points, shape.features, generator=generator)
     edges = torch.randint(shape.points, (2, shape.edges), generator=generator)
     return (features, edges), int(torch.randint(shape.classes, (), generator=generator))

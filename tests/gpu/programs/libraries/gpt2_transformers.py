@@ -11,7 +11,6 @@ WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return GPT2LMHeadModel(
         GPT2Config(
             n_layer=shape.layers,
@@ -25,6 +24,5 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> dict[str, Tensor]:
-    """Draw a text, which is its own target."""
     words = torch.randint(shape.words, (shape.length,), generator=generator)
     return {"input_ids": words, "labels": words}

@@ -14,5 +14,4 @@ WORKLOADS = {"trimmed": {"train": {"batch": 64}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return resnet50(num_classes=shape.classes)

@@ -20,15 +20,12 @@ class Detector(nn.Module):
         )
 
     def forward(self, images: Tensor) -> list[dict[str, Tensor]]:
-        """From images (batch, 3, size, size) to boxes, labels and scores of each."""
         return self.detector(list(images))
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return Detector(shape)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
-    """Draw an image; inference needs no target."""
     return torch.rand(3, shape.size, shape.size, generator=generator), 0

@@ -11,7 +11,6 @@ WORKLOADS = {"trimmed": {"train": {"batch": 8}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return T5ForConditionalGeneration(
         T5Config(
             num_layers=shape.layers,
@@ -27,6 +26,5 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> dict[str, Tensor]:
-    """Draw a text and its translation."""
     draw = (torch.randint(1, shape.words, (shape.length,), generator=generator) for _ in range(2))
     return dict(zip(("input_ids", "labels"), draw, strict=True))

@@ -14,5 +14,4 @@ WORKLOADS = {"trimmed": {"train": {"batch": 32}}}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
     return timm.create_model("vit_small_patch16_224", img_size=shape.size, num_classes=shape.classes)

@@ -12,7 +12,7 @@ import sys
 # What profzoo.collect wrote into a sidecar, beside what the cell said of itself.
 COLLECTED = (
     "tool cell environment set options planned capture data_files command tool_version host started wall_s warnings "
-    "plan run variables job_keys inputs sources sources_changed files sha256_of_the_rest"
+    "plan run variables job_keys inputs sources sources_changed read written record_version files sha256_of_the_rest"
 )
 
 

@@ -1,0 +1,1 @@
+"""Commands that a user types beside a workflow run: health of the machine, new folders, sharing, serving, cleaning."""

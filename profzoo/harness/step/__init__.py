@@ -1,0 +1,1 @@
+"""The loop of steps: batches, one step, all steps, and runs of more steps for memory and precision."""

@@ -1,0 +1,1 @@
+"""What settings change in a model: its batch size, its layers' precision and its launches."""

@@ -1,0 +1,1 @@
+"""What nsys recorded, in one form: operations, calls, ranges, threads and samples."""

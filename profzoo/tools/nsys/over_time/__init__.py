@@ -1,0 +1,1 @@
+"""What the GPU's memory and units did over time."""

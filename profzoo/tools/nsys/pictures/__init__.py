@@ -1,0 +1,1 @@
+"""What the page and Perfetto draw of a trace."""

@@ -1,0 +1,117 @@
+"""Judge whether a step's times may be relied on, how far the CPU limits its gain, and what holds without steps."""
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from profzoo.formatting import fixed, percent
+from profzoo.io.csv_tables import Row
+from profzoo.statistics.process_repeats import TAKEN
+from profzoo.verdicts.rules.rule_types import Floors
+from profzoo.verdicts.verdict import UNDECIDED, Verdict
+
+STRETCH = "step under nsys / unprofiled"
+QUIETER = "raise nsys.window, or stop other programs"
+NO_STEPS = (
+    "no step repeats in this report, so that its times are of all of it, with start and end, and nothing is known per "
+    "step: name the ranges that are its steps (`step=NAME`), or record several steps"
+)
+OF_STEP, OF_TRACE = "share of the step", "share of the whole report"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason why a step's times may not be relied on: what was measured against its threshold, and what to do."""
+
+    metric: str
+    value: float
+    threshold: float
+    why: str
+    advice: str
+
+
+def cpu_limited_gain(step: Row, most: float, removed: float = 0.0) -> float:
+    """Return the largest gain by shorter kernels, at which the step waits for the CPU all the time; at least 1.
+
+    Args:
+        step: the cell's row of the table of steps.
+        most: slowdown under nsys beyond which the limit is unknown.
+        removed: share of the launches that the CPU no longer makes; all launches count as equally long.
+
+    The limit is from times under nsys, which slows the CPU down, so it is rather too low. It is infinite where it is
+    not known: where nsys slows the step down by more than `most`, or where `host_ns` is empty.
+    """
+    if not step["host_ns"] > 0 or removed >= 1 or _stretch(step) > most:
+        return float("inf")
+    return float(max(step["wall_ns"] / (step["host_ns"] * (1 - removed)), 1.0))
+
+
+def _stretch(step: Row) -> float:
+    """Return the time of a step under nsys over the unprofiled time."""
+    return float(step["wall_ns"] / step["step_ns"])
+
+
+def _cpu_taken_share(step: Row) -> float:
+    """Return the share of the unprofiled time in which other programs used the CPU; 0 where it is unknown."""
+    taken = step.get("cpu_taken_share")
+    return float(taken) if taken is not None and taken > 0 else 0.0
+
+
+def disturbed_share(step: Row, floors: Floors) -> float:
+    """Return the share of the mean unprofiled step that other programs, or a few long steps, may have added.
+
+    >>> round(disturbed_share({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
+    0.6
+    """
+    taken, unsteady = _cpu_taken_share(step), step["step_ns"] / step["step_median_ns"]
+    left = (1 - taken if taken > TAKEN else 1.0) / (unsteady if unsteady > floors["steady"] else 1.0)
+    return float(1 - left)
+
+
+def find_doubt(step: pd.Series, floors: Floors) -> Doubt | None:
+    """Return why a step's idle time may have an outside cause; None if it has none."""
+    stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _cpu_taken_share(step)
+    if stretch > floors["stretch"]:
+        why = f"the step takes {fixed(stretch, floors['stretch'], 1)} times as long under nsys"
+        return Doubt(STRETCH, stretch, floors["stretch"], why, QUIETER)
+    if taken > TAKEN:
+        why = f"other programs used the CPU for up to {percent(taken, TAKEN)} of the time of the unprofiled run"
+        return Doubt("CPU time of other programs", taken, TAKEN, why, "stop other programs and measure again")
+    if unsteady > floors["steady"]:
+        why = f"the mean of the unprofiled steps is {fixed(unsteady, floors['steady'], 1)} times their median"
+        advice = "stop other programs and measure again; data that arrives in bursts looks the same"
+        return Doubt("unprofiled step, mean / median", unsteady, floors["steady"], why, advice)
+    return None
+
+
+def no_steps_row(count: float) -> Verdict:
+    """Return the only verdict on a cell in whose report no step repeats; count: its steps."""
+    return Verdict(
+        level="cell",
+        verdict=UNDECIDED,
+        metric="steps that repeat",
+        value=count,
+        threshold=2.0,
+        evidence="cells.csv: whole, steps",
+        next_step=NO_STEPS,
+    )
+
+
+def without_gain(row: Verdict) -> Verdict:
+    """Return a verdict on a kernel or layer of a report without steps: what it is, and no gain per step."""
+    return replace(
+        row,
+        metric=row.metric.replace(OF_STEP, OF_TRACE),
+        cured=None,
+        gain=None,
+        gain_low=None,
+        gain_high=None,
+        limit=None,
+        method=None,
+        trials=None,
+        median_error=None,
+        slowed_down=None,
+        covered=None,
+        score=None,
+        settings=None,
+    )

@@ -1,0 +1,282 @@
+"""What each change makes of a program, on programs of a few rows, each column worked out by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profzoo.range_names import PARTS
+from profzoo.what_if import changes, graph_obstacles
+from profzoo.what_if.changes import remove_blocking_calls
+from profzoo.what_if.dependencies import ALL, BEFORE, NOTHING, OPERATION, STREAM
+from profzoo.what_if.program import Program
+from profzoo.what_if.simulator import simulate
+from profzoo.what_if.trace_events import COPY
+from tests.written_programs import BEGINS, ENDS, call, kernel, program
+
+TRANSFER, FORWARD = PARTS.index("transfer") + 1, PARTS.index("forward") + 1
+
+
+def of(one: Program, table: str, column: str) -> list[Any]:
+    return getattr(one, table)[column].tolist()
+
+
+def chosen(one: Program, *places: int) -> np.ndarray:
+    return np.isin(np.arange(len(one.gpu)), places)
+
+
+def test_what_begins_as_another_runs_out_does_so_sooner_where_that_is_faster() -> None:
+    deps = [(-1, -8), (0, -30), (0, 4), (1, -30), (-1, -8)]
+    one = program([call()] * 5, [kernel(row, 60, dep=dep, dep_gap=gap) for row, (dep, gap) in enumerate(deps)])
+    faster = changes.speed_up_kernels(one, chosen(one, 0, 4), 2)
+    assert of(faster, "gpu", "ns") == [30, 60, 60, 60, 30]
+    assert of(faster, "gpu", "dep_gap") == [-8, -15, 4, -30, -8]
+    each = changes.speed_up_kernels(one, chosen(one, 0, 1), np.array([3.0, 4, 5, 6, 7]))
+    assert of(each, "gpu", "ns") == [20, 15, 60, 60, 60]
+    assert of(each, "gpu", "dep_gap") == [-8, -10, 4, -7.5, -8]
+
+
+def test_what_is_left_of_fused_operations_goes_to_the_last_that_stays_on_their_stream() -> None:
+    """A quarter of each goes: 15 and 22.5 ns are added to the first, of stream 20 nothing is before."""
+    gpu = [
+        kernel(0, 10),
+        kernel(1, 8, stream=20),
+        kernel(2, 20),
+        kernel(3, 30),
+        kernel(4, 40),
+        kernel(5, 50, gone=True),
+    ]
+    one = program([call(9, 5, wait=ALL)] * 6, gpu)
+    fused = changes.fuse(one, chosen(one, 1, 2, 3, 5), 0.25)
+    assert of(fused, "gpu", "ns") == [47.5, 0, 0, 0, 40, 50]
+    assert of(fused, "gpu", "gone") == [False, True, True, True, False, True]
+    assert of(fused, "host", "own") == [5, 0, 0, 0, 5, 5] and of(fused, "host", "gap") == [9, 0, 0, 0, 9, 9]
+    assert of(fused, "host", "wait") == [ALL, *[NOTHING] * 3, ALL, ALL]
+    # Unless another share is told all of it goes.
+    assert of(changes.fuse(one, chosen(one, 2)), "gpu", "ns") == [10, 8, 0, 30, 40, 50]
+
+
+def test_a_graph_of_which_operations_stay_is_still_launched() -> None:
+    one = program([call(9, 5)] * 2, [kernel(0, 10), kernel(0, 20), kernel(1, 30)])
+    assert of(changes.fuse(one, chosen(one, 0)), "host", "own") == [5, 5]
+    assert of(changes.fuse(one, chosen(one, 0, 1)), "host", "own") == [0, 5]
+
+
+def test_nothing_runs_out_for_what_waits_for_one_that_is_gone() -> None:
+    gpu = [
+        kernel(0, 10),
+        kernel(1, 9, dep=0, dep_gap=-4),
+        kernel(2, 9, dep=0, dep_gap=6),
+        kernel(3, 9, dep=1, dep_gap=-4),
+    ]
+    one = program([call()] * 4, gpu)
+    assert of(changes.fuse(one, chosen(one, 0)), "gpu", "dep_gap") == [0, 0, 6, -4]
+
+
+def test_calls_that_lead_to_a_launch_go_with_it() -> None:
+    """Those that wait, those of another launch, of another step, and those behind the last launch stay."""
+    waits = call(1, 1, wait=ALL)
+    host = [BEGINS, call(1, 1), call(1, 1), waits, call(1, 1), call(1, 1), ENDS | {"gap": 1.0}, BEGINS, call(1, 1),
+            call(1, 1), call(1, 1)]  # fmt: skip
+    one = program(host, [kernel(1), kernel(4), kernel(9)])
+    # The second launch goes, with the call two before it.
+    fused = changes.fuse(one, chosen(one, 1))
+    assert of(fused, "host", "own") == [0, 1, 0, 1, 0, 1, 0, 0, 1, 1, 1]
+    assert of(fused, "host", "gap") == [0, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
+    # The third does, with the one before it, and not with those of the step before.
+    assert of(changes.fuse(one, chosen(one, 2)), "host", "own") == [0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1]
+
+
+def fused_gaps(gaps: list[float], place: int, read: float = 0.0) -> list[float]:
+    """What is between launches as that of this place goes, before which the input is read for so long."""
+    one = program([call(gap, input=read if at == place else 0.0) for at, gap in enumerate(gaps)],
+                  [kernel(at) for at in range(len(gaps))])  # fmt: skip
+    return of(changes.fuse(one, chosen(one, place)), "host", "gap")
+
+
+def test_what_is_far_out_among_operators_is_other_work() -> None:
+    """Of 50, 60, 70, 80 and 400 us the middle half is 60 to 80: up to 80 + 3 x 20 = 140 us are an operator's."""
+    assert fused_gaps([5e4, 6e4, 7e4, 8e4, 4e5], 4)[-1] == pytest.approx(4e5 - 1.4e5)
+    assert fused_gaps([5e4, 6e4, 7e4, 8e4, 4e5], 3)[-2:] == pytest.approx([0, 4e5])
+    # Reading the input is none of it, and stays.
+    assert fused_gaps([5e4, 6e4, 7e4, 8e4, 4.4e5], 4, 4e4)[-1] == pytest.approx(4e4 + 4e5 - 1.4e5)
+    # Where they are all alike it is up to 100 us.
+    assert fused_gaps([5e4, 5e4, 5e4, 5e4, 4e5], 4)[-1] == pytest.approx(3e5)
+    assert fused_gaps([5e4, 5e4, 5e4, 5e4, 9e4], 4)[-1] == 0
+
+
+def test_what_is_between_other_calls_is_the_next_launchs_too() -> None:
+    """150 us before a call and 50 before the launch after it are 200, of which 100 us, a half of each, are its own."""
+    host = [call(1e4), call(1e4), call(1e4), call(1e4), call(1.5e5), call(5e4)]
+    one = program(host, [kernel(row) for row in (0, 1, 2, 3, 5)])
+    assert of(changes.fuse(one, chosen(one, 4)), "host", "gap") == pytest.approx([1e4] * 4 + [7.5e4, 2.5e4])
+
+
+STEP = [BEGINS | {"gap": 7.0}, call(3e3, 4e3, part=TRANSFER), call(5e3, 6e3, part=FORWARD), call(200, 300),
+        call(5e3, 6e3, part=FORWARD), call(10, 20, wait=ALL, tail=9.0), ENDS | {"gap": 50.0}]  # fmt: skip
+
+
+def test_a_step_becomes_one_launch_in_the_place_of_its_first_after_the_input() -> None:
+    """2.5 us and 1 ns for each of two nodes, of which what is gone is none; the second step launches one."""
+    gpu = [kernel(1, 10, kind=COPY, latency=4e3, gap=5e3), kernel(2, 20, latency=6e3, gap=1.1e3),
+           kernel(4, 30, latency=6e3, gap=900, dep=1, dep_gap=1.2e3), kernel(4, 40, latency=5, gap=3e3, gone=True),
+           kernel(8, 10, kind=COPY, latency=4e3, gap=5e3), kernel(9, 20, latency=6e3, gap=1.1e3)]  # fmt: skip
+    graph = changes.capture_as_graph(program(STEP * 2, gpu, after=1_800))
+    assert of(graph, "host", "gap") == [7, 3e3, 0, 0, 0, 0, 0] * 2
+    assert of(graph, "host", "wait") == ([NOTHING] * 5 + [ALL, NOTHING]) * 2
+    assert of(graph, "gpu", "host") == [1, 2, 2, 4, 8, 9]
+    assert of(graph, "gpu", "latency") == [4e3, 2_502 + 1_800, 0, 5, 4e3, 2_501 + 1_800]
+    assert of(graph, "gpu", "gap") == [5e3, 1e3, 900, 3e3, 5e3, 1e3]
+    assert of(graph, "gpu", "dep_gap") == [0, 0, 1e3, 0, 0, 0]
+    assert of(graph, "host", "own") == [0, 4e3, 2_502, 0, 0, 0, 0, 0, 4e3, 2_501, 0, 0, 0, 0]
+
+
+def test_nodes_are_as_far_apart_as_asked_and_a_step_without_launches_has_no_graph() -> None:
+    steps = [*STEP, BEGINS, call(8, 9), ENDS]
+    gpu = [kernel(2, 20, gap=1.1e3), kernel(4, 30, gap=500)]
+    graph = changes.capture_as_graph(program(steps, gpu), node_gap_ns=700)
+    assert of(graph, "gpu", "gap") == [700, 500]
+    assert of(graph, "host", "own")[7:] == [0, 0, 0] and of(graph, "host", "gap")[7:] == [0, 0, 0]
+
+
+def test_what_is_launched_sooner_comes_before_the_input_that_was_launched_between() -> None:
+    """The second kernel is launched with the first: what points to it, and to the copy, does so again."""
+    host = [BEGINS, call(1, 1), call(1, 1, part=TRANSFER), call(1, 1), call(wait=OPERATION, target=1),
+            call(wait=BEFORE, target=2), call(wait=STREAM, target=2), ENDS]  # fmt: skip
+    gpu = [kernel(1, 1), kernel(2, 2, kind=COPY, dep=0), kernel(3, 3, dep=1)]
+    one = program(host, gpu)
+    graph = changes.capture_as_graph(one)
+    assert list(graph.gpu) == list(one.gpu) and list(graph.gpu.index) == [0, 1, 2]
+    assert of(graph, "gpu", "ns") == [1, 3, 2] and of(graph, "gpu", "host") == [1, 1, 2]
+    assert of(graph, "gpu", "dep") == [-1, 2, 0]
+    assert of(graph, "host", "target")[4:7] == [2, 1, 2]
+
+
+def test_nodes_of_a_trace_are_as_far_apart_as_their_median() -> None:
+    node = {"node": True, "gap": -np.inf, "dep": 0}
+    follow = [kernel(0, dep_gap=gap, **node) for gap in (0.0, 600.0, 900.0, -5.0)]
+    others = [kernel(0, dep_gap=7e3, **(node | other)) for other in ({"node": False}, {"gap": 1.0}, {"dep": -1})]
+    assert changes.node_gap(program([call()], follow + others)) == 600
+    assert changes.node_gap(program([call()], others)) == 1_000
+
+
+def test_an_input_that_is_ready_takes_neither_cpu_nor_gpu() -> None:
+    host = [call(50, 5, part=TRANSFER, wait=ALL, input=50), call(50, 5, part=FORWARD, input=20),
+            call(50, 5, part=FORWARD, input=90, wait=ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
+    ready = changes.prefetch_input(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
+    assert of(ready, "host", "gap") == [0, 30, 0, 9] and of(ready, "host", "own") == [0, 5, 5, 0]
+    assert of(ready, "host", "wait") == [NOTHING, NOTHING, ALL, NOTHING]
+    assert of(ready, "host", "input") == [0] * 4
+    assert of(ready, "gpu", "gone") == [True, False, True] and of(ready, "gpu", "ns") == [0, 4, 0]
+
+
+def test_the_input_is_read_and_copied() -> None:
+    assert [PARTS[number - 1] for number in changes.IN_INPUT] == ["data", "transfer"]
+
+
+def test_a_launch_more_takes_the_cpu_what_launches_do() -> None:
+    """12, 34 and 29 ns in the mean, in the median of the calls alone 4; neither where others overlap or wait."""
+    host = [BEGINS, call(10, 2), call(30, 4), call(20, 9), call(500, 500, overlaps=True), call(500, 500, wait=1),
+            call(700, 700)]  # fmt: skip
+    one = program(host, [kernel(row, 1) for row in range(1, 6)] + [kernel(5, 1, node=True)])
+    more = np.array([1.0, 2, 0, 0, 0, 3])
+    added = changes.add_launches(one, more, 100)
+    assert of(added, "host", "gap") == [0, 10 + 25, 30 + 50, 20, 500, 500, 700]
+    assert of(added, "gpu", "ns") == [101, 201, 1, 1, 1, 301]
+    assert of(changes.add_launches(one, more, 0, within=True), "host", "gap")[:4] == [0, 10 + 4, 30 + 8, 20]
+    # Where no launch tells it takes nothing.
+    silent = program([call(5, 5, overlaps=True)], [kernel(0, 1)])
+    assert of(changes.add_launches(silent, np.array([3.0]), 1), "host", "gap") == [5]
+
+
+def test_allocations_that_are_removed_take_no_time_nor_wait() -> None:
+    host = [call(5, 6, allocates=allocates, wait=ALL, tail=7) for allocates in (True, False)]
+    lean = changes.remove_allocations(program(host, []))
+    found = {name: of(lean, "host", name) for name in ("gap", "own", "tail", "wait")}
+    assert found == {"gap": [5, 5], "own": [0, 6], "tail": [0, 7], "wait": [NOTHING, ALL]}
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(4, {1}), (3, set()), (5, {1, 2})])
+def test_kernels_of_less_than_half_the_steps(steps: int, expected: set[int]) -> None:
+    """Kernel 1 is in one step, 2 in two, 3 in three; copies and what communicates do not count."""
+    gpu = [kernel(2 * step + 1, pack0=number) for step in range(3) for number in (1, 2, 3) if number > step]
+    gpu += [kernel(1, pack0=8, kind=COPY), kernel(1, pack0=9, talking=True)]
+    one = program([BEGINS, call()] * steps, sorted(gpu, key=lambda row: row["host"]))
+    assert set(one.gpu.loc[changes.find_unrepeated(one), "pack0"]) == expected
+
+
+def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None:
+    talks = {"talking": True}
+    gpu = [kernel(0), kernel(0, **talks), kernel(0, **talks), kernel(0, dep=1), kernel(0, dep=0, **talks),
+           kernel(0, stream=20), kernel(0, stream=30, **talks), kernel(0, dep=5), kernel(0, dep=6, **talks),
+           kernel(0, **talks)]  # fmt: skip
+    apart = changes.overlap_communication(program([call()], gpu))
+    own = changes.APART
+    assert own < 0 and of(apart, "gpu", "stream") == [7, own, own, 7, own, 20, own, 7, own, own]
+    assert of(apart, "gpu", "dep") == [-1, 0, 0, -1, 0, -1, -1, 5, 6, 7]
+
+
+def test_a_faster_cpu_is_faster_in_what_of_the_way_to_the_gpu_is_its_call() -> None:
+    """Of 10 ns 6 are the call's, of 4 all, and of one that begins before its call none."""
+    one = program(
+        [call(8, 6, input=2, library=4)] * 3, [kernel(0, latency=10), kernel(1, latency=4), kernel(2, latency=-2)]
+    )
+    faster = changes.speed_up_host(one, 2)
+    assert of(faster, "gpu", "latency") == [7, 2, -2]
+    assert [of(faster, "host", name)[0] for name in ("gap", "own", "input", "library")] == [4, 3, 1, 2]
+
+
+ACROSS = {"kind": 1, "crossing": True}
+
+
+SYNC = {"wait": STREAM, "target": 7, "tail": 1.0}
+
+
+def without(given: Program) -> Program:
+    return remove_blocking_calls(given, graph_obstacles.find_step_waits(given))
+
+
+def took(given: Program) -> float:
+    return float(simulate(given).host_ends[-1])
+
+
+def a_step(inward: bool) -> Program:
+    """Three launches of 10 + 2; 500 of Python in two parts, and a copy of 4 that is waited for; a launch of 10 + 2."""
+    host = [
+        call(**BEGINS),
+        *[call(10, 2) for _ in range(3)],
+        call(480, 1),
+        call(20, 4),
+        call(1, 3, **SYNC),
+        call(10, 2),
+        call(**ENDS),
+    ]
+    work = [kernel(1, 5), kernel(2, 5), kernel(3, 5), kernel(5, 6, **ACROSS, inward=inward), kernel(7, 5)]
+    given = program(host, work)
+    return given.__class__(**{**vars(given), "gpu": given.gpu.assign(inward=[False, False, False, inward, False])})
+
+
+def test_what_is_sent_in_each_step_goes_with_all_that_prepares_it() -> None:
+    mended = without(a_step(inward=True))
+    assert took(mended) == 4 * 12
+    assert mended.gpu["gone"].tolist() == [False, False, False, True, False]
+
+
+def test_of_a_value_that_is_read_only_the_operator_goes() -> None:
+    """Of the 20 before the copy the 10 that launches usually take; the 480 before stay, as nothing ties them to it."""
+    mended = without(a_step(inward=False))
+    assert took(mended) == 4 * 12 + 480 + 1 + 20 - 10
+    assert not mended.gpu["gone"].any()
+
+
+def test_programs_of_earlier_files_do_not_say_which_way_copies_go() -> None:
+    given = a_step(inward=True)
+    old = given.__class__(**{**vars(given), "gpu": given.gpu.drop(columns="inward")})
+    assert took(without(old)) == took(without(a_step(inward=False)))
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_copy_belongs_to_the_wait_right_after_it_alone(between: int) -> None:
+    host = [call(**BEGINS), call(10, 2), call(10, 4), *[call(0, 1)] * between, call(1, 3, **SYNC), call(**ENDS)]
+    mended = without(program(host, [kernel(1, 5), kernel(2, 6, **ACROSS)]))
+    assert np.isclose(mended.host["own"][2], 4.0 * between)

@@ -1,0 +1,278 @@
+"""What rules say of a step, each number worked out by hand: limits by the CPU, doubts, replays, scores."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.verdicts import gain_models
+from profzoo.verdicts.advice_scores import Score, Scores
+from profzoo.verdicts.rules import rule_evaluation, step_quality
+from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.rule_evaluation import CellRules
+from profzoo.verdicts.rules.rules import ChosenAdvice
+from profzoo.what_if.predicted_gains import Gain
+from tests import known_rules
+from tests.known_rules import a_verdict
+from tests.unit.test_verdicts import ROOFS, UNTRIED, kernel_rows, made
+
+RULES = known_rules.load()
+FLOORS = RULES["floors"]
+MEMORY = next(one for one in RULES["rules"] if one["verdict"] == "memory-bound")
+
+
+@pytest.mark.parametrize(
+    ("wall", "host", "step", "removed", "right"),
+    [
+        # The CPU is busy for 4 of 10 ms; without half of its launches for 2.
+        (10.0, 4.0, 10.0, 0.0, 2.5),
+        (10.0, 4.0, 10.0, 0.5, 5.0),
+        (10.0, 4.0, 10.0, 1.0, np.inf),
+        # Of 12 ms in place of 10.
+        (10.0, 12.0, 10.0, 0.0, 1.0),
+        # Twice the unprofiled step is as far as it tells.
+        (20.0, 4.0, 10.0, 0.0, 5.0),
+        (20.1, 4.0, 10.0, 0.0, np.inf),
+        (10.0, 0.0, 10.0, 0.0, np.inf),
+        (10.0, np.nan, 10.0, 0.0, np.inf),
+        (10.0, 0.5, 10.0, 0.0, 20.0),
+    ],
+)
+def test_what_the_cpu_lets_through(wall: float, host: float, step: float, removed: float, right: float) -> None:
+    row = {"wall_ns": wall, "host_ns": host, "step_ns": step}
+    assert step_quality.cpu_limited_gain(row, 2.0, removed) == pytest.approx(right)
+
+
+@pytest.mark.parametrize(
+    ("row", "right", "metric"),
+    [
+        # A step of 10 ms whose median is 10; under nsys 10.
+        ({}, 0.0, None),
+        # Twice, and 1.3 times, are as much as floors allow; and 5 in 100 of the CPU.
+        ({"wall_ns": 20.0}, 0.0, None),
+        ({"wall_ns": 20.1}, 0.0, step_quality.STRETCH),
+        ({"step_ns": 13.0}, 0.0, None),
+        ({"step_ns": 16.0}, 1 - 1 / 1.6, "unprofiled step, mean / median"),
+        ({"cpu_taken_share": 0.05}, 0.0, None),
+        ({"cpu_taken_share": 0.06}, 0.06, "CPU time of other programs"),
+        ({"cpu_taken_share": 0.2, "step_ns": 16.0}, 0.5, "CPU time of other programs"),
+        ({"cpu_taken_share": np.nan}, 0.0, None),
+        ({"cpu_taken_share": None}, 0.0, None),
+        ({"cpu_taken_share": -1.0}, 0.0, None),
+    ],
+)
+def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: str | None) -> None:
+    step = pd.Series({"wall_ns": 10.0, "step_ns": 10.0, "step_median_ns": 10.0} | row, dtype="object")
+    assert step_quality.disturbed_share(step, FLOORS) == pytest.approx(right)
+    doubt = step_quality.find_doubt(step, FLOORS)
+    assert (doubt.metric if doubt else None) == metric
+
+
+def cell(step: pd.DataFrame) -> CellRules:
+    return CellRules(step.iloc[0], {}, RULES, ROOFS, None, UNTRIED)
+
+
+def test_shares_of_doubtful_steps_are_what_they_are_at_least() -> None:
+    """Idle by the input for 0.9; others took half: 0.4 of 0.5. Took they all, nothing is left; kernels are what they are."""
+    step = made({"idle_input": 0.9})
+    assert cell(step)._told("idle_input") == (pytest.approx(0.9), True)
+    found = cell(step.assign(cpu_taken_share=0.5))
+    assert found._told("idle_input") == (pytest.approx(0.8), False)
+    assert found._told("kernels") == (pytest.approx(0.1), True)
+    assert cell(step.assign(cpu_taken_share=1.0))._told("idle_input") == (0, False)
+    # Under nsys four times as long: of 3.9 ms idle 1.95 are the host's, so that of the 0.9 nothing is sure.
+    longer = cell(made({"idle_input": 0.45, "idle_host": 0.45}, stretch=4))
+    assert longer._told("idle_input") == (0, False)
+    # Idle for 2.3 ms under nsys, 0.575 of which are of the smaller cause: of 0.8 the larger one has 0.225 at least.
+    for large, small in (("idle_input", "idle_host"), ("idle_host", "idle_input")):
+        apart = cell(made({large: 0.6, small: 0.2}, stretch=2.5))
+        told = {name: apart._told(name) for name in (large, small)}
+        assert told == {large: (pytest.approx(0.225), False), small: (0, False)}
+        launching = apart._told(verdict_rules.LAUNCH_IDLE_SHARE)
+        assert launching == (pytest.approx(0.225 if large == "idle_host" else 0.0), False)
+
+
+def test_what_is_gained_at_most_by_launches_that_take_no_time() -> None:
+    """Kernels take 0.6 of a step that waits 0.4 for launches, of which there are 1,000.
+
+    500 of them that take half of the kernels' time: 0.3 and 0.2. All of them, or more than all: the whole step.
+    """
+    rows = pd.DataFrame({"total_ns": [50.0, 0.0, 100.0], "launches": [500.0, 250.0, 2000.0]})
+    most = cell(made({"idle_host": 0.4})).most(rows, 100.0)
+    assert most.tolist()[:2] == pytest.approx([2, 1 / 0.9]) and most.iloc[2] > 1e6
+    assert cell(made({"idle_host": 0.4})).share_of(rows[:1], 100.0) == pytest.approx(0.3)
+    assert cell(made({})).share_of(rows[:1], 0.0) == 0
+
+
+def test_at_most_a_cure_gains_what_it_takes_of_the_most() -> None:
+    """Half of 0.6 goes of what is near DRAM's roof at one end: 1 / 0.7, or what the CPU lets through."""
+    rows = kernel_rows(total_ns=[60.0, 40.0]).assign(memory_most_ns=[60.0, 0.0])
+    free, busy = cell(made({})), cell(made({}).assign(host_ns=0.8e6))
+    assert free._potential(MEMORY, 0.6, rows) == pytest.approx(1 / 0.7)
+    assert busy._potential(MEMORY, 0.6, rows) == pytest.approx(1.25)
+    assert busy._potential(MEMORY | {"launches": "removed"}, 0.6, rows) == pytest.approx(1 / 0.7)
+    assert free._potential(MEMORY | {"cured": "share"}, 0.6, rows) == pytest.approx(1 / 0.4)
+
+
+@pytest.mark.parametrize(
+    ("launches", "change", "simulated", "right"),
+    # By Amdahl's law at most 1 / 0.7; a simulation that finds more does not raise that.
+    [("removed", "fused", 1.3, 1.3), ("kept", "faster", 1.3, 1.3), ("changed", "faster", 1.3, 1.3),
+     ("removed", "fused", 1.5, 1 / 0.7)],
+)  # fmt: skip
+def test_what_an_undecided_rule_may_gain_is_simulated(
+    launches: str, change: str, simulated: float, right: float
+) -> None:
+    asked: list[tuple[Any, float]] = []
+
+    class Replayed:
+        def gain(self, one: Any, step: Any, error: float) -> Gain:
+            asked.append((one, error))
+            return Gain(1, 1, simulated, 1, 2)
+
+    rows = kernel_rows(total_ns=[60.0, 40.0]).assign(memory_most_ns=[60.0, 0.0])
+    judged = cell(made({}))
+    judged.replayed = Replayed()  # type: ignore[assignment]
+    assert judged._potential(MEMORY | {"launches": launches}, 0.6, rows) == pytest.approx(right)
+    ((one, error),) = asked
+    assert (one.change, one.rows["total_ns"].tolist(), one.saved.tolist(), error) == (change, [60.0], [0.5], 0.0)
+
+
+@pytest.mark.parametrize(("of_step", "gain"), [(1, 1 / 0.6), (0, 1 / 0.6), (4, 1 / 0.9)])
+def test_the_only_launch_of_a_step_has_all_its_waits(of_step: int, gain: float) -> None:
+    """Of the 0.4 that wait for launches, one of one has all, and one of four a quarter."""
+    rows = pd.DataFrame({"total_ns": [0.0], "launches": [1.0]})
+    step = made({"idle_host": 0.4}).assign(launches=of_step)
+    assert cell(step).most(rows, 100.0).tolist() == pytest.approx([gain])
+
+
+@pytest.mark.parametrize(
+    ("launches", "gain", "right", "limit"),
+    # The host is busy for half of the step; without a quarter of its launches for 3/8 of it, and short ones gain 1 / 0.7.
+    [("kept", 1.9, 1.9, None), ("kept", 2.0, 2.0, None), ("kept", 2.1, 2.0, 2.0), ("removed", 9.0, 1 / 0.7, None)],
+)
+def test_what_the_cpu_limits_is_what_gains_more(launches: str, gain: float, right: float, limit: float | None) -> None:
+    step = made({}).assign(wall_ns=1e6, host_ns=0.5e6)
+    rows = kernel_rows(total_ns=[50.0, 50.0]).assign(x_launches=[100.0, 150.0])
+    rule = {"launches": launches, "share": "x"}
+    found = cell(step)._limited(rule, a_verdict("v", gain=gain, cured=1.0), 0.3, rows)  # type: ignore[arg-type]
+    assert (found.gain, found.limit) == (pytest.approx(right), limit)
+
+
+@pytest.mark.parametrize(
+    ("gain", "cured", "share", "limit", "settings"),
+    [
+        # By Amdahl's law a half of 0.8 would gain 2/3: a gain of a third is half of that, and less is held back.
+        (4 / 3 + 1e-9, 0.5, 0.8, None, "x=1"),
+        (4 / 3 - 1e-9, 0.5, 0.8, 4 / 3, "x=1"),
+        (1.5, 0.5, 1.0, None, "x=1"),
+        (1.0, 0.0, 0.8, None, "x=1"),
+        (1.0, 0.5, 0.8, 1.0, "x=1"),
+        (0.99, 0.0, 0.8, None, None),
+        (0.99, 0.5, 0.8, 0.99, None),
+        # Of a share that is not known nothing is held back.
+        (1.01, 0.5, None, None, "x=1"),
+    ],
+)
+def test_what_a_replay_changes_of_a_verdict(
+    gain: float, cured: float, share: float | None, limit: float | None, settings: str | None
+) -> None:
+    row = a_verdict("v", cured=cured, share=share, next_step="do it", settings="x=1")
+    told = rule_evaluation._adjust_texts(row, gain, gain_models.RequestedChange("faster"))
+    assert told.limit == (limit if limit is None else pytest.approx(limit)) and told.settings == settings
+    lead = (rule_evaluation.NO_GAIN if gain < 1 else "") + (rule_evaluation.LAUNCH_LESS if limit and gain >= 1 else "")
+    assert told.next_step == f"{lead}do it"
+    # What is about the step is not held back by its own launches.
+    assert rule_evaluation._adjust_texts(row, gain, gain_models.RequestedChange("graph")).limit is None
+
+
+def test_what_is_asked_of_a_replay() -> None:
+    """Launches with the trait, and of each the part that its saving says, or all of them alike."""
+    rows = pd.DataFrame({"x_ns": [100.0, 0.0, 50.0], "x_saved_ns": [25.0, 0.0, 50.0], "total_ns": 100.0, "launches": 1})
+    rule = {"share": "x"}
+
+    def parts(change: str | None, cured: Any, known: float | None, given: pd.DataFrame | None = rows) -> Any:
+        asked = rule_evaluation.ask_simulation(rule, ChosenAdvice("", None, cured, change), given, known, True, {}, {})
+        return asked and (asked.change, None if asked.saved is None else asked.saved.tolist())
+
+    assert parts("faster", "share", 0.5) == ("faster", [0.25, 1])
+    assert parts("faster", 0.5, 0.5) == ("faster", [0.5, 0.5])
+    assert parts("fused", "share", 0.5) == ("fused", [0.5, 0.5])
+    assert parts("faster", "share", 0.5, rows.drop(columns="x_saved_ns")) == ("faster", [0.5, 0.5])
+    assert parts("faster", 0.5, 0.5, rows.drop(columns="x_ns")) == ("faster", [0.5] * 3)
+    assert parts(None, 0.5, 0.5) is None and parts("faster", 0.5, 0.5, None) is None
+    assert parts("graph", 1, 1) == ("graph", None)
+
+
+def score(**given: Any) -> Score:
+    return replace(Score(9, 3, 0.1, 0.3, 0.2, 0.9, 0.3333, 0.3333), **given)
+
+
+def scored(fitted: dict[str, Score], held_out: dict[str, Score] | None = None) -> Scores:
+    return Scores(3, 0.5, 0.61, 0.2, fitted, held_out or {})
+
+
+def test_errors_are_those_of_enough_trials() -> None:
+    assert scored({"v": score()}).error("v") == 0.3 and scored({"v": score(trials=8)}).error("v") == 0.61
+    both = {"v": score(trials=8), "all": score(error=0.4)}
+    assert scored(both).error("v") == 0.4 and scored(both).error("w") == 0.4
+    assert scored({"all": score(trials=8)}).error("v") == 0.61
+
+
+@pytest.mark.parametrize(
+    ("trials", "gain", "doubted"), [(9, 1.2, True), (9, 1.21, False), (8, 1.2, False), (9, None, False)]
+)
+def test_gains_that_errors_may_eat_are_doubted(trials: int, gain: float | None, doubted: bool) -> None:
+    assert scored({"v": score(trials=trials)}).doubts("v", gain) == doubted
+    assert not scored({"all": score()}).doubts("v", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "abstains", "said"),
+    [
+        ({}, True, "abstains: in trials, such advice helped 1 of 3 cells, no more than a coin would"),
+        ({"advised": 2, "slowed_down": 0.5}, False, "In 9 trials, such gains were off by 10% in the median. Of 2 cells, 1 became slower."),
+        ({"helped": 0.51}, False, "In 9 trials, such gains were off by 10% in the median. Of 3 cells, 1 became slower."),
+        ({"helped": 1.0, "slowed_down": 0.0, "undecided": 0.6667, "constant_error": 0.2}, False,
+         "In 9 trials, such gains were off by 10% in the median; the same gain for all cells would be off by 20%. "
+         "Of 3 cells, 0 became slower and 2 are undecided."),
+        ({"helped": 0.6667, "undecided": 0.3333}, False,
+         "In 9 trials, such gains were off by 10% in the median. Of 3 cells, 1 became slower and 1 is undecided."),
+        ({"advised": 0, "helped": 0.0}, False, "In 9 trials, such gains were off by 10% in the median."),
+        ({"trials": 3, "advised": 1, "slowed_down": 0.0}, False, "In 3 trials, such gains were off by 10% in the median. Of 1 cell, 0 became slower."),
+        ({"trials": 2, "advised": 1}, False, "too few trials of such advice: 2 of 3"),
+        ({"trials": 0, "advised": 0}, False, "no trials of such advice yet"),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_a_gain(given: dict[str, Any], abstains: bool, said: str) -> None:
+    known = scored({}, {"v": score(**given)})
+    assert known.abstains("v") == abstains and known.columns("v")["score"] == said
+    assert known.columns("w") == {"trials": 0, "score": "no trials of such advice yet"} and not known.abstains("w")
+
+
+def test_why_settings_are_not_advised() -> None:
+    known = scored({"v": score()})
+    gains = [Gain(1, 1, gain, 1, 1) for gain in (0.99, 1.0, 1.2, 1.21)]
+    said = [rule_evaluation.why_not_advised("v", gain, known, "else") for gain in gains]
+    assert said == [rule_evaluation.SLOWER, rule_evaluation.DOUBTED, rule_evaluation.DOUBTED, "else"]
+    assert rule_evaluation.why_not_advised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
+
+
+def test_a_gain_that_waits_has_its_method_and_interval() -> None:
+    """By Amdahl's law with an error of a half: from 1.2 / 1.5 to 1.2 * 1.5; what the CPU limits is to launch less."""
+
+    def told(known: Scores, **given: Any) -> Any:
+        return rule_evaluation.add_expected_gain(a_verdict("v", gain=1.2, **given), None, {}, known)
+
+    found = told(scored({"v": score(error=0.5, over=0.3)}), lead="there: ")
+    assert (found.gain_low, found.gain_high) == pytest.approx((0.8, 1.8)) and found.method == "Amdahl"
+    assert found.next_step == "there: do"
+    limited = told(scored({}), limit=1.2)
+    assert limited.next_step == f"{rule_evaluation.LAUNCH_LESS}do" and limited.limit == 1.2
+    unsure, sure = (told(scored({"v": score(over=over)}), settings="a=1") for over in (0.3, 0.1))
+    assert unsure.settings is None and unsure.next_step == f"{rule_evaluation.UNSURE}do"
+    assert sure.settings == "a=1" and sure.next_step == "do"
+    silent = told(scored({}, {"v": score()}), limit=1.1)
+    assert (silent.gain, silent.gain_low, silent.gain_high, silent.limit) == (None,) * 4

@@ -1,0 +1,208 @@
+"""harness/training_step: how networks are placed, optimizers made, blocks checkpointed, and steps updated and checked."""
+
+import contextlib
+import os
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from profzoo import run
+from profzoo.errors import ConfigError
+from profzoo.harness import distributed, interface
+from profzoo.harness.step import step_loop, training_step
+from tests import slow
+from tests.harness_cells import cell, functions
+
+CPU = torch.device("cpu")
+
+
+def test_a_network_is_placed_in_the_memory_format_of_its_cell() -> None:
+    for last in (True, False):
+        placed = training_step.place_network(nn.Conv2d(3, 4, 3), cell(channels_last=last), CPU)
+        assert placed.weight.is_contiguous(memory_format=torch.channels_last) == last
+    assert isinstance(training_step.place_network(nn.LazyConv2d(4, 3), cell(), CPU), nn.LazyConv2d)
+    with pytest.raises(ConfigError, match="has lazy modules"):
+        training_step.place_network(nn.LazyConv2d(4, 3), cell(channels_last=True), CPU)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "graph", "held"),
+    [
+        (torch.optim.Adam, "auto", False, {"foreach": None, "fused": None, "capturable": False}),
+        (torch.optim.Adam, "auto", True, {"foreach": None, "fused": None, "capturable": True}),
+        (torch.optim.Adam, "for_loop", False, {"foreach": False, "fused": False, "capturable": False}),
+        (torch.optim.Adam, "foreach", False, {"foreach": True, "fused": False, "capturable": False}),
+        (torch.optim.Adam, "fused", False, {"foreach": False, "fused": True, "capturable": False}),
+        (torch.optim.SGD, "foreach", True, {"foreach": True, "fused": False}),
+        # It has no fused one, and does without it where none is asked for.
+        (torch.optim.RMSprop, "foreach", False, {"foreach": True, "capturable": False}),
+        (torch.optim.RMSprop, "fused", False, None),
+    ],
+)
+def test_optimizers_are_made_by_the_implementation_asked_for(
+    kind: Any, asked: str, graph: bool, held: dict[str, Any] | None
+) -> None:
+    before = kind(nn.Linear(2, 2).parameters(), lr=0.25)
+    one = cell(optimizer=asked, graph=graph)
+    if held is None:
+        with pytest.raises(ConfigError, match="RMSprop of m has no such implementation"):
+            training_step.choose_implementation(before, one)
+        return
+    found = training_step.choose_implementation(before, one)
+    assert type(found) is kind and (found is before) == (asked == "auto" and not graph)
+    (group,) = found.param_groups
+    assert {name: group[name] for name in held} == held and group["lr"] == 0.25 and len(group["params"]) == 2
+
+
+def test_sparse_embeddings_have_an_optimizer_of_their_own() -> None:
+    network = nn.ModuleDict({"a": nn.Embedding(3, 2, sparse=True), "b": nn.Linear(2, 2), "c": nn.Embedding(3, 2)})
+    dense, sparse = training_step.make_optimizers(network, interface.make_adam)
+    assert type(sparse) is torch.optim.SparseAdam and sparse.param_groups[0]["lr"] == 1e-3
+    assert [one.shape for one in sparse.param_groups[0]["params"]] == [(3, 2)]
+    assert len(dense.param_groups[0]["params"]) == 3 and dense.param_groups[0]["lr"] == 1e-3
+    assert [len(training_step.make_optimizers(network[name], interface.make_adam)) for name in "ab"] == [1, 1]
+    (own,) = training_step.make_optimizers(network, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
+    assert type(own) is torch.optim.SGD and len(own.param_groups[0]["params"]) == 4
+
+
+def test_what_is_checkpointed_is_in_runs_that_begin_with_nothing_in_place() -> None:
+    lines, relu = [nn.Linear(1, 1) for _ in range(9)], nn.ReLU(inplace=True)
+    for count, lengths in ((9, [3, 3, 3]), (5, [2, 2, 1]), (2, [1, 1])):
+        assert [len(run) for run in training_step.group_modules(lines[:count])] == lengths
+    mixed = [lines[0], lines[1], nn.Sequential(relu, lines[2]), lines[3]]
+    assert [len(run) for run in training_step.group_modules(mixed)] == [3, 1]
+    listed = nn.ModuleList([lines[0], relu, lines[1]])
+    network = nn.ModuleDict({"a": listed, "b": nn.ModuleList([lines[2]]), "c": nn.Sequential(lines[3])})
+    assert list(training_step._sequences(network, set())) == [listed[0], listed[2]]
+    pair = nn.Sequential(lines[4], lines[5])
+    nested = nn.ModuleList([pair, pair, nn.ModuleList([pair, lines[0]])])
+    assert list(training_step._sequences(nested, set())) == [pair, lines[0]]
+    outer = nn.Module()
+    outer.a, outer.b, outer.c, outer.d = lines[0], nn.Sequential(lines[1]), nn.ModuleList([pair]), relu
+    assert list(training_step._blocks(outer)) == [outer.b]
+
+
+def test_checkpointed_networks_have_the_same_gradients() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    inputs = torch.ones(2, 2, requires_grad=True)
+    network(inputs).sum().backward()
+    plain = [inputs.grad.clone(), *(one.grad.clone() for one in network.parameters())]  # type: ignore[union-attr]
+    network.zero_grad()
+    inputs.grad = None
+    calls: list[int] = []
+    network[0].register_forward_hook(lambda *_: calls.append(1))
+    training_step.insert_checkpoints(network, "m")
+    network(inputs).sum().backward()
+    assert len(calls) == 2
+    found = [inputs.grad, *(one.grad for one in network.parameters())]
+    assert all(torch.equal(one, other) for one, other in zip(plain, found, strict=True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_an_optimizer_keeps_its_options_and_groups(kind: type) -> None:
+    one, other = nn.Linear(1, 1), nn.Linear(1, 1)
+    groups = [{"params": one.parameters(), "lr": 0.5}, {"params": other.parameters(), "weight_decay": 0.25}]
+    made = kind(groups, lr=0.125)
+    found = training_step.choose_implementation(made, {"optimizer": "fused", "graph": True, "model": "mine"})
+    assert type(found) is kind and [group["lr"] for group in found.param_groups] == [0.5, 0.125]
+    assert found.param_groups[1]["weight_decay"] == 0.25 and found.param_groups[1]["params"][0] is other.weight
+    for group in found.param_groups:
+        assert group["fused"] is True and group["foreach"] is False and group.get("capturable", True) is True
+    assert training_step.choose_implementation(made, {"model": "mine"}) is made
+
+
+class Refusing(torch.optim.SGD):
+    """An own optimizer that is made once, and says nothing where it is to be made again."""
+
+    made = 0
+
+    def __init__(self, parameters: Any, foreach: bool | None = None, fused: bool | None = None) -> None:
+        Refusing.made += 1
+        if Refusing.made > 1:
+            raise ValueError
+        super().__init__(parameters, lr=1.0)
+
+
+def test_an_optimizer_that_cannot_be_made_again_is_told_though_it_says_nothing() -> None:
+    own = Refusing(nn.Linear(1, 1).parameters())
+    with pytest.raises(ConfigError, match="Refusing of m cannot be made so: ValueError; set optimizer to auto"):
+        training_step.choose_implementation(own, cell(optimizer="foreach"))
+
+
+def test_a_step_updates_and_forgets_gradients_and_is_checked() -> None:
+    network = nn.Linear(1, 1, bias=False)
+    network.weight.data.fill_(2.0)
+    model = functions(
+        build=lambda shape: network, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+        loss=lambda outputs, target: (outputs * target).sum(),
+    )  # fmt: skip
+
+    def trainer(precision: str) -> training_step.Trainer:
+        one = cell(optimizer="auto", precision=precision)
+        return training_step.Trainer(one, model, network, CPU, step_loop.Ranges())
+
+    plain, fresh, half = map(trainer, ("fp32", "bf16", "fp16"))
+    loss = training_step.run_training_step(plain, (torch.tensor([[3.0]]), torch.tensor([[1.0]])))
+    # 3 * 2; less half of the gradient of 3.
+    assert float(loss) == 6 and float(network.weight) == 0.5 and network.weight.grad is None
+    plain.check(loss)
+    for wrong, said in ((5, "it returned int"), (torch.ones(2), "it returned a tensor of 2")):
+        with pytest.raises(ConfigError, match=said):
+            plain.check(wrong)
+    with pytest.raises(ConfigError, match="did not enter"):
+        fresh.check(torch.ones(()))
+    with fresh.forward():
+        assert torch.is_autocast_enabled("cpu") and network(torch.ones(1, 1)).dtype == torch.bfloat16
+    fresh.check(torch.ones(()))
+    with half.forward():
+        pass
+    with pytest.raises(ConfigError, match="gradients were not scaled"):
+        half.check(torch.ones(()))
+
+
+def test_arithmetic_is_set_as_the_cell_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "x")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    backends = torch.backends
+
+    def now() -> tuple[bool, ...]:
+        return (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark,
+                backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled())  # fmt: skip
+
+    try:
+        training_step.set_arithmetic(cell(precision="tf32", cudnn_benchmark=True, deterministic=True))
+        assert now() == (True,) * 5 and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    finally:
+        training_step.set_arithmetic(cell(precision="fp32", cudnn_benchmark=False, deterministic=False))
+    assert now() == (False,) * 5
+
+
+@pytest.mark.parametrize("memory", slow.first([False, True]))
+def test_what_averages_gradients_ends_before_the_group(
+    memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that end it later wait for each other now and then."""
+    made: list[weakref.ref] = []
+    begin = training_step.Trainer.__init__
+
+    def noted(trainer: training_step.Trainer, *given: object) -> None:
+        begin(trainer, *given)
+        made.append(weakref.ref(trainer))
+
+    @contextlib.contextmanager
+    def group(*given: object) -> Iterator[None]:
+        yield
+        assert made and not any(one() for one in made)
+
+    monkeypatch.setattr(training_step.Trainer, "__init__", noted)
+    monkeypatch.setattr(distributed, "join_group", group)
+    more = ["--memory", str(tmp_path / "m.csv")] if memory else []
+    assert run.main(["lstm", "train", "device=cpu", "warmup=1", "window=2", "sequence_length=8", "batch=3", *more]) == 0

@@ -1,0 +1,3 @@
+"""A file beside a package."""
+
+MORE = 1

@@ -1,0 +1,3 @@
+"""Part of a model that a function imports."""
+
+MORE = 1

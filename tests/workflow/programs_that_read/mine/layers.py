@@ -1,0 +1,3 @@
+"""Part of a model."""
+
+MORE = 1

@@ -1,0 +1,3 @@
+"""Imported by workers alone."""
+
+SCALE = 2

@@ -1,0 +1,3 @@
+"""A module beside a script."""
+
+MORE = 1

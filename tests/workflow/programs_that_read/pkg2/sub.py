@@ -1,0 +1,3 @@
+"""A module of another package."""
+
+MORE = 1

@@ -1,0 +1,64 @@
+# Needs: measurements of a cell. Makes: in one process what rules of other files would each make in a process of its own.
+#
+# These rules are there in runs that ask for the whole report and count no launches. Inputs, outputs, logs and parameters are those of the
+# rules whose names stand here; profzoo/workflow/joint_rules.py says how they are joined.
+JOINT = joint_rules.Joiner(
+    {rule.name: rule for rule in workflow.rules},
+    TABLES.files_of_cell(),
+    SETS.ncu["set"],
+    joint_rules.match_joint_cells(CELLS, SPREAD),
+)
+FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step")
+ACROSS_TOOLS = JOINT.join("join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
+
+
+if FROM_NSYS.rules:
+
+    rule derive_from_nsys:
+        """Make the tables of a cell's nsys trace: launches, steps, streams, threads, replayed steps, a typical step."""
+        input:
+            code("workflow/scripts/run_joined.py"),
+            unpack(FROM_NSYS.list_inputs),
+        output:
+            **FROM_NSYS.outputs,
+        log:
+            **FROM_NSYS.logs,
+        wildcard_constraints:
+            **JOINT.cells,
+        group:
+            "export"
+        resources:
+            **light(),
+        params:
+            **FROM_NSYS.params,
+        script:
+            "../scripts/run_joined.py"
+
+    workflow.ruleorder("derive_from_nsys", *FROM_NSYS.rules)
+
+
+if ACROSS_TOOLS.rules:
+
+    rule derive_across_tools:
+        """Make a cell's tables that join tools: kernels, layers, ranges, chains to fuse."""
+        input:
+            code("workflow/scripts/run_joined.py"),
+            unpack(ACROSS_TOOLS.list_inputs),
+        output:
+            **ACROSS_TOOLS.outputs,
+        log:
+            **ACROSS_TOOLS.logs,
+        wildcard_constraints:
+            **JOINT.cells,
+        # Plans wait for it, so it comes before figures.
+        priority: 1
+        group:
+            "export"
+        resources:
+            **light(),
+        params:
+            **ACROSS_TOOLS.params,
+        script:
+            "../scripts/run_joined.py"
+
+    workflow.ruleorder("derive_across_tools", *ACROSS_TOOLS.rules)
