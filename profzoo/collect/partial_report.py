@@ -259,11 +259,33 @@ AGAIN = "again.json"
 ATTEMPTS = 8
 
 
-def report_command(page: str, snakefile: str, cores: int) -> list[str]:
-    """Command line of a run that makes the partial report in this folder, even while it is locked."""
+def rest_command(files: Sequence[str], snakefile: str, cores: int) -> list[str]:
+    """Command line of a run that makes files in this folder, even while it is locked."""
     here = ["--nolock", "--executor", "local", "--workflow-profile", "none", "--rerun-incomplete", "--keep-going"]
-    words = [page, "--snakefile", snakefile, "--cores", str(cores), *here]
+    words = [*files, "--snakefile", snakefile, "--cores", str(cores), *here]
     return [sys.executable, "-m", "snakemake", *words, "--configfile", str(NOTED / "config.json")]
+
+
+def make_apart(files: Sequence[str], config: "Config", run: tuple[str, int], log: Path) -> list[Failure]:
+    """Make tables of single cells, each by its own rule, and return what failed in it.
+
+    Args:
+        files: paths of the tables, for which nothing has to be measured.
+        config: configuration of the run.
+        run: the run's Snakefile, and its number of parallel jobs.
+        log: path of the log of this step.
+    """
+    again = NOTED / AGAIN
+    NOTED.mkdir(parents=True, exist_ok=True)
+    (NOTED / "config.json").write_text(json.dumps(config))
+    write_failures([], [], config, NOTED / WITHOUT, "")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    again.unlink(missing_ok=True)
+    try:
+        _ran(rest_command(files, *run), NOTED / WITHOUT, log)
+    except KeyboardInterrupt:
+        return []
+    return _settled([Failure(**one) for one in json.loads(again.read_text())]) if again.exists() else []
 
 
 def make_partial_report(
@@ -294,7 +316,7 @@ def make_partial_report(
         again.unlink(missing_ok=True)
         write_failures(known, unmade, config, noted, results, unfound)
         try:
-            code = _ran(report_command(page, *run), noted, log)
+            code = _ran(rest_command([page], *run), noted, log)
         except KeyboardInterrupt:
             return f"report  none, because you ended it: `{later}` makes one from the results so far", False
         if not code:

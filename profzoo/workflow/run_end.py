@@ -137,12 +137,10 @@ def failed_jobs(dag: Any, scheduler: Any, told: Told | None, said: Mapping[int, 
 def _failed_parts(job: Any) -> list[tuple[str, list[str], list[str]]]:
     """Name, outputs and logs of a failed job; of one with several parts, those of each part that failed."""
     whole = job.rule.name, list(map(str, job.output)), list(map(str, job.log))
-    parts = derived_outputs.split_job(job, job.rule.name)
-    if len(parts) == 1:
+    if len(derived_outputs.split_job(job, job.rule.name)) == 1:
         return [whole]
-    verdicts = [output_status.judge_outputs(part, import_graph.PROJECT) for part in up_to_date.planned(job)]
-    failed = [part for part, one in zip(parts, verdicts, strict=True) if one.state is not OutputState.SAME]
-    return [(part.rule, list(map(str, part.outputs)), list(map(str, part.log))) for part in failed] or [whole]
+    failed = [(part.rule, list(map(str, part.outputs)), list(map(str, part.log))) for part in _unmade_parts(job)]
+    return failed or [whole]
 
 
 def unrun_measurements(dag: Any, failed: Any) -> list[str]:
@@ -163,8 +161,42 @@ def unrun_measurements(dag: Any, failed: Any) -> list[str]:
 
 
 def unfinished_files(dag: Any) -> list[str]:
-    """The files that this run was to make, and did not."""
-    return [str(path) for job in _unfinished_jobs(dag) for path in job.output]
+    """The files that this run was to make, and did not; a joint job may have made some of its own."""
+    return [path for job in _unfinished_jobs(dag) for path in _absent_files(job)]
+
+
+def files_apart(dag: Any, lost: Iterable[Failure]) -> list[str]:
+    """Tables of single cells that rules can make one by one, although a joint job failed or waits for what failed.
+
+    A joint job (profzoo/workflow/joint_rules.py) is done only if all of its rules are. Each of these tables needs
+    nothing that failed, neither at once nor through other jobs.
+    """
+    jobs = [job for job in _unfinished_jobs(dag) if "model" in job.wildcards_dict]
+    parts = [part for job in jobs for part in derived_outputs.split_job(job, job.rule.name)]
+    if len(parts) == len(jobs):
+        return []
+    measured = [job for job in jobs if snakemake_internals.measures(job)]
+    gone = {path for one in lost for path in one.outputs} | {str(path) for job in measured for path in job.output}
+    needing = [part for part in parts if not gone.intersection(map(str, part.output))]
+    while without := [part for part in needing if gone.intersection(map(str, part.input))]:
+        gone |= {str(path) for part in without for path in part.output}
+        needing = [part for part in needing if part not in without]
+    absent = {path for job in jobs for path in _absent_files(job)}
+    return [path for part in needing for path in map(str, part.output) if path in absent]
+
+
+def _absent_files(job: Any) -> list[str]:
+    """The outputs of an unfinished job, but for those of parts that were made."""
+    return [str(path) for part in _unmade_parts(job) for path in part.output]
+
+
+def _unmade_parts(job: Any) -> list[derived_outputs.JobPart]:
+    """The parts of an unfinished job that are not made as planned; a job of one part is unmade."""
+    parts = derived_outputs.split_job(job, job.rule.name)
+    if len(parts) == 1:
+        return parts
+    verdicts = [output_status.judge_outputs(part, import_graph.PROJECT) for part in up_to_date.planned(job)]
+    return [part for part, one in zip(parts, verdicts, strict=True) if one.state is not OutputState.SAME]
 
 
 def can_report_rest(dag: Any, lost: Collection[Failure]) -> bool:
@@ -199,7 +231,7 @@ def report_failures(dag: Any, lost: Collection[Failure]) -> list[Failure]:
 def count_unrun(dag: Any, scheduler: Any) -> int:
     """Number of jobs that did not run because other jobs failed."""
     over = {job for job, _ in snakemake_internals.failed_jobs(scheduler)}
-    return sum(job not in over for job in _unfinished_jobs(dag))
+    return sum(job not in over and bool(_absent_files(job) or not job.output) for job in _unfinished_jobs(dag))
 
 
 def _ended(dag: Any, job: Any) -> bool:

@@ -105,6 +105,38 @@ def test_of_a_job_with_several_parts_those_failed_whose_outputs_are_not_as_plann
     assert up_to_date._judge(read, job, root).state is OutputState.DAMAGED
 
 
+def test_rules_make_apart_what_a_joint_job_lost_without_need(tmp_path: Path) -> None:
+    job, later, late = (Job(name, str(tmp_path / name)) for name in ("derive", "replay", "kernels"))
+    paths = {
+        name: str(tmp_path / f"{name}.csv") for name in ("steps__csv", "streams__csv", "layers__csv", "chains__csv")
+    }
+    job.output = OutputFiles(fromdict={name: AnnotatedString(path) for name, path in paths.items()})
+    read = {"layers__counters": "counters.csv", "chains__steps": paths["steps__csv"]}
+    job.input = InputFiles(fromdict={name: AnnotatedString(path) for name, path in read.items()})
+    for file in job.input:
+        file.is_ancient = False
+    job.log = Log(fromdict={name.split("__")[0]: f"{name}.log" for name in paths})
+    job.rule.script = "derive.py"
+    later.input, late.input = (
+        InputFiles([paths["chains__csv"]]),
+        InputFiles([str(later.output[0]), paths["streams__csv"]]),
+    )
+    graph = Graph(job, later, late, Job("write_report", str(tmp_path / "page")))
+    graph.chain[-1].wildcards_dict = {}
+    lost = [run_end.Failure("streams", {}, None, [paths["streams__csv"]], []),
+            run_end.Failure("count", {}, None, ["counters.csv"], [])]  # fmt: skip
+    wanted = [paths["steps__csv"], paths["chains__csv"], str(later.output[0])]
+    assert run_end.files_apart(graph, lost) == wanted
+    # Without a joint job, everything that could be made was made.
+    assert run_end.files_apart(Graph(later, late), lost) == []
+    # A part that was made is neither made again nor counted as unfinished.
+    part = up_to_date.planned(job)[0]
+    part.outputs[0].write_text("made")
+    derived_outputs.keep_record(part.outputs, part.job, {}, {})
+    assert run_end.files_apart(graph, lost) == wanted[1:]
+    assert run_end.unfinished_files(Graph(job)) == list(paths.values())[1:]
+
+
 def test_a_report_of_the_rest_is_written_where_there_is_something_new(chain: list[Job]) -> None:
     first = failed(Graph(*chain), chain[0])
     assert run_end.can_report_rest(Graph(*chain), first)

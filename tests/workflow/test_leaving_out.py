@@ -79,7 +79,8 @@ def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Projec
     for path in (built.root / "profzoo" / "figures").glob("*.py"):
         if path.stem not in ("step_time", "top_kernels") and "def draw(" in path.read_text():
             path.unlink()
-    for path, name, why in (("figures/step_time", "draw", "no ink"), ("verdicts/verdict_table", "main", "no judge")):
+    broken = ("figures/step_time", "draw", "no ink"), ("verdicts/causes/verdict_table", "main", "no judge")
+    for path, name, why in broken:
         with (built.root / f"profzoo/{path}.py").open("a") as file:
             file.write(f"\n\ndef {name}(*given, **more):\n    raise ValueError({why!r})\n")
     trace = built.root / "results/unet/train.trace.json.gz"
@@ -126,7 +127,7 @@ def test_a_run_that_was_ended_leaves_the_report_of_what_it_made_unless_time_is_s
     if number is signal.SIGTERM:
         # Batch systems kill what has not ended after 30 seconds.
         assert time.monotonic() - told < 20 and MADE not in printed.splitlines(), printed
-        assert "report  none, because the run was told to end: `snakemake report --config" in printed, printed
+        assert "report  none, because the run was told to end: `snakemake report " in printed, printed
         return
     assert MADE in printed.splitlines(), printed
     assert " failed" not in printed and printed.count("Will exit after") <= 1

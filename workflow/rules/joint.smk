@@ -1,7 +1,8 @@
 # Needs: measurements of a cell. Makes: in one process what rules of other files would each make in a process of its own.
 #
-# These rules are there in runs that ask for the whole report and count no launches. Inputs, outputs, logs and parameters are those of the
-# rules whose names stand here; profzoo/workflow/joint_rules.py says how they are joined.
+# These rules are there in runs that ask for the whole report. Inputs, outputs, logs and parameters are those of the
+# rules whose names stand here; profzoo/workflow/joint_rules.py says how they are joined. If one of the scripts fails,
+# the end of the run makes the tables that need nothing of it by their own rules.
 JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
     TABLES.files_of_cell(),
@@ -9,7 +10,7 @@ JOINT = joint_rules.Joiner(
     joint_rules.match_joint_cells(CELLS, SPREAD),
 )
 FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step")
-ACROSS_TOOLS = JOINT.join("join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
+ACROSS_TOOLS = JOINT.join("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
 
 
 if FROM_NSYS.rules:
@@ -40,7 +41,7 @@ if FROM_NSYS.rules:
 if ACROSS_TOOLS.rules:
 
     rule derive_across_tools:
-        """Make a cell's tables that join tools: kernels, layers, ranges, chains to fuse."""
+        """Make a cell's tables that join tools: coverage, counters, kernels, layers, ranges, chains to fuse."""
         input:
             code("workflow/scripts/run_joined.py"),
             unpack(ACROSS_TOOLS.list_inputs),

@@ -26,6 +26,8 @@ PAGE = f"{RESULTS}/report.html"
 
 shutdown.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
+# The log of tables that rules make one by one, after a job that joins rules failed.
+APART = Path(LOGS, "tables.rest.log")
 
 # Whether jobs run on this machine with `device: auto`, and it has no GPU.
 GPU_MISSING = workflow.local_exec and config["device"] == "auto" and unavailable_tools.lacks_gpu()
@@ -82,6 +84,11 @@ onerror:
     # The summary repeats the errors, because hundreds of lines about other jobs are above.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(run_end.failed_jobs(dag, at, TERMINAL, HEARD.said))
+    run = str(workflow.main_snakefile), workflow.cores or 1
+    going_on = MAIN and workflow.execution_settings.keep_going and not (TERMINAL and TERMINAL.ended)
+    if going_on and not shutdown.was_told_to_end() and (apart := run_end.files_apart(dag, lost)):
+        clean.record_paths([str(APART)])
+        lost += partial_report.make_apart(apart, config, run, APART)
     told = failures.format_failures(lost, run_end.count_unrun(dag, at), sys.argv, workflow.dag_settings.targets)
     print(secret_values.mask_secrets(told), file=sys.stderr)
     if TERMINAL:
@@ -101,7 +108,6 @@ onerror:
         clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is made from the results so far; Ctrl-C skips it")
-        run = str(workflow.main_snakefile), workflow.cores or 1
         later = failures.rerun_command("report", sys.argv, workflow.dag_settings.targets, "collect=false")
         told, made = partial_report.make_partial_report(
             PAGE,
