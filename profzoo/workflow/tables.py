@@ -292,7 +292,10 @@ class Tables:
     def files_of_cell(self) -> set[str]:
         """Patterns of the files of a measured cell that `all` needs, such as `{phase}.kernels.csv`."""
         run = self.selection
-        known = [*run.provided.values(), *patterns.exported_patterns(run.config, run.tools)]
+        provided = dict(run.provided)
+        if "launch_times" not in provided:
+            provided.pop("coverage", None)
+        known = [*provided.values(), *patterns.exported_patterns(run.config, run.tools)]
         ranges = ["{phase}.ranges.csv"] if set(SOURCES) & set(run.provided) else []
         return {*(pattern for _, pattern in known), *ranges}
 
