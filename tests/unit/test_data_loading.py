@@ -110,8 +110,9 @@ def test_pixels_have_the_range_of_the_models_authors_and_random_ones_too(name: s
 
 
 def test_every_adapter_of_the_zoo_is_looked_at() -> None:
-    shipped = registry.shipped_models().items()
-    assert {name for name, model in shipped if interface.load_functions(model.module).adapt} == set(RANGES | MADE)
+    adapters = {name: interface.load_functions(model.module).adapt for name, model in registry.shipped_models().items()}
+    # Several models may share one.
+    assert {one for one in adapters.values() if one} == {adapters[name] for name in RANGES | MADE}
 
 
 @pytest.mark.parametrize("name", slow.first(["unet", "icnet", "deeplab", "pspnet"]))
