@@ -350,7 +350,7 @@ def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path:
     ]
     for more in ((), ("--forceall",)):
         planned = counted.dry("all", *more, "--config", *asked, "tool=ncu,nsys,torch,time")
-        assert {job.model for job in planned if job.rule == "join_kernels"} == set(models)
+        assert {job.model for job in planned if job.rule == "derive_across_tools"} == set(models)
     counted.snakemake(*files, "results/tables/coverage.csv", "-j3", "--config", *asked)
     census = {model: json.loads(counted.read(f"results/{model}/train.ncu.csv.json"))["census"] for model in models}
     assert census == {"lstm": "train.nsys-launches.csv", "lstm@bf16": "train.ncu.launch.csv"}
@@ -383,7 +383,7 @@ def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project
     jobs = fresh.dry("all", "--config", *RANGED, f"ncu={chosen}")
     # No counters of launches, so none to hold against peaks, to cover, or to advise on.
     assert not rules(jobs) & {"tabulate_roofline", "cover_ncu", "measure_peaks", "draw_roofline", "plan_ncu"}
-    assert {"join_kernels", "tabulate", "tabulate_verdicts", "select_ncu", "print_ncu_details"} <= rules(jobs)
+    assert {"derive_across_tools", "tabulate", "tabulate_verdicts", "select_ncu", "print_ncu_details"} <= rules(jobs)
     assert "draw_roofline" in rules(fresh.dry("all", "--config", *RANGED, "ncu={set: roofline}"))
 
 

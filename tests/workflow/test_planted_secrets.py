@@ -253,7 +253,7 @@ def test_what_is_there_is_packed_whenever_it_is_asked_for(fresh: Project) -> Non
         assert f"results/share.tar.gz: {number + 1} files" in "".join(said(run))
         with tarfile.open(archive) as tar:
             assert len(tar.getnames()) == number + 2
-    fresh.write("results/tables/cells.csv", f"model\n{TOKEN}\n")
+    fresh.write("results/tables/cells.csv", f"model,note\nlstm,{TOKEN}\n")
     fresh.variables = {"SOME_TOKEN": TOKEN}
     # A variable that jobs may see is no less a secret to others.
     run = fresh.snakemake("share", "--config", "variables=[SOME_TOKEN]")
