@@ -103,8 +103,10 @@ def test_without_a_gpu_it_says_so_and_what_refuses_ends_in_one_line(build: Built
     project = build.restored()
     (line,) = said(project.snakemake(f"{CELL}.sample.csv", "--config", "device=cpu"))
     assert "the cell ran on the CPU, of whose power and energy NVML knows nothing" in line
+    before = project.read(f"{CELL}.sample-raw.csv")
     refusing = replace(project, variables={**project.variables, "STANDIN_NVML": "mismatched"})
     given = ("--config", "variables=STANDIN_NVML", "--forcerun", "profile_sample")
     (line,) = said(refusing.snakemake(f"{CELL}.sample.csv", *given, ok=False))
     assert "restart the machine" in line and line.endswith("train.sample.log)")
-    assert not (project.root / f"{CELL}.sample-raw.csv").exists()
+    # What was measured before stays.
+    assert project.read(f"{CELL}.sample-raw.csv") == before
