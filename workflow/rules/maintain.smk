@@ -84,7 +84,9 @@ onerror:
     # The summary repeats the errors, because hundreds of lines about other jobs are above.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(run_end.failed_jobs(dag, at, TERMINAL, HEARD.said))
-    run = str(workflow.main_snakefile), workflow.cores or 1
+    # A batch system's run has no number of cores.
+    cores = min(snakemake_internals.limit_of(workflow, "_cores") or 1, os.cpu_count() or 1)
+    run = str(workflow.main_snakefile), cores
     going_on = MAIN and workflow.execution_settings.keep_going and not (TERMINAL and TERMINAL.ended)
     if going_on and not shutdown.was_told_to_end() and (apart := run_end.files_apart(dag, lost)):
         clean.record_paths([str(APART)])
