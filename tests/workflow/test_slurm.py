@@ -91,6 +91,13 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
 
 
 @pytest.mark.slow
+def test_the_report_is_made_of_what_slurm_did_not_refuse(site: Site) -> None:
+    asked = ["--config", "models=lstm", "phases=train", "tool=torch", "device=cpu"]
+    code, output = site.ended("report", *asked, "--set-resources", "profile_torch:mem_mb=900000")
+    assert code == 1 and "report  results/report.html, from the results that succeeded" in output, output
+
+
+@pytest.mark.slow
 def test_what_slurm_refuses_is_told_in_its_own_words(site: Site) -> None:
     """And a cell of the CPU asks for no GPU, under a name that says what it is."""
     # What inference starts with, so that the first job that takes long is the timing.
