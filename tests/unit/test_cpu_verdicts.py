@@ -255,7 +255,7 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     for own, name in ((["bf16", "double_batch"], trial_table.DOUBLE_BATCH), (["bf16"], f"batch={2 * batch}")):
         config = configuration.normalise_config({"models": "lstm", "trials": {"panel": own}})
         found, _ = trial_table.candidate_words("lstm", "train", config)
-        known = trial_table.expected_gains(table, config, {"lstm train": batch})["lstm train"]
+        known = trial_table.expected_gains(table, config, {"lstm train": batch}, {})["lstm train"]
         told = {key: one["verdict"] for key, one in known.items()}
         assert told == {"workers=2": "input-bound", name: "overhead-bound"}
         assert known.keys() <= found.keys() and f"batch={2 * batch}" in found[name]
