@@ -580,8 +580,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
     # What failed in earlier trials is known to fail until it runs again.
-    ran = [{*runner.words[TOGETHER.join(names)]} for took in runner.done for names in took]
-    earlier = {name: one for name, one in own.items() if "failed" in one and {*one["words"]} not in ran}
+    ran = {side: {*runner.words[side]} for took in runner.done for side in map(TOGETHER.join, took)}
+    known = {name: one for name, one in own.items() if "failed" in one and name not in ran}
+    earlier = {name: one for name, one in known.items() if {*one["words"]} not in ran.values()}
     told = {
         "failed": {name: one["failed"] for name, one in earlier.items()} | runner.failed,
         "tried": [*runner.candidates],

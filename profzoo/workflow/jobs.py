@@ -160,7 +160,8 @@ class Jobs:
     def failed_settings(self, wildcards: Wildcards) -> dict[str, dict[str, str]]:
         """Why settings failed in the last trials of each cell, by cell and words, without sets that contain others.
 
-        Changed failures make plans and verdicts again, but neither ever runs trials.
+        The number of samples, which follows from the batch, is left out. Changed failures make plans and verdicts
+        again, but neither ever runs trials.
         """
         found = {}
         for model, phase in self.selection.cells:
@@ -168,11 +169,18 @@ class Jobs:
             with suppress(DataError):
                 path = self.selection.path(f"<results>/{model}/{phase}.trials.csv.json")
                 facts = read_facts(path, {"failed": {}, "words": {}})
-                reasons = {" ".join(facts["words"].get(name, ())): why for name, why in facts["failed"].items()}
-                sets = {words: {*words.split()} for words in reasons if words}
-                least = [words for words, one in sets.items() if not any(other < one for other in sets.values())]
+                sets = {
+                    name: [word for word in words if not word.startswith("samples=")]
+                    for name, words in facts["words"].items()
+                    if name in facts["failed"]
+                }
+                least = {
+                    " ".join(words): facts["failed"][name]
+                    for name, words in sets.items()
+                    if words and not any(other and {*other} < {*words} for other in sets.values())
+                }
                 if least:
-                    found[f"{model} {phase}"] = {words: reasons[words] for words in least}
+                    found[f"{model} {phase}"] = least
         return found
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:

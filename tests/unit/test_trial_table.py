@@ -12,6 +12,7 @@ from profzoo.cell import settings
 from profzoo.compare import numerics
 from profzoo.config import configuration
 from profzoo.errors import DataError
+from profzoo.experiments import trial_runner
 from profzoo.report import savings
 from profzoo.statistics.speedup import FASTER, UNDECIDED
 from profzoo.trials import cli, trial_table
@@ -186,9 +187,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What processes of a small network leave: as it is, in bf16, and with layers left out."""
     folder, found = tmp_path_factory.mktemp("processes"), {}
     for name in ("", "precision=bf16", "changed=skipped_layers"):
-        words = ["module=tests.planted_numerics", "warmup=3", "window=4", "threads=1", "device=cpu", "dropout=0.0"]
+        words = ["module=tests.planted_numerics", "warmup=1", "window=2", "threads=1", "device=cpu", "dropout=0.0"]
         files = ["--numerics", "--facts", str(folder / "facts.json")]
-        assert run.main(["planted", "train", *words, *filter(None, [name]), *files]) == 0
+        assert run.main(["planted", "inference", *words, *filter(None, [name]), *files]) == 0
         found[name] = json.loads((folder / "facts.json").read_text())
     return found
 
@@ -238,7 +239,7 @@ def test_processes_that_ran_with_other_settings_are_no_trials(
 
 
 def test_later_processes_may_time_fewer_steps(processes: dict[str, Any]) -> None:
-    shorter = processes[""]["ran_with"] | {"window": 8, "steps": 11}
+    shorter = processes[""]["ran_with"] | {"window": 8, "steps": 9}
     recorded(processes | {"": processes[""] | {"ran_with": shorter}}, "", "precision=bf16")
     # A setting that its default switches off is not in what ran.
     ran_with = {**processes[""]["ran_with"], "graph": True}
@@ -323,6 +324,22 @@ def test_what_plans_expect(more: list[dict[str, Any]], right: tuple) -> None:
     assert (own["gain"], own["low"], own["high"], own["advised"]) == right
     alone = trial_table.expected_gains(table.iloc[:1].assign(gain_low=0.0, gain_high=np.nan), config, {}, {})
     assert (alone["lstm train"]["bf16"]["low"], alone["lstm train"]["bf16"]["high"]) == (None, None)
+
+
+def test_what_failed_in_a_trial_comes_first_in_no_later_one() -> None:
+    """Whatever a table says that was made elsewhere; neither alone nor with others."""
+    config = configuration.normalise_config({"models": "lstm"})
+    table = pd.DataFrame(
+        [planned(settings="precision=bf16 workers=2", gain=9.0), planned(settings="workers=2", rank=2)]
+    )
+    found = trial_table.expected_gains(table, config, {}, {"lstm train": {"precision=bf16": "odd"}})["lstm train"]
+    why = "it failed in a trial: odd"
+    assert [(name, one["gain"], one.get("not_possible"), one.get("failed")) for name, one in found.items()] == [
+        ("precision=bf16 workers=2", None, why, None), ("workers=2", 1.5, None, None), ("bf16", None, why, "odd")
+    ]  # fmt: skip
+    panel = {"bf16": ["precision=bf16"], "graph": ["graph=true"]}
+    candidates = trial_runner.add_plans(panel, found)
+    assert trial_runner.order_settings(candidates, found) == ["workers=2", "graph", "bf16"]
 
 
 @pytest.mark.parametrize(
