@@ -57,7 +57,8 @@ PLANS_TABLE = Table(
             NUMBER.or_missing, "Part of the trials whose measured gain lay within the expected interval.", "fraction"),
         "score": Column(TEXT, "The score in words."),
         "command": Column(TEXT, "Command that compares the cell with itself under these settings."),
-        "not_possible": Column(TEXT, "Why the cell cannot have these settings; empty where it can."),
+        "not_possible": Column(
+            TEXT, "Why the cell cannot have these settings, such as that they failed in a trial; empty where it can."),
     },
     key=[*CELL, "rank"],
 )  # fmt: skip

@@ -240,7 +240,9 @@ TRIALS_TABLE = reading.Table(
         **select(
             numerics.COLUMNS, "numerics", "numerics_by", "numerics_difference", "numerics_tolerance",
             "numerics_why", "seed_spread", "work"),
-        "why": Column(TEXT, "Why the settings failed, were refused or were not tried."),
+        "why": Column(
+            TEXT, "Why the settings failed, with the line of the program and which of several settings failed by "
+            "themselves; why they were refused, were not tried, or what a decision lacks."),
     },
     optional={
         "clocks": Column(

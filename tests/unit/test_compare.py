@@ -235,6 +235,17 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
         comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
 
 
+def test_what_differs_in_work_is_told_of_the_candidate(tmp_path: Path) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
+    known = json.loads(Path(f"{path}.json").read_text())
+    for own in known["processes"]:
+        own["parameters"] = 1000 if own["side"] == "plain" else 2000
+    Path(f"{path}.json").write_text(json.dumps(known))
+    comparison_table.main(["plain", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
+    assert row["work"] == "parameters 1,000 -> 2,000"
+
+
 def test_a_side_that_ran_with_other_settings_is_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     known = json.loads(Path(f"{path}.json").read_text())
