@@ -6,7 +6,9 @@ every step ran and every loss was finite; 2 that the input cannot be used; 3 a l
 
 import argparse
 import json
+import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,9 @@ from profzoo.harness.variants import batch_size
 from profzoo.machine import doctor_checks, job_child, program_variables
 from profzoo.script_harness import launcher
 
+# Folders of Python's library and of installed packages; and a part of the names of files that torch.compile writes.
+LIBRARIES, GENERATED = ("stdlib", "platstdlib", "purelib", "platlib"), "torchinductor_"
+
 # Here, as a process that is spawned imports this file before it unpickles what it runs.
 observed_files.observe_process()
 
@@ -34,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = _tool_inside() if options.trace else schema.BASELINE
     try:
-        cell: CellSettings = secret_values.reveal_secrets(
-            resolve_words(options.model, options.phase, tool, options.settings)
-        )
+        asked = resolve_words(options.model, options.phase, tool, options.settings)
+        cell: CellSettings = secret_values.reveal_secrets(asked)
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         facts = _measure(cell, options)
@@ -54,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
         cure = doctor_checks.match_cause(first, doctor_checks.ON_GPU)
-        return _fail(1, f"{name} failed with {kind}: {first}" + (f"; {cure}" if cure else ""))
+        # Errors with a cure are those of a GPU, which are raised later than they happen.
+        return _fail(1, f"{name} failed with {kind}: {first}" + (f"; {cure}" if cure else _find_line(error)))
     if facts:
+        facts["ran_with"] = asked
         if options.facts:
             options.facts.write_text(json.dumps(facts, indent=1) + "\n")
         _summarise(cell, facts)
@@ -139,6 +145,18 @@ def _first_line(error: BaseException) -> str:
     if "in DataLoader worker process" not in lines[0]:
         return lines[0]
     return lines[-1].removeprefix(f"{type(error).__name__}: ")
+
+
+def _find_line(error: BaseException) -> str:
+    """Innermost line of the program's own that raised an error, as ` (FILE:LINE)`; empty if there is none."""
+    others = *(sysconfig.get_path(name) for name in LIBRARIES), str(Path(__file__).parent)
+    spellings = tuple(f"{path}{os.sep}" for one in others for path in (one, os.path.realpath(one)))
+    frames = [
+        (frame.filename.removeprefix(f"{Path.cwd()}{os.sep}"), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", *spellings)) and GENERATED not in frame.filename
+    ]
+    return " ({}:{})".format(*frames[-1]) if frames else ""
 
 
 def _fail(code: int, message: str) -> int:

@@ -253,6 +253,8 @@ class ProcessFacts(TypedDict, total=False):
     # Of an unprofiled process on a GPU: what its allocator did, and clocks at both ends of the window.
     allocator: AllocatorFacts
     clocks: Sequence[ClockReading]
+    # The settings that the process itself resolved from its command line.
+    ran_with: CellSettings
     # For processes that ran in turn: the side or setting, and the number of the round.
     side: str
     round: int
@@ -417,12 +419,12 @@ class Sidecar(ProcessFacts, total=False):
     plan: Plan
     # Settings by side of a comparison.
     sides: Mapping[str, CellSettings]
-    # For trials: the job; names of the settings tried; reasons of failed settings, by name; names of the fastest
-    # settings; and the reason why the trials ended.
+    # For trials: the job; names of the settings tried; words of these and of combinations that ran, by name; reasons of
+    # failed settings, by name, also of earlier trials; names of the fastest settings; and the reason why the trials
+    # ended.
     trials: Trials
     tried: Sequence[str]
-    # Words of settings that were tried as plans of the cell, though the job names no such candidates, by name.
-    planned: Mapping[str, Sequence[str]]
+    words: Mapping[str, Sequence[str]]
     failed: Mapping[str, str]
     chosen: str
     ended: str

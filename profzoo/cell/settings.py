@@ -404,6 +404,21 @@ def setting_word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def describe_other_settings(asked: Iterable[str], ran_with: CellSettings) -> str:
+    """Describe how the settings that a process ran with differ from those that were asked of it; empty if they do not.
+
+    asked: words as `setting_words` returns. The window is left out: later processes of trials time fewer steps.
+    """
+    known = schema.cell_properties()
+    defaults = {key: setting_word(known[key]["default"]) for key in LATER}
+    wanted, ran = (
+        defaults | dict(word.partition("=")[::2] for word in words if not word.startswith("window="))
+        for words in (asked, setting_words(ran_with))
+    )
+    keys = [key for key in {**wanted, **ran} if wanted.get(key) != ran.get(key)]
+    return ", ".join(f"{key}={hidden(key, ran.get(key))} instead of {hidden(key, wanted.get(key))}" for key in keys)
+
+
 def _declared(model: Model, workload: str, phase: str) -> Mapping[str, Any]:
     if workload not in model.workloads:
         raise ConfigError(

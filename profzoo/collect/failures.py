@@ -440,8 +440,8 @@ def group_by_cause(failures: Sequence[Failure]) -> list[Cause]:
     groups: dict[str, list[tuple[Failure, str]]] = {}
     for place, one in enumerate(failures):
         line = one.why
-        # Group over all cells.
-        key = re.sub(r"^\S+ (train|inference)\b", "", failure_cause(line))
+        # Group over all cells, and over the lines of their programs.
+        key = re.sub(r"^\S+ (train|inference)\b| \([^()]+:\d+\)", "", failure_cause(line))
         groups.setdefault(f"{key} {place}" if line in (UNSAID, AFTER) else key, []).append((one, line))
     found = []
     for group in groups.values():

@@ -212,6 +212,9 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
     """Read the measurements of alternating processes, by side.
 
     sides: names of the sides, the reference side first; any of them may have been the first to run.
+
+    Raises:
+        DataError: the files do not belong together, or a process ran with other settings than those of its side.
     """
     steps, facts = reading.read(path, REPEATED), read_facts(sidecar, ALTERNATING_FACTS)
     if len(steps) != facts["steps"]:
@@ -220,6 +223,10 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
     for side in sides:
         rows = steps[steps["side"] == side]
         mine = [process for process in facts["processes"] if process["side"] == side]
+        for own in (one for one in mine if "ran_with" in one):
+            asked = settings.setting_words(facts["sides"][side])
+            if wrong := settings.describe_other_settings(asked, own["ran_with"]):
+                raise DataError(f"{path}: a process of {side} ran with {wrong}: {reading.AGAIN}")
         shared: dict[str, Any] = {key: value for key, value in facts.items() if key in SHARED_FACTS}
         known = cast("Sidecar", {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine})
         places = sorted(rows["process"].unique())

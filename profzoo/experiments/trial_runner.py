@@ -2,9 +2,9 @@
 
 Run as `python -m profzoo.experiments.trial_runner`.
 
-Each trial is a process that times the cell with some settings changed. Trials run in rounds, which trial_search.py
-plans. Several processes of a round start at the same time and wait for their turns. If the budget does not suffice for
-a full round, the round runs only the unchanged cell and the fastest settings so far.
+Each trial is a process that times the cell with some settings changed. Several processes of a round start at the same
+time and wait for their turns. If the budget does not suffice for a full round, the round runs only the unchanged cell
+and the fastest settings so far.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from profzoo.experiments import interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
@@ -39,13 +39,14 @@ PLANS = 3
 class ExpectedPlan(TypedDict):
     """What is expected of settings: their gain, their place among the plans of the cell, and their words.
 
-    not_possible: why the cell cannot have them; they have no gain.
+    not_possible: why the cell cannot have them; they have no gain. failed: why they failed in earlier trials.
     """
 
     gain: float | None
     rank: NotRequired[int]
     words: NotRequired[Sequence[str]]
     not_possible: NotRequired[str]
+    failed: NotRequired[str]
 
 
 def add_plans(
@@ -73,18 +74,19 @@ def order_settings(candidates: Mapping[str, Sequence[str]], expected: Mapping[st
     """Return names of candidates in the order in which they are tried.
 
     Plans that are expected to gain come first, then settings of which nothing is expected, in their own order, and then
-    plans that are not expected to gain. Settings that the cell is said not to be able to have come last.
+    plans that are not expected to gain. Settings that the cell is said not to be able to have, and those that failed in
+    earlier trials, come last.
 
     >>> words = {"a": ["a=1"], "b": ["b=1"], "c": ["c=1"], "d": ["d=1", "b=2"]}
     >>> plans = {"a": {"gain": 0.9, "rank": 2}, "c": {"gain": 1.5, "rank": 1}}
     >>> order_settings(words, plans | {"b=2": {"gain": None, "words": ["b=2"], "not_possible": "it waits"}})
     ['c', 'b', 'a', 'd']
     """
-    impossible = {word for one in expected.values() if one.get("not_possible") for word in one.get("words", ())}
+    impossible = [set(one["words"]) for one in expected.values() if one.get("not_possible") and one.get("words")]
 
     def key(name: str) -> tuple[int, float]:
         one = expected.get(name)
-        if impossible & set(candidates[name]):
+        if any(words <= set(candidates[name]) for words in impossible):
             return 3, 0.0
         if one is None or one["gain"] is None:
             return 1, 0.0
@@ -101,13 +103,13 @@ def _place(one: ExpectedPlan) -> float:
 # Plans which settings trials run next: each setting alone, then combinations of those that helped.
 #
 # Trials run in rounds with the unchanged cell, every second round in reverse order. Settings are compared within the
-# same rounds. Rounds of both directions have equal weight, so that drift affects all alike.
+# same rounds. Rounds of both directions have equal weight, so that drift affects all alike. If a candidate of several
+# settings fails, its settings run alone, and those that work take its place (`find_rest`).
 #
 # `plan_rounds` runs each setting in a fixed number of rounds. `DecidedSearch` repeats rounds until each setting is
 # decided: a round has the unchanged cell, all undecided settings, and at most one combination beside the best one
 # before it. A setting leaves the rounds once it is faster, slower or equivalent (profzoo/statistics/sequential.py). A
-# combination starts as soon as two settings look faster, without waiting for the others, so that a short budget
-# suffices for it.
+# combination starts as soon as two settings look faster, so that a short budget suffices for it.
 
 Names = tuple[str, ...]
 # Names of the settings of the unchanged cell: none.
@@ -119,21 +121,25 @@ WORTH, ROUNDS = 0.02, 2
 Took = Mapping[Names, float | None]
 
 
-def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
+def plan_rounds(candidates: dict[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
     """Yield the trials of each next round, in order; receive the times of a data sample in the round before.
 
     Args:
-        candidates: setting words by name, the best expected first.
+        candidates: setting words by name, the best expected first; what takes the place of failed ones is added.
         repeats: number of processes for settings that are not dropped.
 
     Returns: the names of the settings that are fastest together.
     """
     done: list[Took] = []
     going: list[Names] = [(name,) for name in candidates]
-    while len(done) < repeats:
+    while len(done) < repeats or any(count_common_rounds(done, names) < repeats for names in going):
         yield from _round(done, [BASE, *going])
         dropped = 1 + WORTH if len(done) >= ROUNDS else math.inf
-        going = [names for names in going if not any_failed(done, names) and time_ratio(done, names) <= dropped]
+        failed = [names for names in going if any_failed(done, names)]
+        going = [names for names in going if names not in failed and time_ratio(done, names) <= dropped]
+        for names in failed:
+            rest = yield from find_rest(done, candidates, names, lambda order: _round(done, order))
+            going += [rest] if rest and rest not in going else []
     helping = sorted((names for names in going if is_faster(done, names)), key=lambda names: time_ratio(done, names))
     standing = yield from _together(done, candidates, helping)
     for before, best in reversed(list(pairwise(standing))):
@@ -169,6 +175,61 @@ def can_combine(words: Mapping[str, Sequence[str]], best: Names, more: Names) ->
     own, added = ({word for name in names for word in words[name]} for names in (best, more))
     keys, other_keys = ({word.partition("=")[0] for word in some} for some in (own, added))
     return not keys & other_keys and not (best and own | added in map(set, words.values()))
+
+
+def split_settings(name: str, candidates: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return the parts of a candidate, by name: other candidates that it contains, and else its single words.
+
+    Words of the batch and of the number of samples, which follows from it, are one part.
+
+    >>> known = {"all": ["batch=8", "graph=true", "samples=80", "workers=2"], "graph": ["graph=true"]}
+    >>> split_settings("all", known)
+    {'graph': ['graph=true'], 'batch=8 samples=80': ['batch=8', 'samples=80'], 'workers=2': ['workers=2']}
+    """
+    found, left = dict[str, Sequence[str]](), list(candidates[name])
+    for other, words in sorted(candidates.items(), key=lambda one: len(one[1])):
+        if words and len(words) < len(candidates[name]) and set(words) <= set(left):
+            found[other] = words
+            left = [word for word in left if word not in words]
+    batch = [word for word in left if word.partition("=")[0] in ("batch", "samples")]
+    parts = [*([batch] if batch else []), *([word] for word in left if word not in batch)]
+    return found | {" ".join(part): part for part in parts}
+
+
+def find_rest(
+    done: Sequence[Took],
+    candidates: dict[str, Sequence[str]],
+    failed: Names,
+    run: Callable[[list[Names]], Generator[list[Names], Any]],
+) -> Generator[list[Names], Any, Names]:
+    """Find which parts of a candidate that failed do; yield the rounds that this takes, and return the rest that works.
+
+    Parts that did not run yet run alone. If all of them work, parts are left out one by one until the rest works, those
+    first that gain least alone. The result is empty if nothing is left. done: rounds so far; `run`, which runs a round,
+    adds to them. candidates: setting words by name; parts and the rest are added.
+    """
+    parts = split_settings(failed[0], candidates)
+    if len(parts) < 2:
+        return BASE
+    candidates |= parts
+
+    def run_untried(several: Sequence[Names]) -> Generator[list[Names], Any]:
+        untried = [names for names in several if names and not any(names in took for took in done)]
+        yield from run([BASE, *untried]) if untried else ()
+
+    yield from run_untried([(part,) for part in parts])
+    working, rest = [part for part in parts if not any_failed(done, (part,))], BASE
+    by_gain = sorted(parts, key=lambda part: -time_ratio(done, (part,)))
+    fewer = [[part for part in parts if part != left_out] for left_out in by_gain]
+    for kept in fewer if len(working) == len(parts) else [working]:
+        words = [word for part in kept for word in parts[part]]
+        known = next((other for other, own in candidates.items() if set(own) == set(words)), " ".join(words))
+        candidates |= {known: words} if words else {}
+        rest = (known,) if words else BASE
+        yield from run_untried([rest])
+        if not any_failed(done, rest):
+            return rest
+    return (yield from find_rest(done, candidates, rest, run)) if len(working) < len(parts) else BASE
 
 
 def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:
@@ -215,15 +276,17 @@ def find_fastest(done: Sequence[Took]) -> Names:
 class DecidedSearch:
     """Trials of one cell so far, and what is to run next."""
 
-    def __init__(self, candidates: Mapping[str, Sequence[str]], margin: float, done: Sequence[Took]) -> None:
+    def __init__(self, candidates: dict[str, Sequence[str]], margin: float, done: Sequence[Took]) -> None:
         """Begin without a round.
 
         Args:
-            candidates: setting words by name, the best expected first.
+            candidates: setting words by name, the best expected first; what takes the place of failed ones is added.
             margin: largest relative difference that counts as equivalent, such as 0.02.
             done: times of a data sample in each round, by names of the settings; whoever runs the rounds adds to it.
         """
         self._words, self._margin, self.done = candidates, margin, done
+        # Settings that are to be decided.
+        self._going: list[Names] = [(name,) for name in candidates]
         # Combinations that were started, each beside the best one before it.
         self._beside: dict[Names, Names] = {}
         # Settings that cannot be decided in time.
@@ -236,15 +299,25 @@ class DecidedSearch:
 
     def rounds(self) -> Generator[list[Names], object, Names]:
         """Yield the trials of each next round, in order; go on once its times are in `done`. Returns the chosen."""
-        yield [BASE, *((name,) for name in self._words)]
+        yield [BASE, *self._going]
+        yield from self._replace_failed()
         while these := self._next():
-            order = [BASE, *these]
-            yield order[::-1] if len(self.done) % 2 else order
+            yield from self._run([BASE, *these])
+            yield from self._replace_failed()
         return self.find_fastest()
+
+    def _run(self, order: list[Names]) -> Generator[list[Names], object]:
+        yield order[::-1] if len(self.done) % 2 else order
+
+    def _replace_failed(self) -> Generator[list[Names], object]:
+        """Have the rest of failed settings that works decided in their place."""
+        for names in filter(lambda names: any_failed(self.done, names), [*self._going]):
+            rest = yield from find_rest(self.done, self._words, names, self._run)
+            self._going += [rest] if rest and rest not in self._going else []
 
     def _next(self) -> list[Names]:
         """Return the settings of the next round, besides the unchanged cell; empty if there is nothing to decide."""
-        found: list[Names] = [(name,) for name in self._words if self._is_open((name,))]
+        found = [names for names in self._going if self._is_open(names)]
         for both, best in self._next_combination():
             found += [best, both]
         return list(dict.fromkeys(found))
@@ -261,10 +334,7 @@ class DecidedSearch:
         for both, beside in self._beside.items():
             if self._is_open(both, beside):
                 return [(both, beside)]
-        helping = sorted(
-            (one for one in ((name,) for name in self._words) if self._looks_faster(one)),
-            key=lambda names: time_ratio(self.done, names),
-        )
+        helping = sorted(filter(self._looks_faster, self._going), key=lambda names: time_ratio(self.done, names))
         if not helping:
             return []
         best = self._best_combination() or helping[0]
@@ -309,6 +379,7 @@ class DecidedSearch:
 TOGETHER = "+"
 # Why trials ended: all settings were tried, the budget was used up, or the unchanged cell failed.
 ALL, BUDGET, FAILED = "all", "budget", "failed"
+# Longest line about a failure; of a longer one, both ends are kept.
 LINE = 300
 
 
@@ -359,6 +430,8 @@ class TrialRunner:
         """
         self._given, self._folder, self._at_once, self._numerics = given, folder, at_once, numerics
         self._starter = starter or ProcessStarter(fork=False)
+        # Setting words by name, to which the search adds; and words of each side that was to run, by its name.
+        self.candidates, self.words = dict(given["candidates"]), dict[str, list[str]]()
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
         self.facts: list[Sidecar] = []
@@ -414,11 +487,11 @@ class TrialRunner:
         return [names for names in order if names in kept] if len(kept) > 1 or len(order) == len(kept) else []
 
     def _command(self, names: Names, path: Path) -> list[str]:
-        settings = change_words(
-            self._given["words"], [*(self._given["candidates"][name] for name in names), self._window]
-        )
+        side, changes = TOGETHER.join(names), [self.candidates[name] for name in names]
+        self.words[side] = change_words([], changes)
+        settings = change_words(self._given["words"], [*changes, self._window])
         files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
-        first = self._numerics and TOGETHER.join(names) not in self.sides
+        first = self._numerics and side not in self.sides
         return [*self._given["program"], *settings, *self._given["load"], *files, *(["--numerics"] if first else [])]
 
     def _keep(self, number: int, names: Names, path: Path, said: str, code: int) -> float | None:
@@ -426,7 +499,8 @@ class TrialRunner:
         print(f"[{side or 'as it is'}] exit code {code}\n{said}", flush=True)
         if code:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
-            self.failed[side] = (lines[-1] if lines else f"exit code {code}")[:LINE]
+            why = lines[-1].removeprefix("profzoo: ") if lines else f"exit code {code}"
+            self.failed[side] = why if len(why) <= LINE else f"{why[: LINE // 2]} ... {why[-LINE // 2 :]}"
             return None
         facts = json.loads(path.with_suffix(".json").read_text())
         self.sides.append(side)
@@ -439,13 +513,7 @@ class TrialRunner:
         return self.seconds.get(names, max(self.seconds.values(), default=0.0))
 
 
-def run_trials(
-    runner: TrialRunner,
-    candidates: Mapping[str, Sequence[str]],
-    repeats: int | None,
-    budget_s: float,
-    margin: float = WORTH,
-) -> dict[str, str]:
+def run_trials(runner: TrialRunner, repeats: int | None, budget_s: float, margin: float = WORTH) -> dict[str, str]:
     """Run trials until all are done, the next ones would exceed the budget, or the unchanged cell fails.
 
     repeats: processes for settings that are not dropped; None repeats rounds until each setting is decided.
@@ -456,8 +524,8 @@ def run_trials(
         RuntimeError: the unchanged cell fails at once, so nothing was measured.
     """
     until = time.monotonic() + budget_s
-    search = DecidedSearch(candidates, margin, runner.done)
-    going = search.rounds() if repeats is None else plan_rounds(candidates, repeats)
+    search = DecidedSearch(runner.candidates, margin, runner.done)
+    going = search.rounds() if repeats is None else plan_rounds(runner.candidates, repeats)
     order, ended = next(going), ""
     while not ended:
         took = runner.run(order, until)
@@ -498,28 +566,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = expected.get(options.cell["name"], {})
     candidates = add_plans(options.cell["candidates"], own)
     order = order_settings(candidates, own)[: options.most]
-    planned = {name: words for name, words in candidates.items() if name not in options.cell["candidates"]}
-    options.cell["candidates"] = candidates
+    options.cell["candidates"] = {name: candidates[name] for name in order}
     with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
         runner = TrialRunner(options.cell, Path(folder), options.at_once, starter, options.numerics, options.margin)
         try:
-            words = {name: options.cell["candidates"][name] for name in order}
-            outcome = run_trials(runner, words, options.repeats, options.budget, options.margin)
+            outcome = run_trials(runner, options.repeats, options.budget, options.margin)
         except RuntimeError as error:
             print(f"profzoo: the unchanged cell failed: {error}", file=sys.stderr)
             return 2
         if outcome["ended"] == FAILED:
-            print(
-                f"profzoo: trials ended because the unchanged cell failed: {runner.failed['']}",
-                file=sys.stderr,
-            )
+            print(f"profzoo: trials ended because the unchanged cell failed: {runner.failed['']}", file=sys.stderr)
         found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
+    # What failed in earlier trials is known to fail until it runs again.
+    ran = {side: {*runner.words[side]} for took in runner.done for side in map(TOGETHER.join, took)}
+    known = {name: one for name, one in own.items() if "failed" in one and name not in ran}
+    earlier = {name: one for name, one in known.items() if {*one["words"]} not in ran.values()}
     told = {
-        "failed": runner.failed,
-        "tried": order,
-        "planned": planned,
+        "failed": {name: one["failed"] for name, one in earlier.items()} | runner.failed,
+        "tried": [*runner.candidates],
+        "words": {name: one["words"] for name, one in earlier.items()} | runner.candidates | runner.words,
         "round_s": round(2 * runner.expected_s(BASE), 3),
     }
     options.facts.write_text(json.dumps(found | outcome | told) + "\n")

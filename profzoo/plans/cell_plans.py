@@ -58,7 +58,7 @@ def describe_changes(words: str) -> str:
 
 def _describe(word: str) -> str:
     key, _, value = word.partition("=")
-    assert key in parse_typed(word)
+    assert key.partition(".")[0] in parse_typed(word)
     return _CHANGES.get(word, _CHANGES.get(key, f"set {key} to {{}}")).format(value)
 
 
@@ -173,7 +173,7 @@ def list_plans(
         judged: the cell's judge, with its settings and traced steps; None for a cell without a trace of its GPU.
         traits: rows of all launches of the cell, with their traits.
         verdicts: the cell's rows of the table of verdicts.
-        infeasible: reasons by setting word, such as `graph=true`; a plan with such a word is left out.
+        infeasible: reasons by setting words, such as `graph=true`; a plan with such words is left out.
         arguments: words that run the cell again.
     """
     advising, contradictions = _advising_rows(verdicts), dict[str, str]()
@@ -194,7 +194,7 @@ def _simulated_plans(
 
     def allowed(chosen: Settings) -> bool:
         words = join_words(chosen)
-        if any(rules_out(infeasible, one.words) for one in chosen):
+        if any(rules_out(infeasible, one) for one in (words, *(single.words for single in chosen))):
             return False
         if why := find_contradiction(judged.ran_with, words):
             contradictions[words] = why
@@ -211,15 +211,16 @@ def _simulated_plans(
 
 
 def rules_out(infeasible: Mapping[str, str], words: str) -> bool:
-    """Return whether settings are not possible: one of them is not, or the cell runs with all of them.
+    """Return whether settings are not possible: some of them are not, or the cell runs with all of them.
 
     >>> from profzoo.plans.plan import IN_FORCE
     >>> known = {"pin_memory=true": IN_FORCE, "graph=true": "it waits"}
     >>> [rules_out(known, words) for words in ("workers=4 pin_memory=true", "pin_memory=true", "graph=true batch=4")]
     [False, True, True]
     """
-    reasons = [infeasible.get(word) for word in words.split()]
-    return any(why and why != IN_FORCE for why in reasons) or all(why == IN_FORCE for why in reasons)
+    given = {*words.split()}
+    known = any(why != IN_FORCE and {*other.split()} <= given for other, why in infeasible.items())
+    return known or all(infeasible.get(word) == IN_FORCE for word in given)
 
 
 def rank_plans(plans: Sequence[Plan]) -> list[Plan]:

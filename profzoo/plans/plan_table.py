@@ -23,6 +23,7 @@ from profzoo.verdicts.causes.cpu_verdicts import CPU
 from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import read_cell_facts
+from profzoo.verdicts.rules.feasibility import EVERYTHING, refuse_failed
 from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
 from profzoo.what_if import program
@@ -56,7 +57,8 @@ PLANS_TABLE = Table(
             NUMBER.or_missing, "Part of the trials whose measured gain lay within the expected interval.", "fraction"),
         "score": Column(TEXT, "The score in words."),
         "command": Column(TEXT, "Command that compares the cell with itself under these settings."),
-        "not_possible": Column(TEXT, "Why the cell cannot have these settings; empty where it can."),
+        "not_possible": Column(
+            TEXT, "Why the cell cannot have these settings, such as that they failed in a trial; empty where it can."),
     },
     key=[*CELL, "rank"],
 )  # fmt: skip
@@ -73,6 +75,7 @@ def tabulate_plans(
     programs: Mapping[CellKey, Mapping[int, Program]],
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     scored: Scores | None = None,
+    failed: Mapping[CellKey, Mapping[str, str]] | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
 
@@ -81,6 +84,7 @@ def tabulate_plans(
         peaks: measured rates by name, in flop/s. ran_with: settings of each cell. given: rules. programs: traced steps
             of each cell, by process. scored: records of advice.
         lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
+        failed: by cell, why settings failed in trials, by their words.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -90,11 +94,13 @@ def tabulate_plans(
             continue
         own = {name: schemas.rows_of_cell(table, *cell) for name, table in tables.items()}
         settings, on_gpu = ran_with.get(cell, {}), len(own["steps"]) > 0
+        broken = (failed or {}).get(cell, {})
         infeasible = find_infeasible(settings, _advisable_words(given, on_gpu))
+        infeasible |= refuse_failed(EVERYTHING, broken).refused
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits, broken)
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
@@ -111,13 +117,22 @@ def _advisable_words(given: Rules, on_gpu: bool) -> list[str]:
 
 
 def main(
-    tables: Mapping[str, str], peaks: str | None, sidecars: Sequence[str], programs: Sequence[str], csv: str
+    tables: Mapping[str, str],
+    peaks: str | None,
+    sidecars: Sequence[str],
+    programs: Sequence[str],
+    csv: str,
+    failed: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans."""
+    """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans.
+
+    failed: as for `read_cell_facts`.
+    """
     read = {
         name: reading.read(path, verdict.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
         for name, path in tables.items()
     }
     known = {cell_key(path): program.read_programs(path) for path in programs}
-    facts, rates = read_cell_facts(sidecars), read_peaks(peaks) if peaks else {}
-    write_csv(tabulate_plans(read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines), csv)
+    facts, rates = read_cell_facts(sidecars, failed), read_peaks(peaks) if peaks else {}
+    told = facts.ran_with, verdict_rules.load_rules(), known, facts.lines
+    write_csv(tabulate_plans(read, rates, *told, failed=facts.failed), csv)

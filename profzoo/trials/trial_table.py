@@ -8,19 +8,20 @@ import numpy as np
 import pandas as pd
 
 from profzoo import tools
-from profzoo.cell import settings
+from profzoo.cell import schema, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import numeric_checks, numerics
-from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.errors import ConfigError, DataError, suggest_nearest
 from profzoo.experiments import trial_runner
-from profzoo.experiments.trial_runner import TOGETHER, change_words
+from profzoo.experiments.trial_runner import change_words
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.columns import COUNT, FLAG, NINETEEN_OF_TWENTY, NUMBER, TEXT, Column, select, with_interval
 from profzoo.io.columns import GPU as COLUMNS_GPU
 from profzoo.io.common_columns import shared
 from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.io.text_files import SAME
 from profzoo.json_types import GivenSettings
 from profzoo.plans.plan import IN_FORCE
 from profzoo.plans.plan_table import PLANS_TABLE
@@ -30,6 +31,7 @@ from profzoo.tools.sample import gpu_state
 from profzoo.tools.time.tables import REPEATED
 from profzoo.verdicts.causes import cpu_verdicts
 from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.feasibility import FAILED_EARLIER
 from profzoo.verdicts.rules.rule_types import Advice, KnownSettings
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ class ExpectedGain(TypedDict):
     """An expected gain with the ends of its interval (None without one), and the verdicts that could advise it.
 
     advised: whether a verdict on the cell advises the settings. rank: place among the plans of the cell. words: the
-    settings. not_possible: why the cell cannot have them, by the table of plans.
+    settings. not_possible: why the cell cannot have them, by the table of plans. failed: why they failed in earlier
+    trials.
     """
 
     gain: float | None
@@ -72,6 +75,7 @@ class ExpectedGain(TypedDict):
     rank: NotRequired[int]
     words: NotRequired[SettingWords]
     not_possible: NotRequired[str]
+    failed: NotRequired[str]
 
 
 # This name in the panel is not a variant; it doubles the batch.
@@ -106,7 +110,10 @@ def candidate_words(cell_model: str, phase: str, config: "Config") -> tuple[dict
         except ConfigError as error:
             refused[name] = str(error)
             continue
-        if words := [word for word in settings.setting_words(cell) if word not in base]:
+        known = schema.cell_properties()
+        gone = [key for key in settings.LATER if key in resolved and key not in cell]
+        words = [word for word in settings.setting_words(cell) if word not in base]
+        if words := [*words, *(f"{key}={settings.setting_word(known[key]['default'])}" for key in gone)]:
             found[name] = words
     return found, refused
 
@@ -161,13 +168,14 @@ def _as_texts(given: GivenSettings) -> dict[str, str]:
 
 
 def expected_gains(
-    plans: pd.DataFrame, config: "Config", batches: Mapping[str, int]
+    plans: pd.DataFrame, config: "Config", batches: Mapping[str, int], failed: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, ExpectedGain]]:
     """Return what is expected of each plan, advised or not, by cell (`lstm train`) and name.
 
     Settings that are not possible have no gain, but the reason; those that the cell runs with already are left out.
 
-    plans: the table of plans. batches: data samples per batch, by cell.
+    plans: the table of plans, perhaps of another machine. batches: data samples per batch, by cell. failed: why
+    settings failed in earlier trials, by cell and words.
     """
     found: dict[str, dict[str, ExpectedGain]] = {}
     impossible = plans["not_possible"].fillna("").ne("") & plans["not_possible"].ne(IN_FORCE)
@@ -185,7 +193,17 @@ def expected_gains(
         if row.not_possible:
             own["not_possible"] = row.not_possible
         cell = f"{row.model} {row.phase}"
+        known = failed.get(cell, {})
+        if why := next((why for words, why in known.items() if {*words.split()} <= {*row.settings.split()}), ""):
+            own |= {"gain": None, "low": None, "high": None, "not_possible": FAILED_EARLIER.format(why)}
         found.setdefault(cell, {}).setdefault(name_candidate(row.settings, config, batches.get(cell)), own)
+    for cell, reasons in failed.items():
+        for words, why in reasons.items():
+            known_as = name_candidate(words, config, batches.get(cell))
+            told = found.setdefault(cell, {}).setdefault(
+                known_as, {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
+            )
+            told |= {"words": words.split(), "not_possible": FAILED_EARLIER.format(why), "failed": why}
     return found
 
 
@@ -222,7 +240,9 @@ TRIALS_TABLE = reading.Table(
         **select(
             numerics.COLUMNS, "numerics", "numerics_by", "numerics_difference", "numerics_tolerance",
             "numerics_why", "seed_spread", "work"),
-        "why": Column(TEXT, "Why the settings failed, were refused or were not tried."),
+        "why": Column(
+            TEXT, "Why the settings failed, with the line of the program and which of several settings failed by "
+            "themselves; why they were refused, were not tried, or what a decision lacks."),
     },
     optional={
         "clocks": Column(
@@ -236,9 +256,11 @@ HIT, MISS, SLOWED = "hit", "miss", "slowed down"
 # An expected gain is a hit within this relative distance of the measured gain, or within the interval of that.
 NEAR = 0.2
 NEEDS: fact.Needs = {
+    "cell": {},
     "trials": {"candidates": {}, "refused": {}},
     "processes": fact.PROCESSES,
     "failed": {},
+    "words": {},
     "tried": fact.TEXTS,
     "chosen": fact.TEXT,
     "ended": fact.TEXT,
@@ -313,9 +335,13 @@ def tabulate_trials(
     the same round, with its 95 % confidence interval. `verdict` is the outcome as in a comparison. `outcome` compares
     the gain with the expected one, even if no verdict advises the settings (`advised`). `loss_difference` and
     `output_difference` are the differences of the last loss and of the last outputs, relative to the unchanged cell's.
+
+    Raises:
+        DataError: a process ran with other settings than those of its side.
     """
     rows: list[_Row] = []
     for cell, steps, facts in cells:
+        _check_settings(f"{cell['model']}/{cell['phase']}.trials.csv", facts)
         own = _measured_rows(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_unmeasured_rows(facts, own)]:
@@ -327,6 +353,16 @@ def tabulate_trials(
     frame[ends] = frame[ends].astype("float64")
     frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
     return frame
+
+
+def _check_settings(file: str, facts: "Sidecar") -> None:
+    """Check that each process resolved the settings of its side, and one of the unchanged cell those of the cell."""
+    for own in facts["processes"]:
+        if "ran_with" in own:
+            asked = change_words(settings.setting_words(facts["cell"]), [_words(own["side"], facts)])
+            if wrong := settings.describe_other_settings(asked, own["ran_with"]):
+                side = f"with `{own['side']}`" if own["side"] else "as it is"
+                raise DataError(f"{file}: a process of the cell {side} ran with {wrong}: {reading.AGAIN}{SAME}")
 
 
 def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list[_Trial]:
@@ -358,7 +394,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         found.append(
             _Trial(
                 settings=side,
-                words=_words(side, facts),
+                words=" ".join(_words(side, facts)),
                 base_ns=float(np.median(before)) if pairs else np.nan,
                 ns=float(np.median([medians[place] for place in mine])),
                 gain=gain,
@@ -371,7 +407,11 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
                 numbers=compared,
                 clocks=_compare_clocks(processes, side),
                 **said
-                | ({"why": f"failed in a later round: {facts['failed'][side]}"} if side in facts["failed"] else {}),
+                | (
+                    {"why": f"failed in a later round: {explain_failure(side, facts)}"}
+                    if side in facts["failed"]
+                    else {}
+                ),
             )
         )
     return sorted(found, key=lambda row: -row.gain)
@@ -404,7 +444,7 @@ def _compare_clocks(processes: "Sequence[ProcessFacts]", side: str) -> str:
 def _numeric_side(processes: "Sequence[ProcessFacts]", side: str, facts: "Sidecar") -> numeric_checks.NumericSide:
     """Return what the processes with these settings computed; their sidecar has the unchanged cell."""
     mine = [process for process in processes if process["side"] == side]
-    changed = settings.parse_words(_words(side, facts).split())
+    changed = settings.parse_words(_words(side, facts))
     cell = cast(CellSettings, {**facts.get("cell", {}), **changed})
     return numeric_checks.read_side(cast("Sidecar", {**facts, **mine[0]}), cell, mine)
 
@@ -419,19 +459,34 @@ def _unmeasured_rows(facts: "Sidecar", measured: Sequence[_Trial]) -> list[_Tria
     left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
     beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
     left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.max_settings")
-    failed = {name: why for name, why in facts["failed"].items() if name not in ran}
+    failed = {name: explain_failure(name, facts) for name in facts["failed"] if name and name not in ran}
     groups = ((FAILED, failed), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
     return [
-        _Trial(settings=name, words=_words(name, facts), why=why, verdict=verdict)
+        _Trial(settings=name, words=" ".join(_words(name, facts)), why=why, verdict=verdict)
         for verdict, given in groups
         for name, why in given.items()
-        if name
     ]
 
 
-def _words(side: str, facts: "Sidecar") -> str:
-    known = {**facts["trials"]["candidates"], **facts.get("planned", {})}
-    return " ".join(change_words([], [known.get(name, []) for name in side.split(TOGETHER)]))
+def _words(side: str, facts: "Sidecar") -> Sequence[str]:
+    """Return the words of settings as trials recorded them; of what they never came to, those of the job."""
+    return facts.get("words", {}).get(side, facts["trials"]["candidates"].get(side, ()))
+
+
+def explain_failure(side: str, facts: "Sidecar") -> str:
+    """Return why settings failed: because of which of them, if some of them failed by themselves or with fewer others.
+
+    It is said as well if each of them worked without all of the others.
+    """
+    mine = {*_words(side, facts)}
+    parts = {name: {*_words(name, facts)} for name in facts["failed"] if name}
+    inner = {name: words for name, words in parts.items() if words < mine}
+    least = [name for name, words in inner.items() if not any(other < words for other in inner.values())]
+    if least:
+        return "; ".join(f"because of `{' '.join(_words(name, facts))}`: {facts['failed'][name]}" for name in least)
+    working = [{*_words(own["side"], facts)} for own in facts["processes"]]
+    alone = len(mine) > 1 and mine <= {word for words in working if words < mine for word in words}
+    return f"{'only together: ' if alone else ''}{facts['failed'][side]}"
 
 
 def _compare_losses(facts: "ProcessFacts") -> list[float]:
@@ -448,8 +503,8 @@ def _output_distance(given: Sequence[float] | None, others: Sequence[float] | No
 
 def _expected_of(row: _Trial, known: "Mapping[str, ExpectedGain]") -> "ExpectedGain":
     """Return the expected gain of a trial's settings, whatever order they were combined in."""
-    mine = {frozenset(row.settings.split(TOGETHER)), frozenset(row.words.split())}
-    found = (one for name, one in known.items() if mine & {frozenset(name.split(TOGETHER)), frozenset(name.split())})
+    mine = {*row.words.split()}
+    found = (one for name, one in known.items() if name == row.settings or (mine and mine == {*one.get("words", ())}))
     nothing: ExpectedGain = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
     return {**nothing, **next(found, nothing)}
 
@@ -480,7 +535,9 @@ def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) ->
 # Write what is expected of the plans of each cell, so that trials begin with the best plans.
 
 
-def write_expected_gains(plans: str, config: "Config", batches: Mapping[str, int], output: str) -> None:
+def write_expected_gains(
+    plans: str, config: "Config", batches: Mapping[str, int], failed: Mapping[str, Mapping[str, str]], output: str
+) -> None:
     """Read the plans and write expected gains by cell and candidate."""
-    found = expected_gains(reading.read(plans, PLANS_TABLE), config, batches)
+    found = expected_gains(reading.read(plans, PLANS_TABLE), config, batches, failed)
     write_json({"cells": found}, output)

@@ -13,9 +13,11 @@ from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.config_types import Config
 from profzoo.cell.job_types import PlanOptions
 from profzoo.cell.process_count import process_count
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
 from profzoo.compare import sides
+from profzoo.errors import DataError
 from profzoo.machine import job_limits
 from profzoo.range_names import IMPORTED
 from profzoo.tools import BASELINE, settings_of
@@ -154,6 +156,32 @@ class Jobs:
         """File of the expected gains of plans, if there is a trace here or a configured table from elsewhere."""
         known = self.selection.provides("program") or self.config["trials"]["plans"]
         return "<results>/tables/trials.expected.json" if known else []
+
+    def failed_settings(self, wildcards: Wildcards) -> dict[str, dict[str, str]]:
+        """Why settings failed in the last trials of each cell, by cell and words, without sets that contain others.
+
+        The number of samples, which follows from the batch, is left out. Changed failures make plans and verdicts
+        again, but neither ever runs trials.
+        """
+        found = {}
+        for model, phase in self.selection.cells:
+            # Without trials, or with a damaged sidecar, which the table of trials reports.
+            with suppress(DataError):
+                path = self.selection.path(f"<results>/{model}/{phase}.trials.csv.json")
+                facts = read_facts(path, {"failed": {}, "words": {}})
+                sets = {
+                    name: [word for word in words if not word.startswith("samples=")]
+                    for name, words in facts["words"].items()
+                    if name in facts["failed"]
+                }
+                least = {
+                    " ".join(words): facts["failed"][name]
+                    for name, words in sets.items()
+                    if words and not any(other and {*other} < {*words} for other in sets.values())
+                }
+                if least:
+                    found[f"{model} {phase}"] = least
+        return found
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:
         """Weights that inference loads, from the model's training; empty if the model has no training."""

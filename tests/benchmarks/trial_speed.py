@@ -131,7 +131,7 @@ def show_settings(
 
         runner.run = run_and_tell  # type: ignore[method-assign]
         repeats = None if fork else BEFORE_SETTING
-        outcome = trial_runner.run_trials(runner, candidates, repeats, budget_s, MARGIN)
+        outcome = trial_runner.run_trials(runner, repeats, budget_s, MARGIN)
     left = [name for name in candidates if name not in told]
     print(f"{time.monotonic() - began:6.1f} s: {outcome}, {len(runner.facts)} processes, undecided: {left}")
     ratios = {name: search.decide((name,)).found for name in left}

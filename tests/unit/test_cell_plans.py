@@ -20,6 +20,7 @@ from profzoo.verdicts import verdict as verdict_columns
 from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import RequestedChange
+from profzoo.verdicts.rules.cell_facts import CellFacts
 from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
 from profzoo.what_if import predicted_gains
 from profzoo.what_if.program import Program, process_number, write_programs
@@ -55,10 +56,14 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return {**tables, "verdicts": judged}, programs, step_ns
 
 
-def planned(limited: Tables, ran_with: Mapping[str, Any], lines: Any = None) -> pd.DataFrame:
+def planned(limited: Tables, ran_with: Mapping[str, Any], lines: Any = None, **failed: str) -> pd.DataFrame:
+    """failed: why settings failed, by their words with an underscore between them."""
     tables, programs, _ = limited
-    waits = None if lines is None else {CELL: lines}
-    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, PLAIN, programs, waits, UNTRIED)
+    waits, known = (
+        None if lines is None else {CELL: lines},
+        {words.replace("_", " "): failed[words] for words in failed},
+    )
+    return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, PLAIN, programs, waits, UNTRIED, {CELL: known})
 
 
 def test_the_best_plan_is_the_combination_that_gains_most(limited: Tables) -> None:
@@ -93,6 +98,29 @@ def test_what_is_not_possible_is_in_no_plan_and_has_its_reason(limited: Tables) 
     assert (row["not_possible"], row["outlook"], row["command"]) == (why, plan.NOT_POSSIBLE, "")
     assert row["rank"] == len(found) and pd.isna(row["gain"])
     assert found.iloc[0].name == "precision=tf32" and found.iloc[0]["not_possible"] == ""
+
+
+def test_settings_that_failed_in_a_trial_are_in_no_plan_and_say_so(limited: Tables) -> None:
+    """Alone, or only where both of them are there; and no verdict advises them."""
+    why = "m train failed with RuntimeError: no kernel (m.py:3)"
+    found = planned(limited, {}, **{"precision=bf16": why}).set_index("settings")
+    assert [words for words in found.index if "bf16" in words] == ["precision=bf16"]
+    row = found.loc["precision=bf16"]
+    assert row["not_possible"] == f"it failed in a trial: {why}" and row["rank"] == len(found)
+    assert "precision=tf32" in found.iloc[0].name and found.iloc[0]["not_possible"] == ""
+    found = planned(limited, {}, **{"graph=true_precision=bf16": why}).set_index("settings")
+    assert {"graph=true", "precision=bf16"} <= {*found.index[found["not_possible"] == ""]}
+    assert found.loc["graph=true precision=bf16", "not_possible"] == f"it failed in a trial: {why}"
+    tables, programs, _ = limited
+    given = tables["steps"], tables["kernels"], tables["roofline"], ROOFS, {}, {}, PLAIN, None, programs
+    for failed in ({}, {"graph=true": why}):
+        judged = verdicts.tabulate_verdicts(*given, scored=UNTRIED, facts=CellFacts(failed={CELL: failed}))
+        (row,) = judged[(judged["verdict"] == "launch-bound") & (judged["level"] == "cell")].to_dict("records")
+        said = (
+            f"a CUDA graph (graph: true) is not possible, as it failed in a trial: {why}: mend that first; until then "
+        )
+        assert row["next_step"].startswith(said) == bool(failed), row["next_step"]
+        assert (row["settings"] == "graph=true") != bool(failed)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +220,13 @@ def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
     found = plan_table.tabulate_plans(chosen, {}, {("m", "train"): {"workers": 0}}, known_rules.load(), {})
     (row,) = found.to_dict("records")
     assert (row["settings"], row["gain"], row["method"]) == ("workers=2", 1.3, "Amdahl")
+    failed = {("m", "train"): {"workers=2": "odd", "data.source=folder": "no folder"}}
+    given = chosen, {}, {("m", "train"): {"workers": 0}}, known_rules.load(), {}
+    rows = plan_table.tabulate_plans(*given, failed=failed).to_dict("records")
+    assert [(one["settings"], one["not_possible"], one["outlook"]) for one in rows] == [
+        ("workers=2", "it failed in a trial: odd", plan.NOT_POSSIBLE),
+        ("data.source=folder", "it failed in a trial: no folder", plan.NOT_POSSIBLE),
+    ]
     # Its gain is a limit, so that it may not help at all.
     assert row["outlook"] == plan.MAY_NOT_HELP and row["changes"] == "load batches in 2 worker processes"
     assert cpu_page.of_gpus(" ".join(str(value) for value in row.values())) == []
@@ -359,7 +394,7 @@ def test_what_was_simulated_in_words(names: tuple[str, ...], counted: bool, said
         ({"a=1": "why"}, "a=1", True), ({"a=1": "why"}, "b=1", False), ({"a=1": "why"}, "a=1 b=1", True),
         ({"a=1": IN_FORCE}, "a=1", True), ({"a=1": IN_FORCE}, "a=1 b=1", False),
         ({"a=1": IN_FORCE, "b=1": IN_FORCE}, "a=1 b=1", True), ({"a=1": IN_FORCE, "b=1": "why"}, "a=1 b=1", True),
-        ({}, "a=1", False),
+        ({}, "a=1", False), ({"a=1 b=1": "why"}, "b=1 c=1 a=1", True), ({"a=1 b=1": "why"}, "a=1 c=1", False),
     ],
 )  # fmt: skip
 def test_settings_that_are_ruled_out(known: dict[str, str], words: str, out: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.cell import settings
 from profzoo.compare import cli, comparison_table, contributions, counter_changes, numerics, sides
 from profzoo.compare.sides import Side
 from profzoo.config import configuration
@@ -231,6 +232,33 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, but its sidecar says"):
+        comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
+
+
+def test_what_differs_in_work_is_told_of_the_candidate(tmp_path: Path) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
+    known = json.loads(Path(f"{path}.json").read_text())
+    for own in known["processes"]:
+        own["parameters"] = 1000 if own["side"] == "plain" else 2000
+    Path(f"{path}.json").write_text(json.dumps(known))
+    comparison_table.main(["plain", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
+    assert row["work"] == "parameters 1,000 -> 2,000"
+
+
+def test_a_side_that_ran_with_other_settings_is_told(tmp_path: Path) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
+    known = json.loads(Path(f"{path}.json").read_text())
+    config = configuration.normalise_config({})
+    known["sides"] = {side: settings.resolve_cell(name, "train", "time", config)
+                      for side, name in (("plain", "unet"), ("bf16", "unet@bf16"))}  # fmt: skip
+    for own in known["processes"]:
+        own["ran_with"] = known["sides"][own["side"]]
+    Path(f"{path}.json").write_text(json.dumps(known))
+    comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
+    known["processes"][-1]["ran_with"] = known["sides"]["plain" if known["processes"][-1]["side"] == "bf16" else "bf16"]
+    Path(f"{path}.json").write_text(json.dumps(known))
+    with pytest.raises(DataError, match=r"a process of (plain ran with precision=bf16|bf16 ran with precision=fp32)"):
         comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
 
 

@@ -121,6 +121,14 @@ def test_input_that_a_step_waits_for(data_ns: float, ran_with: dict, settings: s
     assert says in found["next_step"] and found["share"] == pytest.approx(data_ns / (5 * MS + data_ns))
 
 
+def test_advice_that_failed_in_a_trial_is_not_given_again_on_a_cpu() -> None:
+    own = operators(VIEW, ("aten::cat", "(data)", "data", 1, 5 * MS), *even(5, MS))
+    facts = CellFacts(failed={CELL: {"workers=2": "odd"}})
+    given = cells(), ranges(5 * MS), {CELL: own}, {CELL: {"workers": 0}}, RULES
+    row = cpu_verdicts.tabulate_cpu_verdicts(*given, facts).iloc[0]
+    assert pd.isna(row["settings"]) and "workers=2 is not possible, as it failed in a trial: odd: " in row["next_step"]
+
+
 def test_workers_bring_no_more_than_they_can_do() -> None:
     """Two workers make a batch of 98.9 ms in 49.4; where others took CPU time, the share may be any."""
     own = operators(VIEW, *even(5, 0.2 * MS))
@@ -255,7 +263,7 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     for own, name in ((["bf16", "double_batch"], trial_table.DOUBLE_BATCH), (["bf16"], f"batch={2 * batch}")):
         config = configuration.normalise_config({"models": "lstm", "trials": {"panel": own}})
         found, _ = trial_table.candidate_words("lstm", "train", config)
-        known = trial_table.expected_gains(table, config, {"lstm train": batch})["lstm train"]
+        known = trial_table.expected_gains(table, config, {"lstm train": batch}, {})["lstm train"]
         told = {key: one["verdict"] for key, one in known.items()}
         assert told == {"workers=2": "input-bound", name: "overhead-bound"}
         assert known.keys() <= found.keys() and f"batch={2 * batch}" in found[name]

@@ -143,14 +143,14 @@ def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> No
 
 
 def test_a_block_a_cause(tmp_path: Path) -> None:
-    """Three models: one fails wherever it is looked at, two for the same thing that is not theirs."""
+    """Three models: one fails wherever it is looked at, two for the same thing, each at a line of its own."""
     cat = "gpt train failed with RuntimeError: the cat is on the keyboard"
     lines = {
         ("gpt", "torch"): cat,
         ("gpt", "time"): f"not run under time, because it failed under torch: {cat}",
         ("gpt", "nsys"): f"not run under nsys, because it failed under torch: {cat}",
-        ("lstm", "ncu"): "lstm train: no permission to read counters",
-        ("unet", "ncu"): "unet train: no permission to read counters",
+        ("lstm", "ncu"): "lstm train: no permission to read counters (models/lstm.py:3)",
+        ("unet", "ncu"): "unet train: no permission to read counters (models/unet.py:4)",
         ("vgg16", "torch"): "vgg16 train failed with RuntimeError: the dog is under the desk",
     }
     several = []
@@ -170,7 +170,7 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
         "    repeat   snakemake results/gpt/train.torch.csv",
         "    not run  gpt train: nsys; gpt train: time; gpt inference: time",
         "  lstm train: ncu",
-        "    why      lstm train: no permission to read counters",
+        "    why      lstm train: no permission to read counters (models/lstm.py:3)",
         f"    log      {tmp_path}/lstm.ncu.log",
         "    repeat   snakemake results/lstm/train.ncu.csv",
         "    also     unet train: ncu",

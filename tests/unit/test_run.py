@@ -51,6 +51,13 @@ def test_every_model_trains_and_a_step_reaches_every_weight(tmp_path: Path, name
     assert not [key for key in running if torch.equal(after[key], before[key])]
 
 
+def test_a_process_records_the_settings_that_it_resolved(tmp_path: Path) -> None:
+    words = ["lstm", "train", *TINY["lstm"], *ONE, "precision=bf16", "optimizer=fused"]
+    facts = facts_of(tmp_path, *words)
+    assert facts["ran_with"] == run.resolve_words(*words[:2], "time", words[2:])
+    assert (facts["ran_with"]["precision"], facts["ran_with"]["optimizer"]) == ("bf16", "fused")
+
+
 def test_the_same_seed_trains_to_the_same_loss(tmp_path: Path) -> None:
     words = ["lstm", "train", *TINY["lstm"], "window=3", "warmup=0", "device=cpu", "threads=1"]
     said = [facts_of(tmp_path, *words, f"seed={seed}") for seed in (1, 1, 2)]
@@ -114,6 +121,9 @@ OWN = {
                 "under `compute-sanitizer`, which names it"),
     "index": ("\ndef loss(o, t):\n    raise RuntimeError('CUDA error: device-side assert triggered')\n", "train", 1,
               "assert triggered; most often an index out of range"),
+    "mixed": ("\n\ndef loss(o, t):\n    made = torch.zeros(8, len(o[0]), dtype=torch.float64)\n"
+              "    return made.index_add_(0, torch.zeros(len(o), dtype=torch.long), o).sum()\n", "train", 1,
+              f"/own_mixed.py:{len(Path(lstm.__file__).read_text().splitlines()) + 5})"),
     "broken": ("\nimport does_not_exist\n", "train", 1, "failed with ModuleNotFoundError: No module named 'does_not_exist'"),
 }  # fmt: skip
 

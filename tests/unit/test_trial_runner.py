@@ -14,7 +14,6 @@ from profzoo.experiments.trial_runner import BASE, Names, plan_rounds
 from profzoo.io import csv_tables as reading
 from profzoo.records import import_graph
 from profzoo.tools.time.tables import REPEATED
-from profzoo.trials import trial_table
 from tests import slow
 
 Speeds = dict[Names, float | None]
@@ -189,10 +188,29 @@ def test_a_plan_that_the_panel_lacks_is_tried_in_its_place(tmp_path: Path) -> No
     assert tried(tmp_path, 0.0, expected=last)["tried"] == ["bf16", "graph"]
     facts = tried(tmp_path, expected=plans)
     assert facts["tried"] == ["precision=bf16 workers=2", "bf16", "graph"]
-    assert facts["planned"] == {"precision=bf16 workers=2": ["precision=bf16", "workers=2"]}
+    assert facts["words"]["precision=bf16 workers=2"] == ["precision=bf16", "workers=2"]
     assert {one["side"] for one in facts["processes"]} == {"", "precision=bf16 workers=2", "bf16"}
-    words = "precision=bf16 workers=2"
-    assert trial_table._words(words, {**facts, "trials": {"candidates": {}}}) == words
+
+
+def test_a_plan_that_fails_leaves_what_works_of_it_and_what_failed(tmp_path: Path) -> None:
+    """Of its three settings a graph fails, in a later trial as well, where nothing with it comes first again."""
+    words = ["graph=true", "precision=bf16", "workers=2"]
+    plans = {"all": {"gain": 9.0, "rank": 1, "words": words}}
+    facts = tried(tmp_path, expected=plans, repeats=None, at_once=4)
+    why = "graph: it cannot be captured"
+    assert facts["failed"] == {"all": why, "graph": why} and facts["ended"] == "all"
+    assert facts["words"] | {"": []} == {
+        "all": words, "bf16": words[1:2], "graph": words[:1], "workers=2": words[2:], "": [],
+        "precision=bf16 workers=2": words[1:],
+    }  # fmt: skip
+    sides = [one["side"] for one in facts["processes"]]
+    assert (sides.count("workers=2"), sides.count("precision=bf16 workers=2")) == (1, 2)
+    # Without time for it, what is known stays known.
+    known = {"graph": {"gain": None, "words": words[:1], "not_possible": f"it failed: {why}", "failed": why}}
+    later = tried(tmp_path, 0.0, 4, expected={"all": {**plans["all"], "gain": None}, **known})
+    assert later["tried"] == ["bf16", "graph"] and later["failed"] == {"graph": why}
+    works = PROGRAM.replace('settings.get("graph") == "true"', "False")
+    assert tried(tmp_path, at_once=4, program=works, expected=known)["failed"] == {}
 
 
 def test_so_many_are_tried_as_are_asked_for_until_the_budget_ends(tmp_path: Path) -> None:

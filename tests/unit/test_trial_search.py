@@ -92,6 +92,55 @@ def test_what_sets_the_same_key_or_was_tried_is_not_put_together() -> None:
     assert rounds == [[BASE, A, B, C, D]] and chosen == A
 
 
+PLAN = ["graph=true", "precision=bf16", "workers=4"]
+FACTORS = {"graph=true": 0.5, "precision=bf16": 0.6, "workers=4": 0.9}
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(
+    ("failing", "panel", "alone", "chosen"),
+    [
+        # One fails: the others take the place of the plan.
+        (["precision=bf16"], {}, PLAN, "graph=true workers=4"),
+        # What the panel tries anyway does not run again to find what fails.
+        (["precision=bf16"], {"bf16": PLAN[1:2], "graph": PLAN[:1]}, ["workers=4"], "graph=true workers=4"),
+        # Two fail, each by itself: one setting is left, known by its name in the panel.
+        (["precision=bf16", "workers=4"], {"graph": PLAN[:1]}, PLAN[1:], "graph"),
+        (PLAN, {}, PLAN, ""),
+        # None fails by itself: what gains least alone is left out first, and then what gains more.
+        (["graph=true workers=4"], {}, PLAN, "graph=true precision=bf16"),
+        (["graph=true precision=bf16"], {}, PLAN, "graph=true workers=4"),
+        # What is left without one that fails fails as well: it is looked into in turn.
+        (["precision=bf16", "graph=true workers=4"], {}, PLAN, "graph=true"),
+    ],
+)
+def test_what_works_of_a_plan_that_fails_is_decided_in_its_place(
+    fixed: bool, failing: list[str], panel: dict[str, list[str]], alone: list[str], chosen: str
+) -> None:
+    words: dict[str, Sequence[str]] = {"plan": PLAN, **panel}
+    done, rounds = list[Took](), list[list[Names]]()
+    going = trial_runner.plan_rounds(words, 3) if fixed else DecidedSearch(words, MARGIN, done).rounds()
+    order, ended = next(going), None
+    while ended is None:
+        rounds.append(order)
+        sides = {names: {word for name in names for word in words[name]} for names in order}
+        took: Took = {names: None if any({*bad.split()} <= own for bad in failing) else
+                      1e6 * math.prod(FACTORS[word] for word in own) for names, own in sides.items()}  # fmt: skip
+        done.append(took)
+        try:
+            order = going.send(took)
+        except StopIteration as end:
+            ended = end.value
+    ran = [names for order in rounds for names in order]
+    assert ended == ((chosen,) if chosen else BASE)
+    assert rounds[0] == [BASE, ("plan",), *((name,) for name in panel)]
+    # Each of its settings ran alone, and what failed did not run again.
+    assert {*rounds[1]} == {BASE, *((word,) for word in alone)}
+    failed = [names for names in ran if names and trial_runner.any_failed(done, names)]
+    assert ("plan",) in failed and len(failed) == len({*failed})
+    assert not chosen or trial_runner.count_common_rounds(done, (chosen,)) >= (3 if fixed else 2)
+
+
 def test_together_slower_when_it_is_repeated_leaves_the_one_before() -> None:
     going = trial_runner.plan_rounds({"a": ["x=1"], "b": ["y=1"]}, 2)
     both = (*A, *B)
@@ -121,7 +170,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_there_is_time_for_what_ends_as_the_time_is_over(tmp_path: Path, clock: SimpleNamespace) -> None:
-    runner = trial_runner.TrialRunner({}, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     assert runner.expected_s(A) == 0
     runner.done = [{BASE: 100.0, A: 90.0, B: 50.0}]
     runner.seconds = {BASE: 10.0, A: 20.0, B: 30.0}
@@ -152,7 +201,7 @@ def test_the_last_line_says_why_a_process_failed(tmp_path: Path) -> None:
     assert runner._keep(0, A, tmp_path / "x.csv", "first\n last  \n\n", 1) is None
     assert runner._keep(0, B, tmp_path / "x.csv", " \n", 7) is None
     assert runner._keep(0, BASE, tmp_path / "x.csv", "y" * 301, 1) is None
-    assert runner.failed == {"a": "last", "b": "exit code 7", "": "y" * 300} and not runner.facts
+    assert runner.failed == {"a": "last", "b": "exit code 7", "": f"{'y' * 150} ... {'y' * 150}"} and not runner.facts
 
 
 @pytest.fixture
@@ -205,17 +254,17 @@ def test_trials_say_why_they_ended(
 ) -> None:
     turns += [(1.0, code) for code in codes] + [(1.0, 0)] * 9
     runner = trial_runner.TrialRunner(GIVEN, tmp_path)
-    outcome = trial_runner.run_trials(runner, CANDIDATES, rounds, budget_s)
+    outcome = trial_runner.run_trials(runner, rounds, budget_s)
     assert outcome == {"ended": ended, "chosen": ""} and len(runner.done[0]) == len(codes)
 
 
 def test_a_cell_that_fails_at_once_has_no_trials(tmp_path: Path, turns: list) -> None:
     turns += [(1.0, 1)]
     with pytest.raises(RuntimeError, match="why"):
-        trial_runner.run_trials(trial_runner.TrialRunner(GIVEN, tmp_path), CANDIDATES, 2, 1e9)
+        trial_runner.run_trials(trial_runner.TrialRunner(GIVEN, tmp_path), 2, 1e9)
     turns += [*[(1.0, 0)] * 5, (1.0, 1)]
     runner = trial_runner.TrialRunner(GIVEN, tmp_path)
-    assert trial_runner.run_trials(runner, CANDIDATES, 2, 1e9) == {"ended": "failed", "chosen": ""}
+    assert trial_runner.run_trials(runner, 2, 1e9) == {"ended": "failed", "chosen": ""}
     assert [len(took) for took in runner.done] == [3, 3]
 
 

@@ -1,13 +1,19 @@
 """Trials, each number worked out by hand: gains of rounds, what is a hit, differences of outputs, words."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo import run
+from profzoo.cell import settings
 from profzoo.compare import numerics
 from profzoo.config import configuration
+from profzoo.errors import DataError
+from profzoo.experiments import trial_runner
+from profzoo.report import savings
 from profzoo.statistics.speedup import FASTER, UNDECIDED
 from profzoo.trials import cli, trial_table
 from profzoo.trials.trial_table import HIT, MISS, SLOWED, best_row
@@ -143,12 +149,113 @@ def test_what_was_left_out_says_why() -> None:
     assert table["processes"].tolist() == [1, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("words", "failed", "why"),
+    [
+        # One setting fails by itself, and the plan with it because of that.
+        ({"plan": ["a=1", "b=1"], "a": ["a=1"], "b=1": ["b=1"]}, {"plan": "off (m.py:3)", "b=1": "odd (m.py:2)"},
+         {"b=1": "odd (m.py:2)", "plan": "because of `b=1`: odd (m.py:2)"}),
+        # Each works without the other.
+        ({"plan": ["a=1", "b=1"], "a": ["a=1"], "b": ["b=1"]}, {"plan": "odd (m.py:2)"},
+         {"plan": "only together: odd (m.py:2)"}),
+        # It is not known of one.
+        ({"plan": ["a=1", "b=1"], "a": ["a=1"]}, {"plan": "odd"}, {"plan": "odd"}),
+        # Two reasons, and a set that holds one of them.
+        ({"plan": ["a=1", "b=1", "c=1"], "a": ["a=1"], "b": ["b=1"], "a+c": ["a=1", "c=1"]},
+         {"plan": "odd", "b": "no b", "a": "no a", "a+c": "odd"},
+         {"plan": "because of `b=1`: no b; because of `a=1`: no a", "b": "no b", "a": "no a",
+          "a+c": "because of `a=1`: no a"}),
+    ],
+)  # fmt: skip
+def test_what_fails_of_several_settings_is_named(
+    words: dict[str, list[str]], failed: dict[str, str], why: dict[str, str]
+) -> None:
+    sides = [(0, side, 4, 10.0) for side in ("", *words) if side not in failed]
+    trials = {"candidates": {"plan": words["plan"]}, "refused": {}}
+    facts = {"words": words, "failed": failed, "trials": trials, "tried": [*words]}
+    table = tried(*sides, facts=facts).set_index("settings")
+    rows = table[table["verdict"] == "failed"]
+    assert rows["why"].to_dict() == why and rows.loc["plan", "words"] == " ".join(words["plan"])
+    said = cli.format_trials(table.reset_index())
+    assert said[0] == "lstm train: no setting is clearly faster" and f"  {'plan':<24} failed: {why['plan']}" in said
+    (cell,) = savings.make_first_section([], {"trials": table.reset_index()})["trials"]
+    assert why["plan"] in [row["why"] for row in cell["rows"]]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What processes of a small network leave: as it is, in bf16, and with layers left out."""
+    folder, found = tmp_path_factory.mktemp("processes"), {}
+    for name in ("", "precision=bf16", "changed=skipped_layers"):
+        words = ["module=tests.planted_numerics", "warmup=1", "window=2", "threads=1", "device=cpu", "dropout=0.0"]
+        files = ["--numerics", "--facts", str(folder / "facts.json")]
+        assert run.main(["planted", "inference", *words, *filter(None, [name]), *files]) == 0
+        found[name] = json.loads((folder / "facts.json").read_text())
+    return found
+
+
+# A joined variant of a panel, of which no part is a candidate, and a variant.
+JOINED = {"workers+half": ["precision=bf16"], "skipping": ["changed=skipped_layers"]}
+
+
+def recorded(processes: dict[str, Any], *ran: str) -> pd.DataFrame:
+    """The table of trials of JOINED, where processes of the cell as it is and of JOINED ran with these settings."""
+    says = {place: processes[name] | {"batch": 4} for place, name in enumerate(ran)}
+    facts = {"cell": processes[""]["ran_with"], "trials": {"candidates": JOINED, "refused": {}}}
+    sides = [(0, side, 4, 10.0) for side in ("", *JOINED)][: len(ran)]
+    return tried(*sides, says=says, facts=facts).set_index("settings")
+
+
+def test_a_joined_variant_is_held_to_the_precision_that_it_ran_with(processes: dict[str, Any]) -> None:
+    """Whatever its name. What the candidate lacks is told of the candidate, and not of the cell as it is."""
+    table = recorded(processes, "", "precision=bf16", "changed=skipped_layers")
+    half, skipping = table.loc["workers+half"], table.loc["skipping"]
+    assert (half["words"], half["numerics"]) == ("precision=bf16", numerics.WITHIN)
+    assert half["numerics_difference"] > 1e-4 and half["why"] == ""
+    assert skipping["numerics"] == numerics.DIFFERENT
+    before, after = (processes[name]["double_precision"]["operations"] / 4 for name in ("", "changed=skipped_layers"))
+    assert f"operations per sample {before:.4g} -> {after:.4g}" in skipping["work"] and before > 2 * after
+
+
+@pytest.mark.parametrize(
+    ("ran", "side", "wrong"),
+    [
+        # A candidate without its settings, with those of another one, and exchanged with the cell as it is.
+        (["", ""], "with `workers+half`", "precision=fp32 instead of bf16"),
+        (["", "changed=skipped_layers"], "with `workers+half`",
+         "changed=skipped_layers instead of none, precision=fp32 instead of bf16"),
+        (["precision=bf16", ""], "as it is", "precision=bf16 instead of fp32"),
+    ],
+)  # fmt: skip
+def test_processes_that_ran_with_other_settings_are_no_trials(
+    processes: dict[str, Any], ran: list[str], side: str, wrong: str
+) -> None:
+    with pytest.raises(DataError) as error:
+        recorded(processes, *ran)
+    assert str(error.value).startswith(
+        f"lstm/train.trials.csv: a process of the cell {side} ran with {wrong}: delete it"
+    )
+    assert "\n" not in str(error.value)
+
+
+def test_later_processes_may_time_fewer_steps(processes: dict[str, Any]) -> None:
+    shorter = processes[""]["ran_with"] | {"window": 8, "steps": 9}
+    recorded(processes | {"": processes[""] | {"ran_with": shorter}}, "", "precision=bf16")
+    # A setting that its default switches off is not in what ran.
+    ran_with = {**processes[""]["ran_with"], "graph": True}
+    asked = ["graph=false" if word == "graph=true" else word for word in settings.setting_words(ran_with)]
+    assert "graph=false" in asked and settings.describe_other_settings(asked, processes[""]["ran_with"]) == ""
+
+
 def test_expectations_are_found_by_name_or_words_in_any_order() -> None:
     one = {"gain": 1.5, "low": 1.2, "high": None, "verdict": "v", "advised": True}
-    known = {"lstm train": {"x=1 y=2": one, "b+a": one | {"gain": 3.0}}}
+    known = {
+        "lstm train": {"x=1 y=2": one | {"words": ["x=1", "y=2"]}, "both": one | {"gain": 3.0, "words": ["b=1", "a=1"]}}
+    }
     trials = {"candidates": {"a": ["a=1"], "b": ["b=1"], "c": ["y=2", "x=1"]}, "refused": {}}
     sides = [(0, "", 4, 10.0), (0, "a+b", 4, 5.0), (0, "c", 4, 6.0), (0, "a", 4, 8.0)]
-    table = tried(*sides, facts={"trials": trials}, expected=known).set_index("settings")
+    words = {"words": {"a+b": ["a=1", "b=1"]}}
+    table = tried(*sides, facts={"trials": trials} | words, expected=known).set_index("settings")
     assert table["expected"].to_dict() == pytest.approx({"a+b": 3.0, "c": 1.5, "a": np.nan, "b": np.nan}, nan_ok=True)
     assert table["advised"].tolist() == [True, True, False, False]
     assert table["advised_by"].tolist() == ["v", "v", "", ""]
@@ -211,12 +318,28 @@ def planned(**given: Any) -> dict[str, Any]:
 def test_what_plans_expect(more: list[dict[str, Any]], right: tuple) -> None:
     config = configuration.normalise_config({"models": "lstm"})
     table = pd.DataFrame([planned(), *(planned(**one) for one in more)])
-    found = trial_table.expected_gains(table, config, {})
+    found = trial_table.expected_gains(table, config, {}, {})
     assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
     own = found["lstm train"]["bf16"]
     assert (own["gain"], own["low"], own["high"], own["advised"]) == right
-    alone = trial_table.expected_gains(table.iloc[:1].assign(gain_low=0.0, gain_high=np.nan), config, {})
+    alone = trial_table.expected_gains(table.iloc[:1].assign(gain_low=0.0, gain_high=np.nan), config, {}, {})
     assert (alone["lstm train"]["bf16"]["low"], alone["lstm train"]["bf16"]["high"]) == (None, None)
+
+
+def test_what_failed_in_a_trial_comes_first_in_no_later_one() -> None:
+    """Whatever a table says that was made elsewhere; neither alone nor with others."""
+    config = configuration.normalise_config({"models": "lstm"})
+    table = pd.DataFrame(
+        [planned(settings="precision=bf16 workers=2", gain=9.0), planned(settings="workers=2", rank=2)]
+    )
+    found = trial_table.expected_gains(table, config, {}, {"lstm train": {"precision=bf16": "odd"}})["lstm train"]
+    why = "it failed in a trial: odd"
+    assert [(name, one["gain"], one.get("not_possible"), one.get("failed")) for name, one in found.items()] == [
+        ("precision=bf16 workers=2", None, why, None), ("workers=2", 1.5, None, None), ("bf16", None, why, "odd")
+    ]  # fmt: skip
+    panel = {"bf16": ["precision=bf16"], "graph": ["graph=true"]}
+    candidates = trial_runner.add_plans(panel, found)
+    assert trial_runner.order_settings(candidates, found) == ["workers=2", "graph", "bf16"]
 
 
 @pytest.mark.parametrize(

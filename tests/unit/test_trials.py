@@ -69,7 +69,7 @@ def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     others = [{"gain": 1.4, "settings": "graph=true channels_last=true", "rank": 2, "advised": False},
               none | {"not_possible": "it fails"}, none | {"settings": "pin_memory=true", "rank": 5, "not_possible": IN_FORCE}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
-    trial_table.write_expected_gains(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
+    trial_table.write_expected_gains(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, {}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
     bf16 = {**known, "gain": 1.5, "advised": True, "rank": 1, "words": ["precision=bf16"]}
     both = {**known, "gain": 1.4, "advised": False, "rank": 2, "words": ["graph=true", "channels_last=true"]}
@@ -108,7 +108,15 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
     )
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
     trials = {"candidates": known, "refused": {"fused": "optimizer: this model has none"}}
-    outcome = {"chosen": "bf16", "failed": {}, "tried": [*known], "ended": "all", "trials": trials}
+    outcome = {
+        "chosen": "bf16",
+        "failed": {},
+        "tried": [*known],
+        "ended": "all",
+        "trials": trials,
+        "words": {},
+        "cell": {},
+    }
     Path(f"{path}.json").write_text(json.dumps(found | outcome | more))
     return path
 

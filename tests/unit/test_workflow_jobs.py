@@ -52,6 +52,21 @@ def test_sides_take_turns_in_one_job() -> None:
     assert jobs.weights_of_sides(wildcards(phase="inference"))[0] == "<results>/lstm/weights.pt"
 
 
+def test_settings_that_failed_in_trials_are_known_by_their_words(tmp_path: Path) -> None:
+    """The smallest sets that failed; of cells without trials, or with a damaged sidecar, nothing is known."""
+    (tmp_path / "lstm").mkdir()
+    words = {"plan": ["precision=bf16", "graph=true"], "bf16": ["precision=bf16"], "": [], "tf32": ["precision=tf32"],
+             "double_batch": ["batch=8", "samples=80"], "a+b": ["graph=true", "workers=2"]}  # fmt: skip
+    failed = {"plan": "odd", "bf16": "odd (m.py:3)", "": "no memory", "double_batch": "large", "a+b": "both"}
+    (tmp_path / "lstm/train.trials.csv.json").write_text(json.dumps({"words": words, "failed": failed}))
+    (tmp_path / "lstm/inference.trials.csv.json").write_text("{}")
+    assert Jobs(select(tmp_path)).failed_settings(wildcards()) == {
+        "lstm train": {"precision=bf16": "odd (m.py:3)", "batch=8": "large", "graph=true workers=2": "both"}
+    }
+    (tmp_path / "lstm/train.trials.csv.json").write_text(json.dumps({"words": words, "failed": {}}))
+    assert Jobs(select(tmp_path)).failed_settings(wildcards()) == {}
+
+
 def test_a_section_set_is_described_by_its_options_and_plan() -> None:
     shared = Jobs(select(ncu={"launches": "sampled"}))
     jobs = SectionSetJobs(shared)

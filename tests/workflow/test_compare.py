@@ -229,6 +229,42 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
 
 
 @pytest.mark.slow
+def test_of_a_plan_that_cannot_run_the_rest_is_tried_and_what_failed_comes_first_no_more(tmp_path: Path) -> None:
+    """A network that adds rows of bf16 to those of fp32, which torch refuses."""
+    several = {"precision": "bf16", "cudnn_benchmark": True, "threads": 2, "optimizer": "foreach"}
+    config = {**CONFIG, "models": {"adding": {"module": "adding_rows", "sequence_length": 8}},
+              "variants": {"several": several, "faster": {"threads": 2, "optimizer": "foreach"}}}  # fmt: skip
+    made = copy(tmp_path / "project", json.dumps(config))
+    scores = "torch.zeros(len(words), 2).index_add_(0, torch.arange(len(words)), self.head(hidden[-1]))"
+    source = (CHECKOUT / "models/lstm.py").read_text()
+    assert source.count("self.head(hidden[-1])") == 1
+    made.write("adding_rows.py", source.replace("self.head(hidden[-1])", scores))
+    line = next(number for number, text in enumerate(made.read("adding_rows.py").splitlines(), 1) if scores in text)
+    run = made.snakemake("trials", "--config", "trials={panel: [several], max_settings: 1, budget: 120s, repeats: 2}")
+    rows = {row["settings"]: row for row in csv.DictReader(io.StringIO(made.read("results/tables/trials.csv")))}
+    why = "adding train failed with RuntimeError: index_add_(): self (Float) and source (BFloat16) must have the same"
+    where = f"(adding_rows.py:{line})"
+    assert rows["precision=bf16"]["verdict"] == rows["several"]["verdict"] == "failed"
+    assert rows["precision=bf16"]["why"] == f"{why} scalar type {where}"
+    assert rows["several"]["why"] == f"because of `precision=bf16`: {why} scalar type {where}"
+    rest = rows["cudnn_benchmark=true optimizer=foreach threads=2"]
+    assert rest["processes"] == "2" and float(rest["gain"]) > 0 and rest["numerics"] == "same"
+    (said,) = [text for text in run.stdout.splitlines() if text.startswith("  several ")]
+    assert said.endswith(f"failed: {rows['several']['why']}")
+    assert undescribed(made.root / "results") == []
+    # A table of plans from elsewhere has it first.
+    advice = [("precision=bf16 threads=2", 3.0), ("optimizer=foreach threads=2", 2.0)]
+    plans = [{"model": "adding", "phase": "train", "rank": rank, "settings": words, "gain": gain, "advised": False}
+             for rank, (words, gain) in enumerate(advice, 1)]  # fmt: skip
+    pd.DataFrame(plans, columns=plan_table.COLUMNS).to_csv(made.root / "plans.csv", index=False)
+    made.snakemake("trials", "--config", "trials={panel: [], budget: 1s, repeats: 2, plans: plans.csv}")
+    facts = json.loads(made.read("results/adding/train.trials.csv.json"))
+    assert facts["tried"][0] == "optimizer=foreach threads=2" and facts["ended"] == "budget"
+    assert "precision=bf16 threads=2" not in facts["tried"]
+    assert facts["failed"] == {"precision=bf16": f"{why} scalar type {where}"}
+
+
+@pytest.mark.slow
 def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> None:
     """Nothing is profiled: what is expected of bf16 stands in a table that was copied here."""
     given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, plans: other/plans.csv}"

@@ -399,6 +399,8 @@ rule tabulate_verdicts:
         "report"
     resources:
         **light(),
+    params:
+        failed=JOBS.failed_settings,
     script:
         "../scripts/tabulate_verdicts.py"
 
@@ -423,6 +425,8 @@ rule tabulate_plans:
         "report"
     resources:
         **light(),
+    params:
+        failed=JOBS.failed_settings,
     script:
         "../scripts/tabulate_plans.py"
 

@@ -16,6 +16,7 @@ rule expect_gains:
     params:
         config={key: config[key] for key in ("variants", "trials")},
         batches=JOBS.batches,
+        failed=JOBS.failed_settings,
     script:
         "../scripts/expect_gains.py"
 

@@ -6,4 +6,4 @@ from profzoo.trials import trial_table
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.params
-    trial_table.write_expected_gains(job.input.plans, given.config, given.batches, job.output.json)
+    trial_table.write_expected_gains(job.input.plans, given.config, given.batches, given.failed, job.output.json)

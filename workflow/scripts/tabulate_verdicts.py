@@ -22,4 +22,5 @@ with begin_script(snakemake) as job:
         waits=job.output.waits,
         chains=(as_list(given.get("chains", [])), as_list(given.get("chain_kernels", []))),
         activities=as_list(given.get("activities", [])),
+        failed=job.params.failed,
     )

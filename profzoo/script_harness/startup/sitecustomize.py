@@ -84,7 +84,8 @@ def note_failure(kind: type[BaseException], error: BaseException, where: Traceba
     while where is not None:
         frames.append(f"{os.path.relpath(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}")
         where = where.tb_next
-    told = f"{kind.__name__}: {lines[0]}" + (f" ({frames[-1]})" if frames else "")
+    own = [frame for frame in frames if "site-packages" not in frame] or frames
+    told = f"{kind.__name__}: {lines[0]}" + (f" ({own[-1]})" if own else "")
     note = Path(os.environ[TASK]).with_name(ERROR.format(os.getpid()))
     with suppress(OSError):
         note.write_text(told)

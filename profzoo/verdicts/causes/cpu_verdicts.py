@@ -22,6 +22,7 @@ from profzoo.verdicts.causes.noted_verdicts import judge_noted
 from profzoo.verdicts.causes.verdicts import NOTHING, CellKey
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
+from profzoo.verdicts.rules.feasibility import EVERYTHING, Feasibility, add_wait_texts, refuse_failed
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL
 from profzoo.verdicts.rules.rule_types import CallOverhead, KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.step_quality import no_steps_row, without_gain
@@ -340,7 +341,9 @@ def tabulate_cpu_verdicts(
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         noted, whole = known.noted.get(cell, NotedFacts()), sum(times.values())
-        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, known.host_lines.get(cell, ()), noted.roof)
+        feasible = refuse_failed(EVERYTHING, known.failed.get(cell, {}))
+        told = known.host_lines.get(cell, ()), noted.roof, feasible
+        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, *told)
         of_work = judge_noted(given["rules"], noted, ran_with.get(cell, {}), times)
         guards = cause_verdicts.find_guards(noted.activities)
         of_work += cause_verdicts.judge_guards(given["rules"], guards, ran_with.get(cell, {}), whole, whole)
@@ -367,9 +370,13 @@ class CpuCellJudge:
         given: Rules,
         host: "Sequence[HostLine]" = (),
         roof: "CpuRoof | None" = None,
+        feasible: Feasibility = EVERYTHING,
     ) -> None:
-        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and roof."""
-        self.cell, self.step, self.ran_with, self.host = cell, step, ran_with, host
+        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and roof.
+
+        feasible: what the cell cannot run with.
+        """
+        self.cell, self.step, self.ran_with, self.host, self.feasible = cell, step, ran_with, host, feasible
         self.floors = given["floors"]
         self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
         self.file = f"{cell['phase']}.operators.csv"
@@ -451,10 +458,10 @@ class CpuCellJudge:
     def _row(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""
         facts = {"cpu_data_ns": self.step.input.ns, **_operator_facts(told.function or "", told.rate)}
-        advice = verdict_rules.choose_advice(rule, facts, self.ran_with)
+        advice = verdict_rules.choose_advice(rule, facts, self.ran_with, self.feasible)
         # Nothing runs faster than at the roof.
         cured = float(np.fmin(max(1 - told.rate.of_roof, 0.0), _number(advice.cured)))
-        return replace(
+        row = replace(
             self._about(rule, share, told),
             verdict=rule["verdict"],
             function=told.function,
@@ -468,7 +475,9 @@ class CpuCellJudge:
             next_step=told.lead + advice.next_step,
             settings=advice.settings,
             source=rule["source"],
+            refused=advice.refused[0] if advice.refused else "",
         )
+        return add_wait_texts(row, self.feasible)
 
     def _undecided(self, rule: Rule, share: ShareInterval, told: _Evidence, why: str) -> Verdict:
         """Return an undecided verdict: the interval that was measured, and what would decide."""

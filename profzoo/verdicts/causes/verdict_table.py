@@ -172,13 +172,15 @@ def main(
     waits: str,
     chains: tuple[Sequence[str], Sequence[str]] = ((), ()),
     activities: Sequence[str] = (),
+    failed: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
     """Read the tables, write the verdicts (csv) and the lines that wait (waits).
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
     order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
     programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell; chains: what
-    could be fused, and the kernels of that, in the same order; activities: operators by torch.profiler.
+    could be fused, and the kernels of that, in the same order; activities: operators by torch.profiler; failed: as for
+    `read_cell_facts`.
     """
     rates = read_peaks(peaks) if peaks else {}
     held = schemas.read_table("roofline", roofline) if roofline else None
@@ -186,7 +188,7 @@ def main(
         cell_key(page): (ncu_details.read_details(page), reading.read(rows, export_schema.TABLE))
         for page, rows in zip(details, launches, strict=True)
     }
-    facts = read_cell_facts(sidecars)
+    facts = read_cell_facts(sidecars, failed)
     kernel_table = schemas.read_table("kernels", kernels)
     trees = _read_pairs(layers, LAYER_KERNELS_TABLE, TABLE)
     rules = verdict_rules.load_rules()

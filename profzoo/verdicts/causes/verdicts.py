@@ -29,6 +29,7 @@ from profzoo.verdicts.rules.feasibility import (
     Feasibility,
     describe_lines,
     judge_feasibility,
+    refuse_failed,
 )
 from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import (
@@ -328,7 +329,7 @@ def tabulate_verdicts(
     """
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
-        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
+        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell), known.failed.get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
@@ -410,17 +411,19 @@ def judge_cell(
     programs: Mapping[int, Program],
     scored: advice_scores.Scores | None = None,
     lines: "Sequence[BlockingLine] | None" = None,
+    failed: Mapping[str, str] | None = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
         ran_with, given, peaks, scored: as for CellRules. lines: lines at which its step waits; None if unknown.
+        failed: why settings failed in trials, by their words.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
     replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
-    feasible = judge_feasibility(ran_with, program, lines)
+    feasible = refuse_failed(judge_feasibility(ran_with, program, lines), failed or {})
     return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
 
 

@@ -160,6 +160,7 @@ class CellFacts:
     noted: what the processes noted of their work.
     timed_under: the tool under which steps were timed, of cells that were made elsewhere. whole: of these, the cells
     whose only step is the whole trace, as no step repeats in it.
+    failed: why settings failed in trials, by their words.
     """
 
     ran_with: dict[tuple[str, str], KnownSettings] = field(default_factory=dict)
@@ -169,10 +170,11 @@ class CellFacts:
     noted: dict[tuple[str, str], NotedFacts] = field(default_factory=dict)
     timed_under: dict[tuple[str, str], str] = field(default_factory=dict)
     whole: frozenset[tuple[str, str]] = frozenset()
+    failed: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
 
-def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
-    """Read the sidecars of unprofiled runs.
+def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, str]] | None = None) -> CellFacts:
+    """Read the sidecars of unprofiled runs; failed: why settings failed in trials, by cell (`lstm train`) and words.
 
     Raises:
         DataError: a sidecar is damaged.
@@ -188,6 +190,7 @@ def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
         noted={cell: read_noted(facts) for cell, facts in read.items()},
         timed_under={cell: about.get("timed_under", "") for cell, about in elsewhere.items()},
         whole=frozenset(cell for cell, about in elsewhere.items() if about.get("whole")),
+        failed={(model, phase): (failed or {}).get(f"{model} {phase}", {}) for model, phase in read},
     )
 
 

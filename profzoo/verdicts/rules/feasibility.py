@@ -45,7 +45,7 @@ class Feasibility:
         obstacles: what prevents a CUDA graph of its step. lines: lines of the program at which the step waits, without
             those of its input, the most waits first; None if none was looked for.
         is_script: whether the program is a script, whose steps profzoo does not capture.
-        refused: the reason why a setting cannot be applied, as a sentence without its full stop, by setting word.
+        refused: the reason why settings cannot be applied, as a sentence without its full stop, by setting words.
     """
 
     obstacles: Sequence[GraphObstacle] = ()
@@ -59,7 +59,8 @@ class Feasibility:
         >>> Feasibility(refused={"graph=true": "it waits"}).refusal("precision=bf16 graph=true")
         'it waits'
         """
-        return next((why for word in (words or "").split() if (why := self.refused.get(word))), None)
+        given = {*(words or "").split()}
+        return next((why for refused, why in self.refused.items() if {*refused.split()} <= given), None)
 
 
 # What advice says of graphs besides its settings, and what it says where none is possible.
@@ -70,6 +71,13 @@ GRAPH_TEXTS = {
 
 # Nothing is known against any setting.
 EVERYTHING = Feasibility()
+FAILED_EARLIER = "it failed in a trial: {}"
+
+
+def refuse_failed(feasible: Feasibility, failed: Mapping[str, str]) -> Feasibility:
+    """Return what a cell cannot run with if settings failed in trials; failed: the reasons, by setting words."""
+    known = {words: FAILED_EARLIER.format(why) for words, why in failed.items()}
+    return replace(feasible, refused={**known, **feasible.refused}) if known else feasible
 
 
 def judge_feasibility(
