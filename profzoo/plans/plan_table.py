@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.fusion import table as fusion
 from profzoo.io import csv_tables as reading
 from profzoo.io.columns import COUNT, FLAG, NUMBER, TEXT, Column, with_interval
 from profzoo.io.common_columns import shared
@@ -73,6 +74,7 @@ def tabulate_plans(
     programs: Mapping[CellKey, Mapping[int, Program]],
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     scored: Scores | None = None,
+    cast: Mapping[CellKey, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
 
@@ -81,6 +83,7 @@ def tabulate_plans(
         peaks: measured rates by name, in flop/s. ran_with: settings of each cell. given: rules. programs: traced steps
             of each cell, by process. scored: records of advice.
         lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
+        cast: by cell, rows of fusion-kernels.csv; cells without a trace of their operators are missing.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -94,7 +97,7 @@ def tabulate_plans(
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits, (cast or {}).get(cell))
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
@@ -111,13 +114,23 @@ def _advisable_words(given: Rules, on_gpu: bool) -> list[str]:
 
 
 def main(
-    tables: Mapping[str, str], peaks: str | None, sidecars: Sequence[str], programs: Sequence[str], csv: str
+    tables: Mapping[str, str],
+    peaks: str | None,
+    sidecars: Sequence[str],
+    programs: Sequence[str],
+    csv: str,
+    chain_kernels: Sequence[str] = (),
 ) -> None:
-    """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans."""
+    """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans.
+
+    chain_kernels: the cells' fusion-kernels.csv.
+    """
     read = {
         name: reading.read(path, verdict.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
         for name, path in tables.items()
     }
     known = {cell_key(path): program.read_programs(path) for path in programs}
     facts, rates = read_cell_facts(sidecars), read_peaks(peaks) if peaks else {}
-    write_csv(tabulate_plans(read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines), csv)
+    cast = {cell_key(path): reading.read(path, fusion.KERNELS) for path in chain_kernels}
+    rules = verdict_rules.load_rules()
+    write_csv(tabulate_plans(read, rates, facts.ran_with, rules, known, facts.lines, cast=cast), csv)
