@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion.calls import Call, TracedStep
+from profzoo.fusion.autocast import narrow_calls
+from profzoo.fusion.calls import Call, Flow, TracedStep
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import EXPERTS, TIMES, product_flop
 from profzoo.fusion.patterns import NORMS
@@ -175,11 +176,32 @@ PLACE, OF = "place", "of_launches"
 WAITS = "waits"
 # Whether one call of a library makes all launches of the chain that remain.
 TOGETHER = "together"
-KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS, TOGETHER]
+# What a launch moves in fp32 and under autocast to bf16, in ns at the bandwidth of memory; and casts before it.
+MOVED, NARROW, CASTS, CASTS_NS = AUTOCAST = ["bytes_ns", "bf16_ns", "casts", "casts_ns"]
+KERNELS = [NUMBER, PLACE, OF, *KEYS, "ns", STAYS, WAITS, TOGETHER, *AUTOCAST]
 
 
-def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame) -> pd.DataFrame:
-    """Return KERNELS: a row per launch of a chain in a typical step of nsys, with its ns as a mean over steps.
+def tabulate_autocast(step: TracedStep, peaks: Mapping[str, float]) -> pd.DataFrame:
+    """Return AUTOCAST of each launch of a step: what its operator does, divided by the launches' times.
+
+    peaks: measured rates by name, in byte/s, may be empty; then some launch of the step has the highest rate.
+    """
+    rates, found = measure_rates(step.calls, peaks), pd.DataFrame(0.0, step.launches.index, AUTOCAST)
+    reached = max((call.effects.bytes / call.ns for call in step.calls if call.ns > 0), default=1.0)
+    rate, ns = rates.bytes_per_ns or reached or 1.0, step.launches["ns"].to_numpy(dtype=float)
+    for call, one in zip(step.calls, narrow_calls(Flow(step.calls)), strict=True):
+        rows = list(call.launches)
+        # A cast moves bytes, but takes no less than any launch.
+        casts_ns = max(one.cast_bytes / rate, one.casts * rates.shortest_ns)
+        whole = np.array([call.effects.bytes / rate, one.bytes / rate, one.casts, casts_ns])
+        found.iloc[rows] = np.outer(ns[rows] / max(ns[rows].sum(), 1e-9), whole)
+    return found
+
+
+def join_chains(
+    step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: pd.DataFrame, cast: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return KERNELS: a row per launch of a typical step of nsys, with its ns as a mean over steps.
 
     Where steps launch differently, that is the step of nsys with most launches in common with the step of the chains.
 
@@ -191,6 +213,7 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     Args:
         numbered: chains of the step, each with a number, which several may share.
         nsys: launches by step, from tools.nsys.launches_by_step.
+        cast: from tabulate_autocast; nothing is known of launches that are not in the step.
     """
     launches = step.launches
     number, stays = pd.Series("", launches.index), pd.Series("", launches.index)
@@ -209,8 +232,9 @@ def join_chains(step: TracedStep, numbered: Sequence[tuple[int, Chain]], nsys: p
     columns = {PLACE: found["launch"], OF: len(found), STAYS: found["shapes"].eq(STAYS).astype("int64")}
     waiting = [(name, chain) for name, chain in numbered if chain.pattern in (EXPERTS, NORMS)]
     rows = _with_loops(found.assign(**columns), [one for one in waiting if one[1].pattern == EXPERTS])
-    rows = rows[rows["operator"] != ""]
-    numbers = rows["operator"].astype("int64")
+    numbers = pd.to_numeric(rows["operator"]).astype("Int64")
+    known = pd.to_numeric(rows["caller"])
+    rows[AUTOCAST] = (pd.DataFrame(columns=AUTOCAST) if cast is None else cast).reindex(known).to_numpy(dtype=float)
     waits = numbers.isin({name for name, _ in waiting}).astype("int64")
     recurrent = {name for name, chain in numbered if chain.pattern == TIMES}
     together = numbers.isin(recurrent).astype("int64")

@@ -70,7 +70,7 @@ CHAINS = Table(
 COLUMNS = [*CHAINS.columns]
 KERNELS = Table(
     columns={
-        "chain": Column(COUNT, "Row of `fusion.csv` that the launch is part of.", "count"),
+        "chain": Column(COUNT.or_missing, "Row of `fusion.csv` that the launch is part of; empty for none.", "count"),
         "place": Column(COUNT, "Place of the launch in the step, counted from 0.", "count", "nsys"),
         "of_launches": Column(COUNT, "Launches of the step.", "count", "nsys"),
         "stays": Column(COUNT, "Is 1 if the launch remains as that of a fused kernel, else 0.", "count"),
@@ -81,6 +81,14 @@ KERNELS = Table(
         "ns": Column(AMOUNT, "GPU time of the launch, as a mean over steps.", "ns", "nsys", GPU),
         **shared("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", kind=COUNT.or_missing),
         **shared("smem_static_bytes", "smem_dynamic_bytes"),
+        gains.MOVED: Column(
+            AMOUNT.or_missing, "Time for the bytes that it moves, by its operator's shapes, at the bandwidth of memory.",
+            "ns", clock=GPU),
+        gains.NARROW: Column(AMOUNT.or_missing, "The same under autocast to bf16.", "ns", clock=GPU),
+        gains.CASTS: Column(
+            AMOUNT.or_missing, "Changes of type that autocast to bf16 adds before it, or that its gradients need.",
+            "count"),
+        gains.CASTS_NS: Column(AMOUNT.or_missing, "GPU time of these.", "ns", clock=GPU),
     },
     key=[gains.PLACE],
 )  # fmt: skip
@@ -200,14 +208,14 @@ def main(traced: str, nsys: tuple[str, str], peaks: str, programs: str, outputs:
         traced: trace of torch.profiler.
         nsys: nsys's export and the sidecar of its report, empty without one; peaks, programs: files, empty without.
     """
-    step = read_step(read_trace(traced))
-    table, numbered = make_chains(step, read_peaks(peaks) if peaks else {})
+    step, rates = read_step(read_trace(traced)), read_peaks(peaks) if peaks else {}
+    table, numbered = make_chains(step, rates)
     kernels = KERNELS.empty()
-    if nsys[0] and step.gpu and numbered:
+    if nsys[0] and step.gpu:
         facts = read_facts(nsys[1], OF_SIDECAR)
         launched = launches.read_step_launches(nsys[0], facts.get("capture") == "run")
         if len(launched):
-            kernels = gains.join_chains(step, numbered, launched)
+            kernels = gains.join_chains(step, numbered, launched, gains.tabulate_autocast(step, rates))
             table = add_gains(table, kernels, program.read_programs(programs) if programs else {})
     write_csv(table, outputs["chains"])
     write_csv(kernels, outputs["kernels"])

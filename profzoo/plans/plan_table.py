@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from profzoo.fusion import table as fusion
 from profzoo.io import csv_tables as reading
 from profzoo.io.columns import COUNT, FLAG, NUMBER, TEXT, Column, with_interval
 from profzoo.io.common_columns import shared
@@ -76,6 +77,7 @@ def tabulate_plans(
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     scored: Scores | None = None,
     failed: Mapping[CellKey, Mapping[str, str]] | None = None,
+    cast: Mapping[CellKey, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
 
@@ -85,6 +87,7 @@ def tabulate_plans(
             of each cell, by process. scored: records of advice.
         lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
         failed: by cell, why settings failed in trials, by their words.
+        cast: by cell, rows of fusion-kernels.csv; cells without a trace of their operators are missing.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -100,7 +103,8 @@ def tabulate_plans(
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits, broken)
+            more = waits, broken, (cast or {}).get(cell)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, *more)
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
@@ -123,10 +127,11 @@ def main(
     programs: Sequence[str],
     csv: str,
     failed: Mapping[str, Mapping[str, str]] | None = None,
+    chain_kernels: Sequence[str] = (),
 ) -> None:
     """Read the tables (paths by name), sidecars of the unprofiled runs and traced steps, and write the plans.
 
-    failed: as for `read_cell_facts`.
+    failed: as for `read_cell_facts`. chain_kernels: the cells' fusion-kernels.csv.
     """
     read = {
         name: reading.read(path, verdict.VERDICTS_TABLE) if name == "verdicts" else schemas.read_table(name, path)
@@ -134,5 +139,6 @@ def main(
     }
     known = {cell_key(path): program.read_programs(path) for path in programs}
     facts, rates = read_cell_facts(sidecars, failed), read_peaks(peaks) if peaks else {}
+    cast = {cell_key(path): reading.read(path, fusion.KERNELS) for path in chain_kernels}
     told = facts.ran_with, verdict_rules.load_rules(), known, facts.lines
-    write_csv(tabulate_plans(read, rates, *told, failed=facts.failed), csv)
+    write_csv(tabulate_plans(read, rates, *told, failed=facts.failed, cast=cast), csv)

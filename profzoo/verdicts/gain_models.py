@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from profzoo.fusion.gains import fuse_chains
+from profzoo.fusion import autocast
+from profzoo.fusion.gains import AUTOCAST, CASTS, CASTS_NS, KEYS, MOVED, NARROW, fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
@@ -16,7 +17,8 @@ from profzoo.what_if.trace_events import COPY, SET
 
 # Predict which part of each launch's time tf32 or bf16 would save, by measured roofs.
 #
-# Matrix products then run in other kernels, on tensor cores; everything else runs in the same kernels on fewer bytes.
+# Matrix products then run in other kernels, on tensor cores. What else autocast does follows from the operators that a
+# trace of torch.profiler has (profzoo/fusion/autocast.py); without one, from the names of kernels.
 
 # Classes of kernels that tensor cores compute; classes that autocast leaves in fp32 or does not reach.
 PRODUCTS = ("gemm", "convolution", "recurrent", "attention")
@@ -38,9 +40,14 @@ BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
 # Time that the change of layout to channels last and back adds to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
-# An operator casts its weights, and in training their gradients; in inference it takes the CPU as much longer, by
-# trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products.
-CASTS, CASTS_CAPTURED = 2.0, 2 / 3
+# Where operators are not known: an operator casts its weights, and in training their gradients; in inference it takes the
+# CPU as much longer, by trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products. Names
+# of kernels tell some of the operators that stay in fp32.
+GUESSED_CASTS, GUESSED_CAPTURED = 2.0, 2 / 3
+WIDE_KERNELS = rf"(?i)soft_?max|layer_?norm|group_?norm|nll_loss|upsample|(?<![a-z])(?:{autocast.names(autocast.WIDE)})_kernel"
+# In fp32, attention multiplies on tensor cores already, three times in tf32 for each product (CUTLASS's
+# OpMultiplyAddFastF32, in torch's memory-efficient attention), whether tf32 is allowed or not.
+FAST_FP32 = 3.0
 # Without counters: what its nearest roof takes of a launch's time beyond the shortest; and which classes but products
 # have a roof at all, that of memory. Of bert, mobilenetv2 and unet with every launch counted on an H100, DRAM or L2
 # takes 0.82 of it in these classes, and instructions of any kind, at the rate of multiply-adds, 0.71 in products.
@@ -51,6 +58,7 @@ RATES = {"fp32": 1.0, "tf32": 8.0, "bf16": 16.0}
 # Columns with the ns that a launch takes at least by each roof; of the table of the roofline without the first word.
 ROOF = "roof_"
 ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
+OPERATIONS = ["roof_simt_ns", "roof_tensor_ns"]
 TARGET_PRECISIONS = ("tf32", "bf16")
 
 
@@ -75,42 +83,67 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     [0.91]
     """
     before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TARGET_PRECISIONS})} <= set(peaks) else RATES
-    products = rows["class"].isin(PRODUCTS) & _in_passes(rows)
+    left, attends = _bytes_left(rows), rows["class"].eq("attention")
+    products = rows["class"].isin(PRODUCTS) & left.lt(1) & (_in_passes(rows) | (to == "bf16"))
+    products &= (to == "bf16") | ~attends
     after = before.copy()
     after.loc[products, "roof_simt_ns"] *= min(rates["fp32"] / rates[to], 1.0)
     if to == "bf16":
-        others = ~rows["class"].isin((*PRODUCTS, *UNTOUCHED)) & _in_passes(rows) & ~_name_matches(rows, BATCH_NORM)
-        narrower = products | others
-        after.loc[narrower, ["roof_dram_ns", "roof_l2_ns"]] /= 2
+        after[["roof_dram_ns", "roof_l2_ns"]] = after[["roof_dram_ns", "roof_l2_ns"]].mul(left, axis=0)
         if now == "tf32":
             after.loc[products, "roof_tensor_ns"] *= min(rates["tf32"] / rates["bf16"], 1.0)
+        fast = min(rates.get("tf32", RATES["tf32"] * rates["fp32"]) / FAST_FP32 / rates["bf16"], 1.0)
+        after.loc[products & attends, OPERATIONS] = before.loc[products & attends, OPERATIONS] * fast
     sooner = (before.max(axis=1) - after.max(axis=1)).clip(lower=0)
-    operations = ["roof_simt_ns", "roof_tensor_ns"]
-    faster = products & (before[operations].max(axis=1) > after[operations].max(axis=1))
+    faster = products & (before[OPERATIONS].max(axis=1) > after[OPERATIONS].max(axis=1))
     moved = after["roof_dram_ns"].mask(_name_matches(rows, COMPLEX), 0.0)
-    takes = BEGINNING_NS[to] + np.maximum(after[operations].max(axis=1) / REACHED_OPERATIONS, moved)
+    takes = BEGINNING_NS[to] + np.maximum(after[OPERATIONS].max(axis=1) / REACHED_OPERATIONS, moved)
     takes = takes.mask(_relayout_counts(rows, now, nchw), takes * (1 + LAYOUT[to]))
     sooner = sooner.where(~faster, (rows["mean_ns"] - takes).clip(lower=0)).fillna(0.0)
+    # Of launches that are alike, only some may be of operators that autocast casts.
+    sooner = sooner.mask(faster, sooner * (2 * (1 - left)).clip(upper=1))
     most = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
     gone = products & _name_matches(rows, PIECES) & (now == "fp32")
     return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
 
 
-def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
-    """Return the numbers of launches that are added per launch: by operators of their own, and within its operator.
+def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> pd.DataFrame:
+    """Return the launches that are added per launch: number by operators of their own, their ns, number within its own.
 
     >>> rows = pd.DataFrame({"class": ["gemm", "convolution", "gemm"], "range": ["forward", "forward", "backward"]})
-    >>> [more.tolist() for more in added_launches(rows, "bf16", "fp32")]
-    [[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]]
+    >>> added_launches(rows, "bf16", "fp32").to_numpy().tolist()
+    [[2.0, 3000.0, 0.0], [2.0, 3000.0, 1.0], [0.0, 3000.0, 0.0]]
     """
-    operators, within = pd.Series(0.0, rows.index), pd.Series(0.0, rows.index)
+    found = pd.DataFrame({"operators": 0.0, "ns": ADDED_NS, "within": 0.0}, rows.index)
     weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_name_matches(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
-        operators = operators.mask(weighted & parts.eq("forward"), CASTS)
-        operators = operators.mask(weighted & parts.eq("graph"), CASTS_CAPTURED)
-        within = within.mask(_name_matches(rows, FORWARD_NORM), NORM_MORE)
-    return operators, within.mask(weighted & _relayout_counts(rows, now, nchw), 1.0)
+        guessed = parts.map({"forward": GUESSED_CASTS, "graph": GUESSED_CAPTURED}).fillna(0.0).where(weighted, 0.0)
+        known = rows.reindex(columns=AUTOCAST).astype("float64")
+        found["operators"] = known[CASTS].fillna(guessed)
+        found["ns"] = (known[CASTS_NS] / known[CASTS].where(known[CASTS] > 0)).fillna(ADDED_NS)
+        found["within"] = found["within"].mask(_name_matches(rows, FORWARD_NORM), NORM_MORE)
+    return found.assign(within=found["within"].mask(weighted & _relayout_counts(rows, now, nchw), 1.0))
+
+
+def add_operators(rows: pd.DataFrame, cast: pd.DataFrame | None) -> pd.DataFrame:
+    """Return rows of launches with AUTOCAST per launch, missing where no operator is known.
+
+    cast: rows of fusion-kernels.csv; launches in the same range and of the same configuration share their mean.
+    """
+    if cast is None or not {*KEYS} <= {*rows.columns}:
+        return rows
+    kinds = {name: object for name in KEYS}
+    mean = cast.astype(kinds).groupby(KEYS, sort=False, dropna=False)[AUTOCAST].mean()
+    return rows.assign(**mean.reindex(pd.MultiIndex.from_frame(rows[KEYS].astype(kinds))).set_index(rows.index))
+
+
+def _bytes_left(rows: pd.DataFrame) -> pd.Series:
+    """Return the share of its bytes that each launch still moves under autocast to bf16: 1 for what stays in fp32."""
+    stays = rows["class"].isin(UNTOUCHED) | _name_matches(rows, WIDE_KERNELS) | ~_in_passes(rows)
+    known = rows.reindex(columns=AUTOCAST).astype("float64")
+    left = (known[NARROW] / known[MOVED].where(known[MOVED] > 0)).fillna(stays.map({True: 1.0, False: 0.5}))
+    return left.mask(_name_matches(rows, BATCH_NORM), 1.0)
 
 
 def _in_passes(rows: pd.DataFrame) -> pd.Series:
@@ -140,6 +173,10 @@ def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
     bound = rows["bound"].mask(uncounted, "").mask(uncounted & rows["class"].isin(COPY_CLASSES), "dram")
     bound = bound.mask(uncounted & rows["class"].isin(PRODUCTS), "simt" if now == "fp32" else "tensor")
     beyond = UNCOUNTED * (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
+    # Bytes that are known take no less than at the bandwidth of memory.
+    moved = rows.reindex(columns=[MOVED])[MOVED].astype("float64").where(~rows["class"].isin(PRODUCTS))
+    bound = bound.mask(uncounted & moved.gt(0), "dram")
+    beyond = beyond.mask(moved.gt(0), np.minimum(moved, beyond / UNCOUNTED))
     takes = (rows["efficiency"].astype("float64") * rows["mean_ns"]).mask(uncounted, beyond)
     for roof in ROOFS:
         mine = lacking & bound.eq(roof.removeprefix(ROOF).removesuffix("_ns"))
@@ -168,14 +205,14 @@ class RequestedChange:
         saved: share of each row's time that it saves, nan where unknown; for reduced precision, 1 for launches that
             disappear.
         workers: processes that make the input meanwhile; 0 where it is there without any work.
-        added: launches that it adds per launch, by operators of their own and within the launch's own operator.
+        added: launches that it adds per launch, from added_launches.
         fused: GPU time in ns per step of the fused kernels, by chain; then `rows` are kernels of chains.
     """
 
     change: str
     rows: pd.DataFrame | None = None
     saved: pd.Series | None = None
-    added: tuple[pd.Series, pd.Series] | None = None
+    added: pd.DataFrame | None = None
     fused: pd.Series | None = None
     workers: int = 0
 
@@ -307,9 +344,9 @@ class CellSimulation:
         after = changes.speed_up_kernels(program, chosen, 1 / np.maximum(1 - saved, 1e-9))
         if asked.added is None:
             return after
-        for more, within in zip(asked.added, (False, True), strict=True):
-            each = np.where(chosen, more[known].to_numpy(dtype=float)[places], 0.0)
-            after = changes.add_launches(after, each, ADDED_NS, within)
+        more = np.where(chosen[:, None], asked.added[known].to_numpy(dtype=float)[places], 0.0)
+        after = changes.add_launches(after, more[:, 0], more[:, 1])
+        after = changes.add_launches(after, more[:, 2], ADDED_NS, within=True)
         return changes.fuse(after, chosen & (saved >= 1))
 
 

@@ -146,7 +146,7 @@ def remove_waits(program: Program) -> Program:
     return replace_tables(program, host={"wait": np.full(len(program.host), dependencies.NOTHING)})
 
 
-def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
+def add_launches(program: Program, more: np.ndarray, ns: float | np.ndarray, within: bool = False) -> Program:
     """Add launches before each operation.
 
     Each added launch takes the mean CPU time of the traced launches. The median would be too low for another operator,
@@ -154,7 +154,7 @@ def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = F
 
     Args:
         more: number of launches to add, one value per operation; operations of CUDA graphs get none.
-        ns: GPU time in ns of each added launch.
+        ns: GPU time in ns of each added launch, one for all or one per operation.
         within: the added launches belong to the operator that is there, so each takes the median time of a call alone.
     """
     host, gpu = program.host, program.gpu

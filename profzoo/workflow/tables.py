@@ -182,9 +182,10 @@ class Tables:
         return {"programs": self.traced_files("program")} if self.selection.provides("program") else {}
 
     def plan_inputs(self) -> dict[str, str | list[str]]:
-        """Inputs of plans that only some tools make: traced steps, and counters with the GPU's peaks."""
+        """Inputs of plans that only some tools make: traced steps, counters with the GPU's peaks, operators."""
         counted = {name: path for name, path in self.verdict_inputs().items() if name in ("roofline", "peaks")}
-        return {**self.replay_verdict_inputs(), **counted}
+        operators = {name: files for name, files in self.chain_verdict_inputs().items() if name == "chain_kernels"}
+        return {**self.replay_verdict_inputs(), **counted, **operators}
 
     def traced_files(self, name: str) -> list[str]:
         """Files derived from the trace of each cell; in copied results, only if the file or its trace exists.

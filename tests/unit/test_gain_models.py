@@ -169,12 +169,11 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 20), tmp_path)
     replayed = CellSimulation(program)
     rows = kernels(program)
-    once, never = pd.Series(1.0, rows.index), pd.Series(0.0, rows.index)
-    for added, slower in (((once, never), 2.0), ((never, once), 1.6), (None, 1.0)):
+    for operators, within, ns, slower in ((1, 0, 3e3, 2.0), (0, 1, 3e3, 1.6), (0, 0, 3e3, 1.0), (1, 0, 9e4, 20 * 93.5e3 / step_ns)):
+        added = pd.DataFrame({"operators": operators, "ns": ns, "within": within}, rows.index, dtype="float64")
         asked = RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
-    asked = RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
     row = a_verdict("memory-bound", gain=1.3, share=0.5, cured=0.5, settings="x=1", change=asked)
     told = rule_evaluation.add_expected_gain(row, replayed, {}, UNTRIED)
     assert told.settings is None and told.next_step.startswith(rule_evaluation.NO_GAIN) and (told.gain or 1) < 1
@@ -295,7 +294,8 @@ def test_channels_last_need_no_other_layout() -> None:
     rows = pd.DataFrame([{"class": "convolution", "mean_ns": 1e5, "range": "forward", **AT_BOTH}])
     last = gain_models.saved_share(rows, PEAKS, "tf32", "fp32", nchw=False)
     assert last.tolist() == pytest.approx([1 - 0.4 - 0.15])
-    assert [more.tolist() for more in gain_models.added_launches(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
+    more = gain_models.added_launches(rows, "tf32", "fp32", nchw=False)
+    assert more[["operators", "within"]].to_numpy().tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,8 @@ def test_launches_that_narrower_operands_add(
     rows: list[tuple[str, str, str]], to: str, now: str, operators: list[float], within: list[float]
 ) -> None:
     table = pd.DataFrame(rows, columns=["class", "range", "kernel"])
-    assert [more.tolist() for more in gain_models.added_launches(table, to, now)] == [operators, within]
+    more = gain_models.added_launches(table, to, now)
+    assert [more[name].tolist() for name in ("operators", "within")] == [operators, within]
 
 
 def test_settings_that_no_verdict_advises_have_their_gain_too(program: Program) -> None:

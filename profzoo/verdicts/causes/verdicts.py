@@ -330,7 +330,8 @@ def tabulate_verdicts(
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
         traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell), known.failed.get(cell)
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
+        cast = chains[cell][1] if chains and cell in chains else None
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, cast)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
@@ -412,19 +413,20 @@ def judge_cell(
     scored: advice_scores.Scores | None = None,
     lines: "Sequence[BlockingLine] | None" = None,
     failed: Mapping[str, str] | None = None,
+    cast: pd.DataFrame | None = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
-        ran_with, given, peaks, scored: as for CellRules. lines: lines at which its step waits; None if unknown.
+        ran_with, given, peaks, scored, cast: as for CellRules. lines: lines at which its step waits; None if unknown.
         failed: why settings failed in trials, by their words.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
     replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
     feasible = refuse_failed(judge_feasibility(ran_with, program, lines), failed or {})
-    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
+    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible, cast)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

@@ -132,6 +132,7 @@ def ask_simulation(
     whole: bool,
     peaks: Mapping[str, float],
     ran_with: KnownSettings,
+    cast: pd.DataFrame | None = None,
 ) -> RequestedChange | None:
     """Choose the change to simulate for a rule that applies; None if the rule names none.
 
@@ -142,6 +143,7 @@ def ask_simulation(
         whole: whether these are all launches of the cell.
         peaks: measured rates by name, in flop/s.
         ran_with: the cell's settings.
+        cast: what autocast does to launches, as add_operators takes it.
     """
     change = advice.replay
     if change is None or change in STEP_CHANGES:
@@ -150,8 +152,9 @@ def ask_simulation(
         return None
     if change in gain_models.TARGET_PRECISIONS:
         now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
-        added = gain_models.added_launches(traits, change, now, nchw) if whole else None
-        return RequestedChange(change, traits, gain_models.saved_share(traits, peaks, change, now, nchw), added)
+        rows = gain_models.add_operators(traits, cast)
+        added = gain_models.added_launches(rows, change, now, nchw) if whole else None
+        return RequestedChange(change, rows, gain_models.saved_share(rows, peaks, change, now, nchw), added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
@@ -230,14 +233,17 @@ class CellRules:
         replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
         feasible: Feasibility = EVERYTHING,
+        cast: pd.DataFrame | None = None,
     ) -> None:
         """Prepare the shares of the cell's step.
 
         Args:
             step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits.
             peaks: measured rates by name, in flop/s; replayed: the cell's what-if simulation, if there is a trace;
-            scored: scores of past advice; feasible: what the cell cannot run with.
+            scored: scores of past advice; feasible: what the cell cannot run with; cast: what autocast does to its
+            launches, rows of fusion-kernels.csv.
         """
+        self.cast = cast
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
         self.floors, self.feasible = given["floors"], feasible
@@ -437,7 +443,8 @@ class CellRules:
         row = add_wait_texts(row, self.feasible)
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
-        asked = ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
+        whole = level == CELL_LEVEL
+        asked = ask_simulation(rule, advice, traits, cured, whole, self.peaks, self.ran_with, self.cast)
         row = replace(row, change=asked)
         return row if level == LAYER_LEVEL else self.expect(row)
 
@@ -568,7 +575,7 @@ def list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[Advisable
         if not words or words in seen:
             continue
         cured = None if isinstance(advice.cured, str) else advice.cured
-        asked = ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
+        asked = ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with, judged.cast)
         if asked:
             seen.add(words)
             yield AdvisableSetting(rule["verdict"], words, asked.change, asked, rule["source"])
