@@ -1,4 +1,4 @@
-"""Runs cells of tests/planted_numerics.py in this process, and takes what they computed."""
+"""Runs cells of tests/planted_numerics.py and tests/planted_programs.py in this process, and takes what they computed."""
 
 import argparse
 import functools
