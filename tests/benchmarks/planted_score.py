@@ -3,8 +3,8 @@
 python -m tests.benchmarks.planted_score FOLDER [FOLDER ...] [--half development] [--csv FILE]
 
 after `python -m tests.planted.derive --half development --results FOLDER`. Each folder is scored by itself, such as one
-of a run with counters and one without. The half that is held out is printed only when it is asked for by name: whoever
-develops rules may not look at it.
+of a run with counters and one without. The half that is held out and the sealed cases are printed only when they are
+asked for by name: whoever develops rules may not look at them.
 """
 
 import argparse
@@ -14,19 +14,23 @@ from pathlib import Path
 import pandas as pd
 
 from tests.planted import plan_scoring, scoring
-from tests.planted.cases import DEVELOPMENT, HALVES, find_cases
+from tests.planted.cases import DEVELOPMENT, GROUPS, find_cases
 
 COLUMNS = (
     "case",
     "kind",
     "first verdict",
     "right",
+    "second verdict",
+    "among two",
     "causes",
     "impossible graph",
     "expected",
     "measured",
     "error",
     "in it",
+    "width",
+    "setting",
     "best plan",
     "its gain",
 )
@@ -54,12 +58,16 @@ def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
         one.case.kind,
         one.verdict or "none",
         "yes" if one.right else "no",
+        one.second,
+        "yes" if one.among_two else "no",
         ", ".join(one.case.first_cause),
         "yes" if one.impossible else "",
         f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if told else "",
         f"{measured.gain:.2f} [{measured.low:.2f}, {measured.high:.2f}]",
         f"{one.error:.0%}" if told else "",
         ("yes" if one.holds else "no") if told else "",
+        f"{one.width:.2f}" if one.width == one.width else "",
+        one.case.setting,
         plan.settings,
         f"{plan.gain:.2f} [{plan.low:.2f}, {plan.high:.2f}]" if plan.settings else "",
     )
@@ -71,10 +79,12 @@ def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:
     rows = [
         {
             "case": one.case.name, "half": one.case.half, "kind": one.case.kind, "verdict": one.verdict,
-            "right": one.right, "causes": ", ".join(one.case.first_cause), "impossible_graph": one.impossible,
+            "right": one.right, "second": one.second, "among_two": one.among_two,
+            "causes": ", ".join(one.case.first_cause), "impossible_graph": one.impossible,
             "expected": one.expected, "expected_low": one.low, "expected_high": one.high,
             "measured": one.measured.gain, "measured_low": one.measured.low, "measured_high": one.measured.high,
-            "error": one.error, "holds": one.holds, "plan": plan.settings, "plan_gain": plan.gain,
+            "error": one.error, "holds": one.holds, "width": one.width,
+            "setting": one.case.setting, "plan": plan.settings, "plan_gain": plan.gain,
             "plan_low": plan.low, "plan_high": plan.high, "plan_error": plan.error(one.measured),
         }
         for one, plan in scored
@@ -98,7 +108,7 @@ def print_folder(folder: Path, half: str) -> pd.DataFrame:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.planted_score")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
-    parser.add_argument("--half", choices=HALVES, default=DEVELOPMENT)
+    parser.add_argument("--half", choices=GROUPS, default=DEVELOPMENT)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="where the scores of all cases go")
     options = parser.parse_args(arguments)
     tables = [print_folder(folder, options.half) for folder in options.folders]

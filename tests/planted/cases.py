@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Half of a case.
-DEVELOPMENT, HELD_OUT = "development", "held_out"
+# Half of a case, or the third group, which is looked at once.
+DEVELOPMENT, HELD_OUT, SEALED = "development", "held_out", "sealed"
 HALVES = (DEVELOPMENT, HELD_OUT)
+GROUPS = (*HALVES, SEALED)
 # Causes by name, and what each means. A case accepts those that are equally true of it.
 CAUSES = {
     "synchronisation": "The host waits for the GPU inside the step.",
@@ -19,6 +20,7 @@ CAUSES = {
     "double precision": "Arithmetic is done in fp64 by accident.",
     "unfused attention": "Attention is written out instead of computed by one kernel.",
     "unfused loss": "A loss over many classes is written out.",
+    "unfused softmax": "A softmax is written out.",
     "unfused normalisation": "A norm is written out.",
     "unfused activation": "An activation is written out.",
     "memory-bound elementwise": "Elementwise work reads and writes intermediate results that need not exist.",
@@ -27,9 +29,13 @@ CAUSES = {
     "looped heads": "Attention heads are computed one after the other.",
     "looped steps": "Time steps or tiny batches are computed one after the other.",
     "redundant work": "Work is done whose result is not used, or that was done before.",
+    "unused gradients": "Gradients are computed that nobody uses.",
+    "repeated work": "What is computed was computed before, and is still the same.",
     "one-hot product": "A product with a matrix that is nearly all zero does what a lookup would.",
     "padding": "Most of the work is done on padding.",
     "casts": "The same tensors are converted to another type again and again.",
+    "copies": "Tensors are copied as a whole where a part of them would be written.",
+    "small grid": "A kernel has too few blocks for the GPU.",
     "layout": "Tensors are brought from one memory layout into another and back.",
     "recompilation": "Code or algorithms are chosen or compiled again, because shapes change.",
 }
@@ -52,6 +58,7 @@ class Case:
     planted: what is wrong, in one sentence. first_cause: names of the cause that are right, of CAUSES.
     graph_possible: whether a CUDA graph can capture the step as it stands; None where only a trial can tell.
     remedy: what the twin does instead. settings: settings of the case and its twin. mended: settings of the twin alone.
+    setting: words of profzoo's settings, each of which removes the fault or most of it.
     """
 
     name: str
@@ -65,6 +72,7 @@ class Case:
     phase: str = "train"
     settings: Mapping[str, object] = field(default_factory=dict)
     mended: Mapping[str, object] = field(default_factory=dict)
+    setting: str = ""
 
     @property
     def module(self) -> str:
@@ -80,10 +88,16 @@ class Case:
 def find_cases(half: str) -> tuple[Case, ...]:
     from tests.planted.development import records as development
     from tests.planted.held_out import records as held_out
+    from tests.planted.sealed import records as sealed
 
-    return {DEVELOPMENT: development.CASES, HELD_OUT: held_out.CASES}[half]
+    return {DEVELOPMENT: development.CASES, HELD_OUT: held_out.CASES, SEALED: sealed.CASES}[half]
 
 
 def all_cases() -> tuple[Case, ...]:
-    """The cases of both halves."""
-    return tuple(case for half in HALVES for case in find_cases(half))
+    """The cases of all groups."""
+    return tuple(case for half in GROUPS for case in find_cases(half))
+
+
+def describe_causes(half: str) -> str:
+    """A line for each case of a group: its name, the causes that are right, and settings that remove the fault."""
+    return "".join(f"{case.name}: {', '.join(case.first_cause)} [{case.setting}]\n" for case in find_cases(half))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.planted import configuration, packing, running, scoring
-from tests.planted.cases import HALVES, Case, find_cases
+from tests.planted.cases import GROUPS, Case, find_cases
 
 # Cases whose programs start up beside each other; one program at a time has the GPU.
 SIDE_BY_SIDE = 3
@@ -93,7 +93,7 @@ def report(cases: Sequence[Case], folder: Path, tiny: bool, counters: bool = Fal
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted.collect")
-    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--half", choices=GROUPS, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--minutes", type=float, default=9.0, help="when to end, counted from the start")
     parser.add_argument("--cases", default="", help="names, separated by commas; all of the half by default")

@@ -7,12 +7,13 @@ Archives are those of `python -m tests.planted.collect --pack`; they are unpacke
 
 import argparse
 import math
+import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.planted import running
-from tests.planted.cases import HALVES, Case, find_cases
+from tests.planted.cases import GROUPS, Case, find_cases
 from tests.planted.collect import missing_files
 
 TABLES = ("verdicts.csv", "plans.csv", "cells.csv")
@@ -35,7 +36,7 @@ def derive(cases: Sequence[Case], folder: Path, tiny: bool = False, counters: bo
     if not complete:
         raise SystemExit(f"{folder} holds no complete case: collect some, or unpack what was collected")
     tables = folder / "results" / "tables"
-    words = [*(str(tables / name) for name in TABLES), "-j2", "--config", "collect=false"]
+    words = [*(str(tables / name) for name in TABLES), f"-j{len(os.sched_getaffinity(0))}", "--config", "collect=false"]
     if running.wait_for(running.begin_snakemake(folder, complete, tiny, words, counters=counters), math.inf):
         raise SystemExit(f"snakemake failed:\n{running.last_lines(folder)}")
     return tables
@@ -43,7 +44,7 @@ def derive(cases: Sequence[Case], folder: Path, tiny: bool = False, counters: bo
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted.derive")
-    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--half", choices=GROUPS, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("archives", nargs="*", type=Path, metavar="ARCHIVE")
     parser.add_argument("--counters", action="store_true", help="of the cases that ncu counted, with its counters")

@@ -1,4 +1,4 @@
-"""Holds the first verdict on each planted case against what was planted and what mending it gained."""
+"""Holds the first two verdicts on each planted case against what was planted and what mending it gained."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ MAPPING = Path(__file__).parent / "verdict_causes.yaml"
 # Resamples of steps for an interval of a ratio of medians, and the interval's ends in percent.
 DRAWS, ENDS = 2000, (2.5, 97.5)
 GRAPH = "graph=true"
+# In place of a verdict where none is given.
+NOTHING = pd.Series({"verdict": "", "gain": np.nan})
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Scored:
-    """A case, what was said of it first, and what is true of it; expected gains are nan where none is given."""
+    """A case, what was said of it, and what is true of it.
+
+    verdict, second: the first two verdicts. right: whether the first names what is planted; among_two: whether either
+    does. expected, low, high: the gain of the first verdict that is right, else of the first; nan where none is given.
+    """
 
     case: Case
     verdict: str
+    second: str
     known: bool
     right: bool
+    among_two: bool
     impossible: bool
     expected: float
     low: float
@@ -50,6 +58,11 @@ class Scored:
     def error(self) -> float:
         """Relative error of the expected gain."""
         return abs(self.expected / self.measured.gain - 1)
+
+    @property
+    def width(self) -> float:
+        """Upper end of the expected interval over its lower end; nan where none is given."""
+        return self.high / self.low if math.isfinite(self.high) and self.low > 0 else math.nan
 
     @property
     def holds(self) -> bool:
@@ -102,16 +115,20 @@ def score_case(
     if (measured := measure_case(case, results)) is None:
         return None
     own = verdicts[(verdicts["model"] == case.name) & (verdicts["phase"] == case.phase)]
-    first = own[(own["level"] == "cell") & (own["rank"] == 1)]
-    said = first.iloc[0] if len(first) else pd.Series({"verdict": "", "gain": np.nan})
-    verdict = str(said["verdict"])
-    expected, low, high = (float(said.get(name, np.nan)) for name in ("gain", "gain_low", "gain_high"))
+    ranked = own[own["level"] == "cell"].sort_values("rank")
+    first, second = (ranked.iloc[place] if place < len(ranked) else NOTHING for place in (0, 1))
+    names = [str(said["verdict"]) for said in (first, second)]
+    right = [bool(set(mapping.get(name, ())) & set(case.first_cause)) for name in names]
+    of_gain = second if right == [False, True] else first
+    expected, low, high = (float(of_gain.get(name, np.nan)) for name in ("gain", "gain_low", "gain_high"))
     advised = own["settings"].astype(str).str.contains(GRAPH, regex=False)
     return Scored(
         case=case,
-        verdict=verdict,
-        known=verdict in mapping,
-        right=bool(set(mapping.get(verdict, ())) & set(case.first_cause)),
+        verdict=names[0],
+        second=names[1],
+        known=names[0] in mapping,
+        right=right[0],
+        among_two=any(right),
         impossible=case.graph_possible is False and bool(advised.any()),
         expected=expected,
         low=low,
@@ -121,18 +138,18 @@ def score_case(
 
 
 def summarise(scored: Sequence[Scored]) -> list[str]:
-    """Sentences about all cases; gains are compared where the cause is right and a gain is expected."""
+    """Sentences about all cases; gains are compared where a right cause is among two and a gain is expected."""
     count = len(scored)
-    right = [one for one in scored if one.right]
-    told = [one for one in right if math.isfinite(one.expected)]
+    right, among = [one for one in scored if one.right], [one for one in scored if one.among_two]
+    told = [one for one in among if math.isfinite(one.expected)]
     lines = [f"first cause right: {len(right)} of {count}" + (f" ({len(right) / count:.0%})" if count else "")]
+    lines.append(f"among the first two: {len(among)} of {count}")
     lines.append(f"a graph advised that cannot be captured: {sum(one.impossible for one in scored)} of {count}")
     if told:
         lines.append(f"expected gains where the cause is right: {len(told)}")
         lines.append(f"  median relative error: {np.median([one.error for one in told]):.0%}")
         lines.append(f"  measured gain within the expected interval: {sum(one.holds for one in told)} of {len(told)}")
-        widths = [one.high / one.low for one in told if math.isfinite(one.high) and one.low > 0]
-        if widths:
+        if widths := [one.width for one in told if math.isfinite(one.width)]:
             lines.append(f"  median width of the interval: {np.median(widths):.2f} times")
     weak = [one.case.name for one in scored if one.measured.gain < 1.1]
     lines.append(f"faults that cost less than 10 %: {', '.join(weak) or 'none'}")

@@ -20,7 +20,7 @@ import pandas as pd
 from profzoo.plans.plan import ADVISABLE
 from profzoo.trials.trial_table import LEFT_OUT
 from tests.planted import configuration, running
-from tests.planted.cases import HALVES, Case
+from tests.planted.cases import GROUPS, Case
 from tests.planted.collect import choose_cases
 
 # Settings that are tried on a case, the best expected, and processes of each.
@@ -92,7 +92,7 @@ def summarise_advice(matched: pd.DataFrame) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted.try_advice")
-    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--half", choices=GROUPS, required=True)
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--plans", type=Path, required=True, metavar="TABLE")
     parser.add_argument("--minutes", type=float, default=5.0, help="when to end, counted from the start")

@@ -31,7 +31,7 @@ from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import step_loop
 from profzoo.harness.step.batches import iterate_batches
 from tests.planted import configuration as planted
-from tests.planted.cases import HALVES, Case
+from tests.planted.cases import GROUPS, Case
 from tests.planted.collect import choose_cases
 
 # What a case should be: ms of a step, what mending gains at least, and bytes of memory.
@@ -159,7 +159,7 @@ def judge(case: Case, found: tuple[Tried, Tried] | str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted.try_out")
-    parser.add_argument("--half", choices=HALVES, required=True)
+    parser.add_argument("--half", choices=GROUPS, required=True)
     parser.add_argument("--cases", default="", help="names, separated by commas")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--start", choices=["fork", "spawn"], default="fork", help="spawn imports anew for each case")

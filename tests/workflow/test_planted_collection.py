@@ -1,12 +1,13 @@
 """Planted cases of a size for a CPU: collected, packed, and derived in another folder, as after a GPU machine."""
 
+import tarfile
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.planted import cases, collect, derive, packing, scoring
+from tests.planted import cases, collect, derive, first_look, packing, scoring
 
 NAME = "vit_heads"
 MINUTES = 5
@@ -32,3 +33,19 @@ def test_tables_are_derived_from_archives_in_another_folder(tmp_path: Path) -> N
         chosen[0], pd.read_csv(tables / "verdicts.csv"), scoring.read_mapping(), second / "results"
     )
     assert scored is not None and scored.verdict and scored.measured.gain > 0
+
+
+@pytest.mark.slow
+def test_the_first_look_collects_scores_and_packs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["pinn_double_points", "generation_grown_cache"]
+    folders = ["--results", str(tmp_path / "sealed"), "--into", str(tmp_path / "packed")]
+    first_look.main([*folders, "--tiny", "--cases", ",".join(chosen), "--side-by-side", "1", "--minutes", str(MINUTES)])
+    said = capsys.readouterr().out
+    assert "2 of 2 cases are complete" in said and "among the first two:" in said
+    small = tmp_path / "packed/sealed.tar.xz"
+    assert small.stat().st_size < 1 << 20 and (tmp_path / "packed/sealed-1.tar.xz").is_file()
+    derive.unpack([small], tmp_path / "elsewhere")
+    scores = pd.read_csv(tmp_path / "elsewhere/scores.csv")
+    assert set(scores["case"]) == set(chosen) and (scores["measured"] > 0).all()
+    with tarfile.open(small) as packed:
+        assert sum(name.endswith(".time.csv") for name in packed.getnames()) == 4

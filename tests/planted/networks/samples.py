@@ -1,6 +1,8 @@
 """Samples: texts, images with classes, noisy images, choices of users, and graphs with classes."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,3 +38,8 @@ def classified_vertices(shape: SimpleNamespace, generator: torch.Generator) -> t
     """Features (vertices, features) of a graph's vertices, and one of `classes` for each."""
     labels = torch.randint(shape.classes, (shape.vertices,), generator=generator)
     return torch.randn(shape.vertices, shape.features, generator=generator), labels
+
+
+def whole(samples: Sequence[Any]) -> Any:
+    """The batch of a single sample that is a whole batch already."""
+    return samples[0]
