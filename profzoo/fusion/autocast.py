@@ -1,7 +1,8 @@
 """Says what autocast to bf16 changes of each call of a traced step: the bytes that it moves, and casts besides it.
 
-Types follow from what made a tensor (calls.py), and where that is unknown from the last call that may have made it. What
-nothing has made is a weight or the step's input, and in fp32. A backward pass works in the types of its forward pass.
+Types follow from what made a tensor (calls.py). Where that is unknown, they follow from the last call that may have
+made it. What nothing has made is a weight or the step's input, and in fp32. A backward pass works in the types of its
+forward pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,8 @@ from profzoo.fusion.calls import LINEAR, NONE, SUMS, Call, Flow
 from profzoo.fusion.chains import BACKWARD
 from profzoo.op_costs.tensor_effects import ATEN, COPY, FILL, GATHER, POINTWISE, PRODUCT, SCATTER, Tensor
 
-# What autocast does with the inputs of an operator on CUDA: cast them to the narrow type, or to fp32; ask for a result in
-# fp32; cast them to the widest type among them. All other operators work in the types that they are given.
+# What autocast does with the inputs of an operator on CUDA: cast them to the narrow type, or to fp32; ask for a result
+# in fp32; cast them to the widest type among them. All other operators work in the types that they are given.
 NARROW, WIDE, WIDE_RESULT, WIDEST, GIVEN = "narrow", "wide", "wide result", "widest", "given"
 # By torch 2.11's macros AT_FORALL_* in ATen/autocast_mode.h, and what it registers for cuDNN besides.
 OPERATORS: Mapping[str, str] = {

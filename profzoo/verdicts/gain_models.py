@@ -40,11 +40,14 @@ BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
 # Time that the change of layout to channels last and back adds to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
-# Where operators are not known: an operator casts its weights, and in training their gradients; in inference it takes the
-# CPU as much longer, by trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products. Names
-# of kernels tell some of the operators that stay in fp32.
+# Where operators are not known: an operator casts its weights, and in training their gradients; in inference it takes
+# the CPU as much longer, by trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three
+# products. Names of kernels tell some of the operators that stay in fp32.
 GUESSED_CASTS, GUESSED_CAPTURED = 2.0, 2 / 3
-WIDE_KERNELS = rf"(?i)soft_?max|layer_?norm|group_?norm|nll_loss|upsample|(?<![a-z])(?:{autocast.names(autocast.WIDE)})_kernel"
+WIDE_KERNELS = (
+    r"(?i)soft_?max|layer_?norm|group_?norm|nll_loss|upsample"
+    rf"|(?<![a-z])(?:{autocast.names(autocast.WIDE)})_kernel"
+)
 # In fp32, attention multiplies on tensor cores already, three times in tf32 for each product (CUTLASS's
 # OpMultiplyAddFastF32, in torch's memory-efficient attention), whether tf32 is allowed or not.
 FAST_FP32 = 3.0
@@ -133,7 +136,7 @@ def add_operators(rows: pd.DataFrame, cast: pd.DataFrame | None) -> pd.DataFrame
     """
     if cast is None or not {*KEYS} <= {*rows.columns}:
         return rows
-    kinds = {name: object for name in KEYS}
+    kinds = dict.fromkeys(KEYS, object)
     mean = cast.astype(kinds).groupby(KEYS, sort=False, dropna=False)[AUTOCAST].mean()
     return rows.assign(**mean.reindex(pd.MultiIndex.from_frame(rows[KEYS].astype(kinds))).set_index(rows.index))
 

@@ -71,7 +71,11 @@ class Gated(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.gate, self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(3 * width, width),
+        )
 
     def forward(self, flow: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(flow)) * self.up(flow))
@@ -142,7 +146,9 @@ class Convolved(nn.Module):
     def __init__(self, width: int, vertices: int, attended: bool) -> None:
         super().__init__()
         self.layer, self.score, self.attended = nn.Linear(width, width), nn.Linear(width, 1), attended
-        self.register_buffer("edges", torch.randint(vertices, (2, 8 * vertices), generator=torch.Generator("cpu"), device="cpu"))
+        self.register_buffer(
+            "edges", torch.randint(vertices, (2, 8 * vertices), generator=torch.Generator("cpu"), device="cpu")
+        )
 
     def forward(self, flow: Tensor) -> Tensor:
         flow = self.layer(flow)
@@ -298,7 +304,12 @@ def _graph(attended: bool) -> Callable[[Shape], list[nn.Module]]:
 
 def _crossed(s: Shape) -> list[nn.Module]:
     fields = min(16, s.length)
-    return [Applied(lambda flow: flow[:, :fields]), Crossed(), nn.Linear(fields * (s.width + fields), s.width), nn.ReLU()]
+    return [
+        Applied(lambda flow: flow[:, :fields]),
+        Crossed(),
+        nn.Linear(fields * (s.width + fields), s.width),
+        nn.ReLU(),
+    ]
 
 
 PROGRAMS: dict[str, Program] = {
@@ -318,9 +329,7 @@ PROGRAMS: dict[str, Program] = {
         lambda s: [nn.Linear(s.width, 32 * s.width), nn.ReLU(), nn.Linear(32 * s.width, s.width)], "vector", "class"
     ),
     "convolutions": Program(_vgg, "image", "class"),
-    "residual_convolutions": Program(
-        lambda s: [ResidualNetwork(s.maps, [2, 2], s.width)], "image", "class", batch=64
-    ),
+    "residual_convolutions": Program(lambda s: [ResidualNetwork(s.maps, [2, 2], s.width)], "image", "class", batch=64),
     "depthwise": Program(_depthwise, "image", "class"),
     "diffusion": Program(_diffusing, "image", "class"),
     "upsampling": Program(lambda s: [Skipping(2 * s.maps)], "image", "image", batch=32),

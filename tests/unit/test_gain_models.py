@@ -169,7 +169,12 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 20), tmp_path)
     replayed = CellSimulation(program)
     rows = kernels(program)
-    for operators, within, ns, slower in ((1, 0, 3e3, 2.0), (0, 1, 3e3, 1.6), (0, 0, 3e3, 1.0), (1, 0, 9e4, 20 * 93.5e3 / step_ns)):
+    for operators, within, ns, slower in (
+        (1, 0, 3e3, 2.0),
+        (0, 1, 3e3, 1.6),
+        (0, 0, 3e3, 1.0),
+        (1, 0, 9e4, 20 * 93.5e3 / step_ns),
+    ):
         added = pd.DataFrame({"operators": operators, "ns": ns, "within": within}, rows.index, dtype="float64")
         asked = RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
