@@ -391,7 +391,7 @@ UNIT = 2.0**-24
     ],
 )
 def test_losses_without_double_precision(loss: float, precision: str, decided: bool, gross: bool) -> None:
-    checks, why = numerics.check_sides(
+    checks, why = numeric_checks.check_sides(
         of(steps_of([1.0]), double={"why": "no memory"}), of(steps_of([loss]), precision=precision)
     )
     (check,) = checks
@@ -405,10 +405,10 @@ def test_losses_without_double_precision(loss: float, precision: str, decided: b
 @pytest.mark.parametrize(("words", "decided"), [([3, 5], True), ([3, 6], False)])
 def test_words_without_double_precision(words: list[int], decided: bool) -> None:
     one, other = (of(steps_of([], outputs=[[sample_of(values, None)]])) for values in ([3, 5], words))
-    ((check,), why) = numerics.check_sides(one, other)
+    ((check,), why) = numeric_checks.check_sides(one, other)
     assert (check.quantity, check.difference, check.tolerance) == (numeric_checks.WORDS, float(not decided), np.inf)
     assert (why == "") == decided
-    assert numerics.check_sides(of(steps_of([])), of(steps_of([])))[1] != ""
+    assert numeric_checks.check_sides(of(steps_of([])), of(steps_of([])))[1] != ""
 
 
 def test_losses_that_stay_as_they_are() -> None:
