@@ -30,12 +30,6 @@ class StepNumbers(TypedDict):
     used_parameters: int | None
     # Norm of all parameters together before step 0.
     weight_norm: float | None
-    # Norms of the gradients before the first update, and of how far some values of the weights moved, in each of these
-    # steps; for at most 16 parts of the network.
-    gradient_parts: NotRequired[Sequence[Sequence[float | None]]]
-    movements: NotRequired[Sequence[Sequence[float | None]]]
-    # Digests of the state of the generator of random numbers after each of these steps.
-    draws: NotRequired[Sequence[str]]
     # Sum of all values of the batch, for each of the steps that were looked into.
     data_sums: Sequence[float | None]
     # Norm of all buffers together, after each of these steps and after the last step.
@@ -53,8 +47,6 @@ class DoubleNumbers(TypedDict):
 
     why: NotRequired[str]
     steps: NotRequired[StepNumbers]
-    # The same steps in bf16, each time with weights that are rounded to it up or down at random.
-    roundings: NotRequired[Sequence[StepNumbers]]
     # Whether a step draws random numbers, as dropout does; losses of step 0 with other draws.
     random: NotRequired[bool]
     redrawn_losses: NotRequired[Sequence[float]]

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from profzoo.statistics import rounding_errors
-from profzoo.statistics.rounding_errors import FALSE_ALARMS, LOOSE, ROUNDED
+from profzoo.statistics.rounding_errors import FALSE_ALARMS
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -42,11 +42,6 @@ class NumericSide:
     def exact(self) -> "StepNumbers | None":
         """The first steps in double precision, if they could be repeated."""
         return self.double.get("steps")
-
-    @property
-    def unit(self) -> float:
-        """Unit of rounding of its products."""
-        return rounding_errors.unit_of_rounding(self.precision)
 
 
 def read_side(facts: "Sidecar", cell: "CellSettings", processes: "Sequence[ProcessFacts]") -> NumericSide:
@@ -168,11 +163,6 @@ class Check:
     note: str = ""
 
     @property
-    def allowed(self) -> float:
-        """What the difference is within, if it is within anything."""
-        return self.same if self.difference <= self.same else self.tolerance
-
-    @property
     def excess(self) -> float:
         """Difference over tolerance."""
         return self.difference / self.tolerance if self.tolerance else float(np.inf if self.difference else 0)
@@ -212,66 +202,29 @@ UPDATE_SHARE = 0.01
 
 
 def check_rounding(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of the measured steps against double precision, where both sides drew the same random numbers."""
+    """Yield checks of the measured steps against double precision."""
     assert reference.own and candidate.own and reference.exact
-    yield from _check_words(reference, candidate)
-    yield from _check_outputs(reference, candidate)
-    if _are_rounded(reference, candidate):
-        yield from _check_rounded_steps(reference, candidate)
-    else:
-        # Before weights are updated: updates may multiply small errors, as Adam's do where gradients are almost 0.
-        known, found = (relative_errors(side.own, reference.exact, 1) for side in (reference, candidate) if side.own)
-        for kind in (SCALARS, BUFFERS):
-            if kind in known and kind in found:
-                limits = _scaled_limits(reference, candidate, known[kind], len(found[kind]))
-                yield _check_all(kind, found[kind], *limits)
-        yield from _check_later_steps(reference, candidate)
-    yield from check_repeats(reference, candidate)
-
-
-def _scaled_limits(
-    reference: NumericSide, candidate: NumericSide, known: Sequence[float], count: int
-) -> tuple[float, float]:
-    """Return the tolerances for `count` errors in the precisions of both sides, by known ones of the reference side."""
-    one, other = (
-        rounding_errors.error_tolerance(known, count, side.precision, reference.precision)
-        for side in (reference, candidate)
-    )
-    return one, other
-
-
-def _check_outputs(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of outputs of the first steps, and of the last step, where both sides have errors."""
-    assert reference.own and candidate.own and reference.exact
+    # Before weights are updated: updates may multiply small errors, as Adam's do where gradients are almost 0.
+    known = relative_errors(reference.own, reference.exact, 1)
     found = relative_errors(candidate.own, reference.exact, 1)
-    own = relative_errors(reference.own, reference.exact, 1).get(OUTPUTS, [])
-    if not own:
-        return
-    # Words beside numbers say that what lies there may have been selected.
-    check = _check_selected if WORDS in found else _check_all
-    runs = [relative_errors(one, reference.exact, 1).get(OUTPUTS, []) for one in reference.double.get("roundings", [])]
-    if OUTPUTS in found:
-        yield check(OUTPUTS, found[OUTPUTS], *_output_limits(reference, candidate, own, runs, len(found[OUTPUTS])))
-    one, other = reference.own["last_outputs"], candidate.own["last_outputs"]
-    if one and reference.steps == candidate.steps:
-        errors, words = output_errors(other, one)
-        if errors:
-            limits = _output_limits(reference, candidate, own, runs, len(errors))
-            check = _check_selected if words else _check_all
-            yield check("outputs of the last step", errors, *(limit * 2**0.5 for limit in limits))
-
-
-def _output_limits(
-    reference: NumericSide, candidate: NumericSide, own: Sequence[float], runs: Sequence[Sequence[float]], count: int
-) -> tuple[float, float]:
-    """Return tolerances for outputs; own, runs: errors of the reference side, and of each rounding of it."""
-    same, tolerance = _scaled_limits(reference, candidate, own, count)
-    if not _are_rounded(reference, candidate):
-        return same, tolerance
-    scale = float(np.sqrt(np.mean([rounding_errors.root_mean_square(run) ** 2 for run in runs])))
-    scale *= rounding_errors.repeated_factor(count, list(map(len, runs)))
-    tolerance = max(scale * _coarseness(reference, candidate), candidate.unit)
-    return (tolerance if candidate.unit <= reference.unit else min(same, tolerance)), tolerance
+    drawn = _check_redrawn(reference, candidate)
+    if drawn:
+        yield drawn
+    yield from _check_words(reference, candidate)
+    for kind, errors in found.items():
+        # With other random numbers, nothing but the loss of the first step can be compared.
+        if kind not in known or kind == WORDS or drawn:
+            continue
+        same, tolerance = (
+            rounding_errors.error_tolerance(known[kind], len(errors), precision, reference.precision)
+            for precision in (reference.precision, candidate.precision)
+        )
+        selected = kind == OUTPUTS and WORDS in found
+        yield _check_selected(kind, errors, same, tolerance) if selected else _check_all(kind, errors, same, tolerance)
+    if not drawn:
+        yield from _check_later_steps(reference, candidate)
+    yield from _check_last_outputs(reference, candidate, known.get(OUTPUTS, []))
+    yield from check_repeats(reference, candidate)
 
 
 def _check_all(quantity: str, errors: Sequence[float], same: float, tolerance: float) -> Check:
@@ -300,7 +253,7 @@ def _check_words(reference: NumericSide, candidate: NumericSide) -> Iterator[Che
         yield Check(WORDS, 0.0, 0.0, 0.0)
 
 
-def check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | None:
+def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | None:
     """Check the loss of step 0 against losses with other random numbers, if the candidate drew other ones.
 
     None if it drew those of double precision, or of the reference side: a GPU may draw other ones for other types.
@@ -309,12 +262,9 @@ def check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | Non
     if not reference.double.get("random") or not reference.exact["losses"] or not candidate.own["losses"]:
         return None
     exact, own = cast(float, reference.exact["losses"][0]), candidate.own["losses"][0]
-    near = rounding_errors.ALWAYS_ALLOWED * candidate.unit * abs(exact)
+    near = rounding_errors.ALWAYS_ALLOWED * rounding_errors.unit_of_rounding(candidate.precision) * abs(exact)
     known = [one for one in (exact, reference.own["losses"][0]) if one is not None]
-    alike = _draw_alike(reference.own.get("draws", []), candidate.own.get("draws", []))
-    # Of coarse numbers, those of other draws may be near by chance.
-    close = alike is None or not _are_rounded(reference, candidate)
-    if own is None or alike or (close and any(abs(own - one) <= near for one in known)):
+    if own is None or any(abs(own - one) <= near for one in known):
         return None
     drawn, off = drawn_losses(reference), _relative_offsets(reference, candidate)
     # A difference that is the same in all steps is not one of draws.
@@ -327,11 +277,6 @@ def check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | Non
     return Check("loss of the first step", difference, tolerance, tolerance, note=DRAWN)
 
 
-def _draw_alike(one: Sequence[str], other: Sequence[str]) -> bool | None:
-    """Return whether two sides drew as many random numbers from the same beginning; None if that is not known."""
-    return all(mine == its for mine, its in zip(one, other, strict=False)) if one and other else None
-
-
 def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[float]:
     """Return by how much the candidate's losses exceed the exact ones in the first steps, relative to these."""
     assert reference.exact and candidate.own
@@ -342,8 +287,8 @@ def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[fl
 def _check_later_steps(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
     """Yield a check of each quantity in the steps after the first update, at the step where it is farthest off.
 
-    The tolerance is how far the reference side's errors have grown until then or later, or a share of how far the
-    quantity has moved since the first step.
+    The tolerance is how far the reference side's errors have grown until then, or a share of how far the quantity has
+    moved since the first step.
     """
     assert reference.own and candidate.own and reference.exact
     known = paired_series(reference.own, reference.exact)
@@ -351,24 +296,22 @@ def _check_later_steps(reference: NumericSide, candidate: NumericSide) -> Iterat
         right = [exact for _, exact in known.get(name, [])]
         errors = sizes_of_errors(known.get(name, []))
         found = sizes_of_errors(pairs)
-        count = min(len(errors), len(found))
-        steps = [one for one in range(1, count) if np.isfinite(found[one]) and np.isfinite(errors[: one + 1]).all()]
-        rate = FALSE_ALARMS / max(count - 1, 1)
-        limits = []
-        for side in (reference, candidate):
-            grown = {
-                step: rounding_errors.grown_tolerance(errors[: step + 1], side.precision, reference.precision, rate)
-                for step in steps
-            }
-            # Errors grow, so that a tolerance for a later step, for which more is known, holds for this one too.
-            limits.append({step: min(one for at, one in grown.items() if at >= step) for step in steps})
-        moved = {step: UPDATE_SHARE * step * _movement(right[: step + 1]) for step in steps}
-        same, tolerance = ({step: max(limit[step], moved[step]) for step in steps} for limit in limits)
-        checks = [Check(f"{name} of step {step}", found[step], same[step], tolerance[step]) for step in steps]
-        # Later steps count until rounding makes a tenth of the quantity uncertain; of losses, the first of them does.
-        close = [check for check in checks if check.tolerance <= LOOSE] or checks[: name == "loss"]
-        if close:
-            yield max(close, key=lambda check: check.excess)
+        steps = range(1, min(len(errors), len(found)))
+        checks = []
+        for step in (one for one in steps if np.isfinite(found[one]) and np.isfinite(errors[: one + 1]).all()):
+            moved = UPDATE_SHARE * step * _movement(right[: step + 1])
+            same, tolerance = (
+                max(
+                    rounding_errors.grown_tolerance(
+                        errors[: step + 1], precision, reference.precision, FALSE_ALARMS / len(steps)
+                    ),
+                    moved,
+                )
+                for precision in (reference.precision, candidate.precision)
+            )
+            checks.append(Check(f"{name} of step {step}", found[step], same, tolerance))
+        if checks:
+            yield max(checks, key=lambda check: check.excess)
 
 
 def _movement(series: Sequence[float | None]) -> float:
@@ -376,6 +319,23 @@ def _movement(series: Sequence[float | None]) -> float:
     values = np.array([np.nan if value is None else value for value in series])
     moved = float(np.nanmax(np.abs(values - values[0])) / abs(values[-1])) if len(values) and values[-1] else np.nan
     return 0.0 if np.isnan(moved) else moved
+
+
+def _check_last_outputs(reference: NumericSide, candidate: NumericSide, known: Sequence[float]) -> Iterator[Check]:
+    """Yield a check of the outputs of the last step, which both sides computed in their own precision."""
+    assert reference.own and candidate.own
+    one, other = reference.own["last_outputs"], candidate.own["last_outputs"]
+    if not known or not one or reference.steps != candidate.steps:
+        return
+    errors, words = output_errors(other, one)
+    if errors:
+        # Both sides have errors.
+        same, tolerance = (
+            rounding_errors.error_tolerance(known, len(errors), precision, reference.precision) * 2**0.5
+            for precision in (reference.precision, candidate.precision)
+        )
+        check = _check_selected if words else _check_all
+        yield check("outputs of the last step", errors, same, tolerance)
 
 
 def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
@@ -390,86 +350,6 @@ def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Ch
         changed = [end[0] != end[1] for end in ends]
         if changed == [True, False]:
             yield Check(BUFFERS, 1.0, 0.0, 0.0, "the candidate's buffers did not change, and the reference side's did")
-
-
-# Checks of what is rounded more coarsely than to single precision, by several roundings of the same network.
-
-# Parts of a network and of what is recorded of them, in words.
-PARTED = {"gradient_parts": "gradient norm of a part", "movements": "movement of weights of a part"}
-# First steps of a quantity that have to be compared. The others share the false alarms of one check.
-NEEDED = {"loss": 2, "gradient norm": 1, BUFFERS: 1}
-
-
-def _are_rounded(reference: NumericSide, candidate: NumericSide) -> bool:
-    """Return whether a side is coarse, and roundings of the reference side tell what that does."""
-    coarse = max(reference.unit, candidate.unit) > rounding_errors.unit_of_rounding("fp32")
-    return coarse and len(reference.double.get("roundings", [])) > 1
-
-
-def _coarseness(*sides: NumericSide) -> float:
-    """Return how much larger errors of the coarsest of these sides are than those of the roundings."""
-    return max(side.unit for side in sides) / rounding_errors.unit_of_rounding(ROUNDED)
-
-
-def _error_tables(found: "StepNumbers", right: "StepNumbers") -> dict[str, np.ndarray]:
-    """Return relative errors by quantity, of steps in rows and parts of the network in columns."""
-    tables = {name: np.array(sizes_of_errors(pairs))[:, None] for name, pairs in paired_series(found, right).items()}
-    for key, name in PARTED.items():
-        sides: list[Any] = [one.get(key, []) for one in (found, right)]
-        rows = [
-            sizes_of_errors(list(zip(*pair, strict=True)))
-            for pair in zip(*sides, strict=False)
-            if len(pair[0]) == len(pair[1])
-        ]
-        if rows and len(set(map(len, rows))) == 1:
-            tables[name] = np.array(rows)
-    moved = [[np.linalg.norm(np.array(row, float)) for row in one.get("movements", [])] for one in (found, right)]
-    tables["movement of weights"] = np.array([_relative(*pair) for pair in zip(*moved, strict=False)])[:, None]
-    return {name: table for name, table in tables.items() if table.size}
-
-
-def _check_rounded_steps(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of losses, gradients, buffers and updates by errors that roundings had until the same step.
-
-    Beyond what is needed, nothing is compared that rounding makes uncertain: later steps, and parts in which gradients
-    are almost 0.
-    """
-    assert reference.own and candidate.own and reference.exact
-    own = _error_tables(reference.own, reference.exact)
-    runs = [_error_tables(one, reference.exact) for one in reference.double.get("roundings", [])]
-    # A scaler of gradients may have left out updates of which the gradients were not noted.
-    scaled = "fp16" in (reference.precision, candidate.precision)
-    last = len(candidate.own["gradient_norms"]) + 1 if scaled else None
-    for name, found in _error_tables(candidate.own, reference.exact).items():
-        known = [run[name] for run in runs if name in run and run[name].shape[1:] == found.shape[1:]]
-        if len(known) < 2 or name not in own or own[name].shape[1:] != found.shape[1:]:
-            continue
-        steps = min(map(len, [found[:last], own[name], *known]))
-        table = np.array([one[:steps] for one in known])
-        scale = np.maximum.accumulate(np.sqrt(np.mean(table**2, axis=0)), axis=0)
-        needed = NEEDED.get(name, 0)
-        checks = list(_check_table(name, found[:steps], own[name], scale, len(known), (reference, candidate)))
-        yield from checks[:needed]
-        if close := [check for check in checks[needed:] if check.tolerance <= LOOSE]:
-            yield max(close, key=lambda check: check.excess)
-
-
-def _check_table(
-    name: str, found: np.ndarray, own: np.ndarray, scale: np.ndarray, runs: int, sides: tuple[NumericSide, NumericSide]
-) -> Iterator[Check]:
-    """Yield a check of each number of a quantity; scale: errors of so many roundings, own: of the reference side."""
-    reference, candidate = sides
-    needed = NEEDED.get(name, 0)
-    rates = FALSE_ALARMS, FALSE_ALARMS / max(found.size - needed, 1)
-    factors = [rounding_errors.repeated_factor(1, [1] * runs, rate) for rate in rates]
-    for step, part in np.argwhere(np.isfinite(found) & np.isfinite(scale)).tolist():
-        tolerance = max(scale[step, part] * factors[step >= needed] * _coarseness(*sides), candidate.unit)
-        same = tolerance
-        if candidate.unit > reference.unit:
-            seen = [float(error) for error in own[: step + 1].ravel() if np.isfinite(error)]
-            same = min(tolerance, _scaled_limits(reference, candidate, seen or [0.0], 1)[0])
-        place = f" {part + 1} of {found.shape[1]}" if found.shape[1] > 1 else ""
-        yield Check(f"{name}{place} of step {step}", float(found[step, part]), same, float(tolerance))
 
 
 # Checks that two sides compute the same in double precision, where rounding explains next to nothing.
@@ -494,7 +374,6 @@ def check_double(reference: NumericSide, candidate: NumericSide) -> tuple[list[C
         Check(f"{kind} {IN_DOUBLE}", max(errors), tolerance, tolerance)
         for kind, errors in relative_errors(found, right, STEPS).items()
     ]
-    checks += _check_later_double(reference, candidate)
     used = (right["used_parameters"], found["used_parameters"])
     if used[0] != used[1]:
         why = f"{used[0]:,} parameters with a gradient became {used[1]:,}"
@@ -536,18 +415,6 @@ def _check_draws(
     return [*undropped, *means], "" if shares[0] == shares[1] else "dropout is called at other places"
 
 
-def _check_later_double(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of later losses; where parts compute in single precision, they may be as far off as those steps."""
-    right, found = cast("StepNumbers", reference.exact), cast("StepNumbers", candidate.exact)
-    finer = rounding_errors.unit_of_rounding("fp32") / reference.unit
-    known = loss_errors(cast("StepNumbers", reference.own)["losses"], right["losses"])
-    grown = np.maximum.accumulate(known) * min(finer, 1.0) * rounding_errors.ALWAYS_ALLOWED
-    for step, (error, limit) in enumerate(zip(loss_errors(found["losses"], right["losses"]), grown, strict=False)):
-        tolerance = max(float(limit), LEAST_DOUBLE)
-        if step >= STEPS and tolerance <= LOOSE:
-            yield Check(f"loss of step {step} {IN_DOUBLE}", error, tolerance, tolerance)
-
-
 def _double_tolerance(reference: NumericSide) -> float:
     """Return the largest difference in double precision that is not one of the computation."""
     right = cast("StepNumbers", reference.exact)
@@ -559,3 +426,56 @@ def _double_tolerance(reference: NumericSide) -> float:
 def _begin_differently(right: "StepNumbers", found: "StepNumbers") -> bool:
     one, other = right["weight_norm"], found["weight_norm"]
     return one is not None and other is not None and abs(one - other) > WEIGHTS_TOLERANCE * abs(one)
+
+
+# Relative differences of measured steps that rounding never explains, in units of rounding.
+GROSS = 2**13
+DATA_TOLERANCE = 1e-6
+
+
+def find_obstacle(reference: NumericSide, candidate: NumericSide) -> str:
+    """Say why the numbers of two sides cannot be compared; empty if they can."""
+    for name, side in (("reference side", reference), ("candidate", candidate)):
+        if side.own is None:
+            return f"the {name} recorded no numbers of its steps"
+    assert reference.own and candidate.own
+    if reference.batch != candidate.batch:
+        return f"batches of {reference.batch} and {candidate.batch} samples hold other data"
+    for one, other in zip(reference.own["data_sums"], candidate.own["data_sums"], strict=False):
+        if one is not None and other is not None and abs(one - other) > DATA_TOLERANCE * max(abs(one), 1):
+            return "the sides were given other data"
+    return ""
+
+
+def check_sides(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Return checks of two sides, and why they do not decide alone; the reason is empty if they do."""
+    if not reference.exact:
+        return _check_alone(reference, candidate)
+    checks: list[Check] = []
+    if candidate.exact:
+        checks, why = check_double(reference, candidate)
+        if why or any(check.difference > check.tolerance for check in checks):
+            return checks, why
+    return [*checks, *check_rounding(reference, candidate)], ""
+
+
+def _check_alone(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Check what was measured without double precision, and say why that decides nothing; empty if it does.
+
+    How far rounding goes is not known then: equal numbers are the same, and grossly different ones are different.
+    """
+    assert reference.own and candidate.own
+    checks = list(check_repeats(reference, candidate))
+    missing = f"steps of the reference side were not repeated {IN_DOUBLE}: {reference.double.get('why', '')}"
+    one, other = np.array(reference.first_losses), np.array(candidate.first_losses)
+    if len(one) > 1 and np.ptp(one) > LEAST_DOUBLE * abs(one[0]):
+        return [*checks, *check_means(one, other, "mean first losses")], f"{missing}; its first losses differ"
+    unit = rounding_errors.unit_of_rounding(candidate.precision)
+    near = rounding_errors.ALWAYS_ALLOWED * rounding_errors.unit_of_rounding(reference.precision)
+    decided = True
+    for kind, errors in relative_errors(candidate.own, reference.own, 1).items():
+        size = max(errors) if kind == WORDS else rounding_errors.root_mean_square(errors)
+        gross = GROSS * unit if kind != WORDS else np.inf
+        checks.append(Check(kind, size, near, gross))
+        decided &= size <= max(rounding_errors.ALWAYS_ALLOWED * unit, near) if kind != WORDS else not size
+    return checks, "" if decided and len(checks) else missing

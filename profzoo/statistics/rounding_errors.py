@@ -2,8 +2,7 @@
 
 Rounding errors behave like random numbers around 0 whose scale depends on the computation (Higham and Mary 2019). The
 errors of a computation that is known to be right tell their scale. The errors of another one are compared with them by
-the ratio of their mean squares (Fisher's F). Where the other one rounds more coarsely, the scale is that of several
-roundings of the same computation to a coarse format.
+the ratio of their mean squares (Fisher's F).
 """
 
 from collections.abc import Sequence
@@ -13,21 +12,15 @@ import numpy as np
 # Significant bits of the formats in which a cell may compute: fp8 is e4m3; int8 has 7 in the upper half of its range,
 # and fewer below, as all numbers of a row have one scale.
 BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
-# Format to which a computation is rounded several times.
-ROUNDED = "bf16"
 # Probability that one check is failed by rounding alone.
 FALSE_ALARMS = 1e-4
 # Errors of one kind depend on each other: more of them count as no more than so many.
 MOST_INDEPENDENT = 7
-# Of those of one of several runs, only so many count.
-MOST_OF_A_RUN = 3
 # Relative errors of so many units of rounding are allowed in any case, as the errors of the other side may be small by
 # chance, or because a result happens to be exact.
 ALWAYS_ALLOWED = 8
 # No error of the size of the result itself is allowed: no digit of it is right then.
 NEVER_ALLOWED = 1.0
-# A tolerance above this share of the result tells too little to call two computations the same.
-LOOSE = 0.1
 
 
 def unit_of_rounding(precision: str) -> float:
@@ -60,17 +53,6 @@ def error_tolerance(
     return min(_tolerance(root_mean_square(known), freedom, precision, reference, rate), NEVER_ALLOWED)
 
 
-def repeated_factor(count: int, runs: Sequence[int], rate: float = FALSE_ALARMS) -> float:
-    """Return by what factor the root mean square of `count` errors may exceed that of independent runs.
-
-    runs: number of errors of each run, of which at most MOST_OF_A_RUN count.
-    """
-    from scipy import special  # type: ignore[import-untyped]
-
-    freedom = float(min(count, MOST_INDEPENDENT)), float(sum(min(one, MOST_OF_A_RUN) for one in runs))
-    return float(np.sqrt(special.fdtri(*freedom, 1 - rate)))
-
-
 def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate: float = FALSE_ALARMS) -> float:
     """Return the largest error of a step that rounding explains, where errors grow from step to step.
 
@@ -87,7 +69,7 @@ def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate
 
 
 def _tolerance(scale: float, freedom: tuple[float, float], precision: str, reference: str, rate: float) -> float:
-    from scipy import special
+    from scipy import special  # type: ignore[import-untyped]
 
     unit = unit_of_rounding(precision)
     wider = max(unit / unit_of_rounding(reference), 1.0)

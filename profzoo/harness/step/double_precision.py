@@ -2,14 +2,13 @@
 
 The steps begin with the same weights, batches and random numbers as the measured ones. They are neither compiled nor
 captured, so that two cells that compute the same thing have the same numbers here, up to rounding in double precision.
-They are also repeated several times in a narrow format, which tells how far rounding to it moves this cell's numbers.
 """
 
 import gc
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ from profzoo.harness import inspection, interface
 from profzoo.harness.observers.first_steps import LOSSES, STEPS, FirstSteps
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, step_loop
-from profzoo.statistics.rounding_errors import ROUNDED
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -140,11 +138,6 @@ BUDGET_S = 2.0
 LONGEST_S = 1.0
 # How often step 0 is repeated with other random numbers, and how many other seeds are run.
 REDRAWN, SEEDS = 4, 2
-# How often the steps are repeated in a narrow format, and how often at least. No further step begins after so many
-# seconds, but for STEPS of each; as many more are run as follow the warm-up.
-ROUNDINGS, FEWEST_ROUNDINGS, ROUNDING_S, BEHIND = 6, 3, 2.0, 5
-# Bits of a number in fp32 that one in bf16 does not have.
-DROPPED_BITS = 16
 
 
 def repeat_steps(
@@ -172,24 +165,7 @@ def repeat_steps(
         found = _repeat(plain, weights, device, min(steps, LOSSES), began + BUDGET_S)
     except Exception as error:
         return {"why": f"{type(error).__name__}: {first_error_line(error)}"}
-    rounded: Any = {**plain, "precision": ROUNDED}
-    # A model that has no weights, or does not compute in this format, is not rounded to it.
-    with suppress(Exception):
-        found["roundings"] = _round_steps(rounded, weights, device, min(steps, cell["warmup"] + BEHIND, LOSSES))
     return {**found, "wall_s": round(time.monotonic() - began, 3)}
-
-
-def _round_steps(cell: "CellSettings", weights: Path | None, device: torch.device, steps: int) -> "list[StepNumbers]":
-    """Run at most so many first steps several times, from weights that are rounded at random; return their numbers."""
-    began, found = time.monotonic(), []
-    run = _Run(cell, weights, device, double=False)
-    for number in range(ROUNDINGS):
-        if number >= FEWEST_ROUNDINGS and time.monotonic() > began + ROUNDING_S:
-            break
-        run.begin_rounded(number)
-        found.append(run.take_steps(steps, began + ROUNDING_S * (number + 1) / ROUNDINGS))
-    run.clear()
-    return found
 
 
 def _repeat(
@@ -243,46 +219,18 @@ class _Run:
         step_loop.set_up_network(self._widened(self._network), cell, device)
         if not drops:
             self.changes.dropouts += stop_dropout(self._network)
-        self._states = _generator_states(device)
-        self._saved: list[Tensor] = []
-        self.random = False
-        self._begin()
-
-    def _begin(self) -> None:
-        """Make the steps of the network as it is, before the first one."""
-        self._source = iter(batches.iterate_batches(self._cell, self._model))
-        self._first = FirstSteps(self._cell, self._network)
-        self._parts = step_loop.make_step(self._cell, self._model, self._network, self._device, Ranges())
+        self._source = iter(batches.iterate_batches(cell, self._model))
+        self._first = FirstSteps(cell, self._network)
+        self._parts = step_loop.make_step(cell, self._model, self._network, device, Ranges())
         if trainer := self._parts.trainer:
             self._widened(trainer.others)
             trainer.first_steps = self._first
         self._batch = next(self._source)
-
-    def begin_rounded(self, number: int) -> None:
-        """Go back to the first step, with weights that are rounded at random; number: of the draw.
-
-        Raises:
-            ValueError: there are no weights to be rounded.
-        """
-        tensors = [*self._network.parameters(), *self._network.buffers()]
-        self._saved = self._saved or [one.detach().clone() for one in tensors]
-        generator = torch.Generator(self._device).manual_seed(number)
-        rounded = 0
-        with torch.no_grad():
-            for one, saved in zip(tensors, self._saved, strict=True):
-                weight = isinstance(one, nn.Parameter) and saved.dtype == torch.float32
-                one.copy_(round_at_random(saved, generator) if weight else saved)
-                rounded += weight
-                one.grad = None
-        if not rounded:
-            raise ValueError("no weight is in fp32")
-        step_loop.prepare_network(self._network)
-        _restore_generators(self._states, self._device)
-        self._begin()
+        self.random = False
 
     def clear(self) -> None:
         """Give the memory of the run back."""
-        del self._network, self._parts, self._first, self._batch, self._source, self._saved
+        del self._network, self._parts, self._first, self._batch, self._source
 
     def _widened(self, network: nn.Module) -> nn.Module:
         return network.double() if self._double else network
@@ -359,19 +307,6 @@ class _OperatorCount(TorchDispatchMode):
 
 def _widen(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-
-def round_at_random(numbers: Tensor, generator: torch.Generator) -> Tensor:
-    """Round numbers in fp32 to bf16, up or down by the chance that keeps their mean; those in bf16 stay as they are."""
-    bits = numbers.contiguous().view(torch.int32)
-    noise = torch.randint(2**DROPPED_BITS, bits.shape, dtype=torch.int32, device=bits.device, generator=generator)
-    return (bits + noise).bitwise_and(-(2**DROPPED_BITS)).view(torch.float32)
-
-
-def _restore_generators(states: list[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
 
 
 def _generator_states(device: torch.device) -> list[Tensor]:
