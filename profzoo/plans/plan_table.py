@@ -18,7 +18,7 @@ from profzoo.tables.cell_tables import cell_key
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import verdict
-from profzoo.verdicts.advice_scores import Scores
+from profzoo.verdicts.advice_scores import Scores, scores_on
 from profzoo.verdicts.causes.cpu_verdicts import CPU
 from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
@@ -94,7 +94,8 @@ def tabulate_plans(
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
+            here = scores_on(row.get("device"), scored)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, here, waits)
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")

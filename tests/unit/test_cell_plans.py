@@ -23,9 +23,11 @@ from profzoo.verdicts.gain_models import RequestedChange
 from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
 from profzoo.what_if import predicted_gains
 from profzoo.what_if.program import Program, process_number, write_programs
-from tests import cpu_page, known_rules
+from tests import cpu_page, known_rules, simulated_waits
 from tests.recorded_results import _declared
+from tests.simulated import Act
 from tests.unit.test_gain_models import CELL, LAUNCH, kernels, simulation, steps
+from tests.unit.test_host_pauses import name_memory
 from tests.unit.test_verdicts import PLAIN, ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
 from tests.unit.test_wait_costs import line
@@ -181,6 +183,30 @@ def test_the_table_is_read_back_as_it_was_written(limited: Tables, tmp_path: Pat
     assert not [words for words in found.index[found["not_possible"].isin(["", None])] if "graph" in words]
 
 
+def test_a_verdict_and_a_plan_of_the_same_settings_expect_the_same(tmp_path: Path) -> None:
+    """Two verdicts are about copies from pageable memory, and several about the same precision."""
+    staged = [Act("staged", 0, "transfer", 5e3, 3e5, ns=2e5)] * 2
+    operators = [simulated_waits.operator(2e4, 3e4)] * 60
+    told = simulated_waits.told([*staged, *operators], tmp_path, amend=lambda path, _: name_memory(path, 0),
+                                every_rule=True, pin_memory=False)  # fmt: skip
+    tables = {"cells": STEP_CELLS, "steps": told.row.to_frame().T.infer_objects(), "kernels": told.kernels,
+              "verdicts": told.verdicts}  # fmt: skip
+    ran_with = {CELL: simulated_waits.GIVEN | {"pin_memory": False}}
+    programs = {CELL: {process_number(told.program.process): told.program}}
+    plans = plan_table.tabulate_plans(tables, {}, ran_with, known_rules.load(True), programs)
+    gains = ["gain", "gain_low", "gain_high"]
+    planned = {frozenset(row["settings"].split()): row[gains] for _, row in plans[plans["gain"] > 0].iterrows()}
+    rows = told.verdicts[told.verdicts["level"].isin(["cell", "setting"]) & told.verdicts["gain"].gt(0)]
+    compared = [(row["verdict"], row["settings"]) for _, row in rows.iterrows() if isinstance(row["settings"], str)]
+    for _, row in rows[rows["settings"].notna()].iterrows():
+        mine = planned[frozenset(row["settings"].split())]
+        assert row[gains].astype(float).tolist() == pytest.approx(mine.astype(float).tolist(), nan_ok=True), row[
+            "verdict"
+        ]
+    assert {("transfer-bound", "pin_memory=true"), ("pageable copies", "pin_memory=true")} <= {*compared}
+    assert {"graph=true", "graph=true precision=bf16", "precision=tf32"} <= {words for _, words in compared}
+
+
 def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
     tables = cpu_page.tables()
     advised = tables["verdicts"].assign(settings="")
@@ -203,7 +229,7 @@ def test_settings_have_the_types_of_the_schema() -> None:
 
 
 def test_a_combination_has_the_error_of_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores of combinations are kept by the names of all their verdicts."""
+    """Scores of combinations are kept by the kinds of all their settings."""
     asked: list[tuple[list[RequestedChange], float]] = []
 
     class Replayed:
@@ -214,8 +240,7 @@ def test_a_combination_has_the_error_of_its_own_name(monkeypatch: pytest.MonkeyP
         replayed, step, ran_with = Replayed(), None, {}
 
         class scored:  # noqa: N801
-            error = staticmethod({"because of a=1": 0.1, "because of b=1": 0.2,
-                                  "because of a=1 + because of b=1": 0.7}.__getitem__)  # fmt: skip
+            bound = staticmethod({"a": 0.1, "b": 0.2, "a + b": 0.7}.__getitem__)
 
     one, other = a_setting("a=1"), a_setting("b=1")
     both: Any = cell_plans.CombinedSimulation(Judged(), pd.DataFrame())  # type: ignore[arg-type]
@@ -319,7 +344,7 @@ def test_plans_of_verdicts_have_what_these_say() -> None:
 
 def scored(**given: Any) -> Any:
     score = Score(9, 3, 0.1, 0.3, 0.2, 0.9, 1.0, 0.0)
-    return Scores(3, 0.5, 0.61, 0.2, {}, {"because of a=1": replace(score, **given)})
+    return Scores(3, 0.5, 0.61, 0.2, {}, {"a": replace(score, **given)})
 
 
 def test_a_simulated_plan_names_the_verdicts_that_advise_its_parts() -> None:

@@ -328,8 +328,8 @@ def tabulate_verdicts(
     """
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
-        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
+        here = advice_scores.scores_on(known.devices.get(cell), scored), (lines or {}).get(cell)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, (programs or {}).get(cell, {}), *here)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)

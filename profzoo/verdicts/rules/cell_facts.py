@@ -159,7 +159,7 @@ class CellFacts:
     syncs: how gradients are sent, of cells of several processes where it is known.
     noted: what the processes noted of their work.
     timed_under: the tool under which steps were timed, of cells that were made elsewhere. whole: of these, the cells
-    whose only step is the whole trace, as no step repeats in it.
+    whose only step is the whole trace, as no step repeats in it. devices: names of the GPUs that cells ran on.
     """
 
     ran_with: dict[tuple[str, str], KnownSettings] = field(default_factory=dict)
@@ -169,6 +169,7 @@ class CellFacts:
     noted: dict[tuple[str, str], NotedFacts] = field(default_factory=dict)
     timed_under: dict[tuple[str, str], str] = field(default_factory=dict)
     whole: frozenset[tuple[str, str]] = frozenset()
+    devices: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
@@ -177,7 +178,7 @@ def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
     Raises:
         DataError: a sidecar is damaged.
     """
-    wanted: fact.Needs = {"cell": {}, **dict.fromkeys(NOTED, fact.LIST), "roof?": ROOF}
+    wanted: fact.Needs = {"cell": {}, **dict.fromkeys(NOTED, fact.LIST), "roof?": ROOF, "device?": fact.TEXT}
     read = {cell_key(path): read_facts(path, wanted) for path in sidecars}
     elsewhere = {cell: facts["imported"] for cell, facts in read.items() if facts.get("imported")}
     return CellFacts(
@@ -188,6 +189,7 @@ def read_cell_facts(sidecars: Sequence[str]) -> CellFacts:
         noted={cell: read_noted(facts) for cell, facts in read.items()},
         timed_under={cell: about.get("timed_under", "") for cell, about in elsewhere.items()},
         whole=frozenset(cell for cell, about in elsewhere.items() if about.get("whole")),
+        devices={cell: facts["device"] for cell, facts in read.items() if "device" in facts},
     )
 
 
