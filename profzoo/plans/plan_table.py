@@ -41,7 +41,8 @@ PLANS_TABLE = Table(
         "settings": Column(TEXT, "Settings that are applied together, as arguments of `python -m models.run`."),
         "changes": Column(TEXT, "What the settings change, in plain words."),
         **with_interval("gain", Column(
-            NUMBER.or_missing, "Expected speedup of the step with all these settings.", "ratio")),
+            NUMBER.or_missing, "Expected speedup of the step with all these settings; of a wide interval there is only "
+            "the upper end.", "ratio")),
         "outlook": Column(TEXT, "What the interval says: whether the settings are expected to help, or may not help."),
         "verdicts": Column(TEXT, "Verdicts that could advise the settings."),
         "advised": Column(FLAG, "Whether a verdict on the cell advises exactly these settings."),

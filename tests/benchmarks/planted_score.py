@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from profzoo.formatting import gain_with_interval
 from tests.planted import plan_scoring, scoring
 from tests.planted.cases import DEVELOPMENT, HALVES, find_cases
 
@@ -56,14 +57,19 @@ def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
         "yes" if one.right else "no",
         ", ".join(one.case.first_cause),
         "yes" if one.impossible else "",
-        f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if told else "",
+        _describe_gain(one.expected, one.low, one.high) if told else "",
         f"{measured.gain:.2f} [{measured.low:.2f}, {measured.high:.2f}]",
         f"{one.error:.0%}" if told else "",
         ("yes" if one.holds else "no") if told else "",
         plan.settings,
-        f"{plan.gain:.2f} [{plan.low:.2f}, {plan.high:.2f}]" if plan.settings else "",
+        _describe_gain(plan.gain, plan.low, plan.high) if plan.settings else "",
     )
     return f"| {' | '.join(words)} |"
+
+
+def _describe_gain(gain: float, *ends: float) -> str:
+    told, between = gain_with_interval(gain, *(None if end != end else end for end in ends))
+    return f"{told} ({between})" if between else told
 
 
 def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,14 +17,17 @@ from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.plans.cell_plans import rank_plans
 from profzoo.plans.plan import IN_FORCE, OUTSIDE, Plan, find_contradiction, find_infeasible
 from profzoo.tables import schemas
+from profzoo.trials import trial_table
 from profzoo.verdicts import verdict as verdict_columns
 from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import RequestedChange
+from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
 from profzoo.what_if import predicted_gains
 from profzoo.what_if.program import Program, process_number, write_programs
 from tests import cpu_page, known_rules, simulated_waits
+from tests.benchmarks import recorded_cells
 from tests.recorded_results import _declared
 from tests.simulated import Act
 from tests.unit.test_gain_models import CELL, LAUNCH, kernels, simulation, steps
@@ -181,6 +185,33 @@ def test_the_table_is_read_back_as_it_was_written(limited: Tables, tmp_path: Pat
     assert found.loc["graph=true", "not_possible"] == IN_FORCE and "precision=tf32" in found.index
     assert found["rank"].tolist() == list(range(1, len(found) + 1))
     assert not [words for words in found.index[found["not_possible"].isin(["", None])] if "graph" in words]
+
+
+def test_gains_of_recorded_cells_are_expected_again(limited: Tables, tmp_path: Path) -> None:
+    """From what a folder of results holds of the cells that were tried; what was expected before is replaced."""
+    tables, programs, _ = limited
+    results, folder = tmp_path / "results", tmp_path / "data/one"
+    kinds = {**schemas.TABLES, "trials": trial_table.TRIALS_TABLE}
+    tried = pd.DataFrame({"model": CELL[0], "phase": CELL[1], "settings": ["both", "none"], "gain": 2.0, "expected": 9.0,
+                          "words": ["precision=bf16 graph=true", "compile=true"], "advised": False, "chosen": False})  # fmt: skip
+    other = tables["steps"].assign(model="other")
+    for name, table in {**tables, "steps": pd.concat([tables["steps"], other]), "trials": tried}.items():
+        if name in kinds:
+            (results / "tables").mkdir(parents=True, exist_ok=True)
+            write_csv(_declared(table, kinds[name]), results / f"tables/{name}.csv")
+    (results / CELL[0]).mkdir()
+    write_json({"cell": {"graph": False}}, results / CELL[0] / "train.time.csv.json")
+    write_programs(list(programs[CELL].values()), results / CELL[0] / "train.program.npz")
+    recorded_cells.main([str(results), str(folder)])
+    assert set(schemas.read_table("steps", folder / "steps.csv")["model"]) == {CELL[0]}
+    trials = reading.read(folder.with_suffix(".csv"), trial_table.TRIALS_TABLE)
+    both, none = recorded_cells.expect_again(trials, folder).to_dict("records")
+    ran_with = {CELL: {"graph": False}}
+    plans = plan_table.tabulate_plans(tables, {}, ran_with, verdict_rules.load_rules(), programs).set_index("settings")
+    mine = plans.loc["graph=true precision=bf16"]
+    assert both["expected"] == pytest.approx(mine["gain"]) and both["expected"] != 9
+    assert both["expected_high"] == pytest.approx(mine["gain_high"]) and both["outcome"] in ("hit", "miss")
+    assert np.isnan(none["expected"]) and none["outcome"] == ""
 
 
 def test_a_verdict_and_a_plan_of_the_same_settings_expect_the_same(tmp_path: Path) -> None:
