@@ -97,6 +97,18 @@ def gains(*values: float) -> tuple[str, ...]:
     return tuple(f"{value:.{places}f}" for value in values)
 
 
+def gain_with_interval(gain: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """Format a gain, and its interval with the same places: empty without an upper end, one end without a lower one.
+
+    >>> gain_with_interval(1.48, 1.004, 2.16), gain_with_interval(1.5, None, 2.0), gain_with_interval(1.5, None, None)
+    (('1.480', '1.004 to 2.160'), ('1.50', 'at most 2.00'), ('1.50', ''))
+    """
+    if high is None:
+        return gains(gain)[0], ""
+    told, *ends = gains(gain, *([] if low is None else [low]), high)
+    return told, f"at most {ends[0]}" if low is None else " to ".join(ends)
+
+
 def _places_beside(value: float, thresholds: Sequence[float], places: int) -> int:
     """Return the least number of places that leave a number on the same sides of thresholds as without rounding."""
     for found in range(places, MOST_PLACES + 1):

@@ -54,11 +54,12 @@ def step_ns(inside: Inside) -> float:
 
 @dataclass(frozen=True)
 class Told:
-    """A cell: its program, its row of the table of steps, its verdicts, and `level` of these."""
+    """A cell: its program, its row of the table of steps, its verdicts, and its kernels."""
 
     program: Program
     row: pd.Series
     verdicts: pd.DataFrame
+    kernels: pd.DataFrame
 
     @property
     def of_cell(self) -> pd.DataFrame:
@@ -109,4 +110,4 @@ def told(
         rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
         lines=None if lines is None else {CELL: lines}, facts=CellFacts(noted={CELL: noted} if noted else {}, syncs={CELL: sync} if sync else {}),
     )  # fmt: skip
-    return Told(program, rows.iloc[0], found)
+    return Told(program, rows.iloc[0], found, kernels)

@@ -10,7 +10,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.plans.plan import ABSTAINS, ADVISABLE, IN_FORCE, Plan, find_contradiction, judge_interval, parse_typed
 from profzoo.verdicts import gain_models
-from profzoo.verdicts.advice_scores import Scores
+from profzoo.verdicts.advice_scores import Scores, find_kind
 from profzoo.verdicts.rules.rule_evaluation import (
     AND,
     CELL_LEVEL,
@@ -87,7 +87,7 @@ class CombinedSimulation:
         if replayed is None:
             return None
         asked = [self._beside(one, chosen).asked for one in chosen]
-        return replayed.gain_together(asked, self._judged.step, self._judged.scored.error(name_verdicts(chosen)))
+        return replayed.gain_together(asked, self._judged.step, self._judged.scored.bound(name_kind(chosen)))
 
     def _beside(self, one: AdvisableSetting, chosen: Settings) -> AdvisableSetting:
         """Return a setting with the change that it makes to a cell with the other layout, if that is chosen too."""
@@ -101,8 +101,13 @@ class CombinedSimulation:
 
 
 def name_verdicts(chosen: Iterable[AdvisableSetting]) -> str:
-    """Join the names of the verdicts that could advise the settings, as scores of combinations are named."""
+    """Join the names of the verdicts that could advise the settings."""
     return AND.join(one.verdict for one in chosen)
+
+
+def name_kind(chosen: Iterable[AdvisableSetting]) -> str:
+    """Name the kind of settings that scores are kept by."""
+    return find_kind(join_words(chosen))
 
 
 def join_words(chosen: Iterable[AdvisableSetting]) -> str:
@@ -242,19 +247,19 @@ def _does_as_well(one: Plan, plan: Plan) -> bool:
 def _simulated_plan(
     chosen: Settings, gain: Gain, scored: Scores, advising: Mapping[frozenset[str], pd.Series], evidence: str
 ) -> Plan:
-    words, verdicts = join_words(chosen), name_verdicts(chosen)
+    words, kind = join_words(chosen), name_kind(chosen)
     row = advising.get(frozenset(words.split()))
-    own = scored.columns(verdicts)
+    own = scored.columns(kind)
     named = [f"{one['verdict']} (rank {one['rank']:.0f})" for single in chosen
              if (one := advising.get(frozenset(single.words.split()))) is not None]  # fmt: skip
     return Plan(
         settings=words,
         changes=describe_changes(words),
         gain=gain.gain,
-        gain_low=gain.low,
+        gain_low=gain.told_low,
         gain_high=gain.high,
-        outlook=ABSTAINS if scored.abstains(verdicts) else judge_interval(gain.gain, gain.low),
-        verdicts=verdicts,
+        outlook=ABSTAINS if scored.abstains(kind) else judge_interval(gain.gain, gain.low),
+        verdicts=name_verdicts(chosen),
         advised=row is not None,
         method=SIMULATED,
         evidence="; ".join([evidence, *(["verdicts.csv: " + ", ".join(named)] if named else [])]),

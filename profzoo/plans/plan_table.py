@@ -19,7 +19,7 @@ from profzoo.tables.cell_tables import cell_key
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import verdict
-from profzoo.verdicts.advice_scores import Scores
+from profzoo.verdicts.advice_scores import Scores, scores_on
 from profzoo.verdicts.causes.cpu_verdicts import CPU
 from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
@@ -43,7 +43,8 @@ PLANS_TABLE = Table(
         "settings": Column(TEXT, "Settings that are applied together, as arguments of `python -m models.run`."),
         "changes": Column(TEXT, "What the settings change, in plain words."),
         **with_interval("gain", Column(
-            NUMBER.or_missing, "Expected speedup of the step with all these settings.", "ratio")),
+            NUMBER.or_missing, "Expected speedup of the step with all these settings; of a wide interval there is only "
+            "the upper end.", "ratio")),
         "outlook": Column(TEXT, "What the interval says: whether the settings are expected to help, or may not help."),
         "verdicts": Column(TEXT, "Verdicts that could advise the settings."),
         "advised": Column(FLAG, "Whether a verdict on the cell advises exactly these settings."),
@@ -103,8 +104,9 @@ def tabulate_plans(
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
+            here = scores_on(row.get("device"), scored)
             more = waits, broken, (cast or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, *more)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, here, *more)
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")

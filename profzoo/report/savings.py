@@ -381,13 +381,17 @@ def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataF
 
 
 def _format_interval(low: float, high: float) -> str:
-    """Format the interval of a saved time in ns; empty if an end is unknown.
+    """Format the interval of a saved time in ns; empty if its upper end is unknown.
 
     >>> _format_interval(12.9e6, 18.4e6), _format_interval(-16.9e6, 130e6), _format_interval(-9e6, -2e6)
     ('12.9 to 18.4 ms', '16.9 ms slower to 130 ms faster', '2 to 9 ms slower')
+    >>> _format_interval(float("nan"), 18.4e6)
+    'at most 18.4 ms'
     """
-    if pd.isna(low) or pd.isna(high):
+    if pd.isna(high) or (pd.isna(low) and high <= 0):
         return ""
+    if pd.isna(low):
+        return f"{AT_MOST} {duration(high)}"
     if high < 0:
         return f"{span(-high, -low)} slower"
     return f"{duration(-low)} slower to {duration(high)} faster" if low < 0 else span(low, high)

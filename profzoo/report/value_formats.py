@@ -8,7 +8,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
-from profzoo.formatting import duration, gains
+from profzoo.formatting import duration, gain_with_interval, gains
 from profzoo.tables import cell_tables, schemas
 from profzoo.tables.user_ranges import select_parts
 
@@ -87,9 +87,7 @@ def format_gain(gain: Any, low: Any, high: Any) -> tuple[str, str]:
     """
     if pd.isna(gain):
         return "", ""
-    ends = [] if pd.isna(low) or pd.isna(high) else [low, high]
-    told, *between = gains(gain, *ends)
-    return told, " to ".join(between)
+    return gain_with_interval(gain, *(None if pd.isna(end) else end for end in (low, high)))
 
 
 def gain_fields(row: Mapping[str, Any]) -> dict[str, str]:

@@ -130,8 +130,8 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
 def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[str], unsteady: str) -> LargestGain:
     saved = step * (1 - 1 / gain)
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
-    told, *ends = formatting.gains(gain, *([low, high] if low and high else []))
-    between = f" ({' to '.join(ends)})" if ends else ""
+    told, ends = formatting.gain_with_interval(gain, low, high)
+    between = f" ({ends})" if ends else ""
     how = "at most" if row["method"] == AMDAHL else "expected to run"
     says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {told} times as fast{between}"
     says += f", which saves {formatting.part_of(saved, step)} per step"

@@ -207,8 +207,8 @@ def expected_gains(
     return found
 
 
-# A column that is there only where any setting's clock differed from that of the unchanged cell.
-CLOCKS = "clocks"
+# Columns that are there only where any setting's clock differed from that of the unchanged cell; where it is known.
+CLOCKS, DEVICE = "clocks", "device"
 TRIALS_TABLE = reading.Table(
     columns={
         **shared("model", "phase"),
@@ -245,6 +245,7 @@ TRIALS_TABLE = reading.Table(
             "themselves; why they were refused, were not tried, or what a decision lacks."),
     },
     optional={
+        **shared("device"),
         "clocks": Column(
             TEXT, "Mean SM clocks of the cell as it is and with the settings, and their limits, if the clocks differ."),
     },
@@ -264,6 +265,7 @@ NEEDS: fact.Needs = {
     "tried": fact.TEXTS,
     "chosen": fact.TEXT,
     "ended": fact.TEXT,
+    "device?": fact.TEXT,
 }
 Cell = tuple[Mapping[str, str], pd.DataFrame, "Sidecar"]
 
@@ -345,13 +347,14 @@ def tabulate_trials(
         own = _measured_rows(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_unmeasured_rows(facts, own)]:
-            rows.append(_Row(cell, row, _expected_of(row, known)))
+            rows.append(_Row({**cell, DEVICE: facts.get("device", "")}, row, _expected_of(row, known)))
     said = iter(speedup.decide_outcomes([row.trial.ratio for row in rows if row.trial.ratio]))
     names = [*COLUMNS, *([CLOCKS] if any(row.trial.clocks for row in rows) else [])]
+    names += [DEVICE] if any(row.cell[DEVICE] for row in rows) else []
     frame = pd.DataFrame([row.columns(said) for row in rows], columns=names)
     ends = ["expected", "expected_low", "expected_high"]
     frame[ends] = frame[ends].astype("float64")
-    frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
+    frame["outcome"] = [judge_outcome(row) for row in frame.to_dict("records")]
     return frame
 
 
@@ -509,7 +512,7 @@ def _expected_of(row: _Trial, known: "Mapping[str, ExpectedGain]") -> "ExpectedG
     return {**nothing, **next(found, nothing)}
 
 
-def _outcome(row: reading.Row) -> str:
+def judge_outcome(row: reading.Row) -> str:
     """Return whether a gain was as expected, or advice slowed the cell down.
 
     It is empty without both gains, and for settings with which the cell computes something else.

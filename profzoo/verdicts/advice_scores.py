@@ -1,8 +1,8 @@
-"""Read scores of past advice: how well each kind of verdict predicted measured gains."""
+"""Read scores of past advice: how well gains were expected of each kind of settings."""
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -13,21 +13,59 @@ from profzoo.json_types import JsonObject
 
 FILES = ("scores.yaml",)
 FILE = Path(__file__).with_name(FILES[0])
-# The row of all verdicts together.
-ALL_VERDICTS = "all"
+# The row of all kinds together.
+ALL_KINDS = "all"
 HALVES = ("fitted", "held_out")
-NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
+NUMBERS = ("enough", "coin", "unscored_error", "unrepeated", "widest", "least_covered", "picked")
+# What the trials ran on, the digest of the code that expected their gains, and tables whose gains older code expected.
+ORIGINS = ("code", "gpus", "kept")
 UNSCORED = "no trials of such advice yet"
 # With fewer errors, the bound of nine in ten errors is unknown.
 FEWEST_TRIALS = 9
 
 
+# What a combination of settings is named by, and settings whose values or keys say of which kind they are.
+TOGETHER = " + "
+_KINDS = {"graph=true": "graph", "workers": "input", "pin_memory": "input"}
+
+
+def find_kind(words: str | None) -> str:
+    """Return the kind of settings, by which scores are kept; empty for advice without settings.
+
+    >>> find_kind("precision=bf16 graph=true"), find_kind("workers=4 pin_memory=true"), find_kind("compile=true")
+    ('graph + bf16', 'input', 'compile')
+    """
+    kinds = set()
+    for word in (words or "").split():
+        key, _, value = word.partition("=")
+        kinds.add(_KINDS.get(word) or _KINDS.get(key) or (value if key == "precision" else key))
+    return TOGETHER.join(sorted(kinds, key=lambda kind: (kind != "graph", kind)))
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """What nine in ten expected gains of a kind of settings were wrong by, as relative errors.
+
+    error: in either direction. above: of the upper end of the interval.
+    whole: whether the interval is narrow enough to be told; otherwise only its upper end is.
+    repeated: whether the error was measured on cells with several processes, and so includes how far these are apart.
+    hopeful: expected gains are divided by it.
+    """
+
+    error: float
+    above: float
+    whole: bool = True
+    repeated: bool = False
+    hopeful: float = 1.0
+
+
 @dataclass(frozen=True)
 class Score:
-    """How well a verdict's expected gains matched trials; verdicts/scores.yaml describes the values.
+    """How well expected gains of a kind of settings matched trials; verdicts/scores.yaml describes the values.
 
     trials, advised: numbers of trials, and of trials with advice. helped, slowed_down, undecided: shares of the advice.
-    covered: share of all gains within their interval. error, over, median_error, constant_error: relative errors.
+    covered, below: shares of all gains within their interval, and below its upper end where only that is told.
+    error, above, largest, over, median_error, constant_error: relative errors.
     width: median ratio of an interval's ends.
     """
 
@@ -42,6 +80,9 @@ class Score:
     width: float = 1.0
     constant_error: float = 0.0
     undecided: float = 0.0
+    above: float = 0.0
+    largest: float = 0.0
+    below: float = 1.0
 
 
 MEASURES = tuple(field.name for field in fields(Score))
@@ -60,9 +101,10 @@ class ScoreColumns(TypedDict):
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of both halves by verdict, and values to use without a score; verdicts/scores.yaml describes them.
+    """The scores of both halves by kind of settings, and values to use without a score; scores.yaml describes them.
 
     unrepeated: half width of the 90 % interval of the logarithm of another process's step, as in Program.apart.
+    gpus: GPUs of the trials. gpu: that of the cell that gains are expected for.
     """
 
     enough: int
@@ -71,43 +113,61 @@ class Scores:
     unrepeated: float
     fitted: Mapping[str, Score]
     held_out: Mapping[str, Score]
+    widest: float = 1.8
+    least_covered: float = 0.85
+    picked: float = 1.0
+    gpus: Sequence[str] = ()
+    gpu: str = field(default="", kw_only=True)
 
-    def error(self, verdict: str) -> float:
-        """Return the relative error of nine of ten expected gains, on the models that rules were fitted to."""
-        known = self._fitted(verdict)
-        return known.error if known else self.unscored_error
+    def bound(self, kind: str) -> ErrorBound:
+        """Return the error of nine of ten expected gains of such settings, on models that nothing was fitted to.
 
-    def doubts(self, verdict: str, gain: float | None) -> bool:
+        Settings of which there are few trials have the error of all kinds together. On a GPU without trials, the
+        largest error counts instead of that of nine in ten. Advice that was never tried has `unscored_error`.
+        """
+        known = own if (own := self.held_out.get(kind)) and self._counts(own) else self.held_out.get(ALL_KINDS)
+        hopeful = max(self.picked, 1.0) if TOGETHER in kind else 1.0
+        if not own or not known or not self._counts(known):
+            told = (1 + self.unscored_error) ** 2 <= self.widest
+            return ErrorBound(self.unscored_error, self.unscored_error, told, hopeful=hopeful)
+        error, above, width = known.error, known.above, known.width
+        if self.gpu not in self.gpus:
+            error = above = known.largest
+            width = (1 + error) ** 2
+        whole = width <= self.widest and known.covered >= self.least_covered
+        return ErrorBound(error, error if whole else above, whole, True, hopeful)
+
+    def _counts(self, known: Score) -> bool:
+        return known.trials >= FEWEST_TRIALS
+
+    def doubts(self, kind: str, gain: float | None) -> bool:
         """Whether a gain is below the usual error of such predictions in trials, so that it may be no gain at all.
 
-        A verdict without trials of its own is never doubted, because other verdicts say little about it.
+        Settings without trials of their own are never doubted, because other settings say little about them.
 
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
-        >>> [Scores(3, 0.5, 0.61, 0.2, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
+        >>> [Scores(3, 0.5, 0.61, 0.2, {"graph": known}, {}).doubts("graph", gain) for gain in (1.2, 1.3)]
         [True, False]
         """
-        known = self.fitted.get(verdict)
-        return bool(known and known.trials >= FEWEST_TRIALS and gain is not None and gain <= 1 + known.over)
+        known = self.fitted.get(kind)
+        return bool(known and self._counts(known) and gain is not None and gain <= 1 + known.over)
 
-    def _fitted(self, verdict: str) -> Score | None:
-        """Return the verdict's score on the models that rules were fitted to, else that of all verdicts together."""
-        known = (self.fitted.get(name) for name in (verdict, ALL_VERDICTS))
-        return next((score for score in known if score and score.trials >= FEWEST_TRIALS), None)
-
-    def abstains(self, verdict: str) -> bool:
-        """Whether the verdict's advice helped no more often than chance, on models that no rule was fitted to."""
-        known = self.held_out.get(verdict)
+    def abstains(self, kind: str) -> bool:
+        """Whether advice of such settings helped no more often than chance, on models that no rule was fitted to."""
+        known = self.held_out.get(kind)
         return bool(known and known.advised >= self.enough and known.helped <= self.coin)
 
-    def columns(self, verdict: str) -> ScoreColumns:
-        """Return the columns about a verdict's score."""
-        known = self.held_out.get(verdict)
+    def columns(self, kind: str) -> ScoreColumns:
+        """Return the columns about the score of settings."""
+        known = self.held_out.get(kind)
         if not known or not known.trials:
             return {"trials": 0, "score": UNSCORED}
         said = describe_score(known)
         if known.trials < self.enough:
             said = f"too few trials of such advice: {known.trials} of {self.enough}"
-        if self.abstains(verdict):
+        if not self._counts(known):
+            said = f"{said.removesuffix('.')}; the interval is that of all settings"
+        if self.abstains(kind):
             helped = round(known.helped * known.advised)
             said = (
                 f"abstains: in trials, such advice helped {helped} of {known.advised} cells, no more than a coin would"
@@ -116,7 +176,7 @@ class Scores:
             "trials": known.trials,
             "median_error": known.median_error,
             "slowed_down": known.slowed_down,
-            "covered": known.covered,
+            "covered": known.covered if self.bound(kind).whole else known.below,
             "score": said,
         }
 
@@ -145,24 +205,30 @@ def load_scores() -> Scores:
     return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
+def scores_on(gpu: str | None, scored: Scores | None = None) -> Scores:
+    """Return scores as they count on a GPU, the recorded ones by default; gpu: its name, None if it is unknown."""
+    return replace(scored or load_scores(), gpu=gpu or "")
+
+
 def check_scores(content: JsonObject) -> Scores:
     """Check the content of a file of scores and return the scores.
 
     Raises:
         ConfigError: a key is unknown or missing, or a value is not a number.
     """
-    _check_keys("scores.yaml", content, (*NUMBERS, *HALVES))
+    _check_keys("scores.yaml", content, (*NUMBERS, *ORIGINS, *HALVES))
     for name in NUMBERS:
         _check_number(name, content[name])
     for half in HALVES:
         if not isinstance(content[half], Mapping):
-            raise ConfigError(f"scores.yaml: {half} is not a mapping of verdicts")
-        for verdict, known in content[half].items():
-            _check_keys(f"{half}.{verdict}", known, MEASURES)
+            raise ConfigError(f"scores.yaml: {half} is not a mapping of kinds of settings")
+        for kind, known in content[half].items():
+            _check_keys(f"{half}.{kind}", known, MEASURES)
             for name, value in known.items():
-                _check_number(f"{half}.{verdict}.{name}", value)
-    fitted, held_out = ({verdict: Score(**known) for verdict, known in content[half].items()} for half in HALVES)
-    return Scores(**{name: content[name] for name in NUMBERS}, fitted=fitted, held_out=held_out)
+                _check_number(f"{half}.{kind}.{name}", value)
+    fitted, held_out = ({kind: Score(**known) for kind, known in content[half].items()} for half in HALVES)
+    numbers = {name: content[name] for name in NUMBERS}
+    return Scores(**numbers, gpus=tuple(content["gpus"]), fitted=fitted, held_out=held_out)
 
 
 def _check_keys(where: str, given: Any, known: tuple[str, ...]) -> None:

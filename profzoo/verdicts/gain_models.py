@@ -10,6 +10,7 @@ from profzoo.fusion import autocast
 from profzoo.fusion.gains import AUTOCAST, CASTS, CASTS_NS, KEYS, MOVED, NARROW, fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
+from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
 from profzoo.what_if.predicted_gains import Operations
 from profzoo.what_if.program import Program
@@ -283,7 +284,9 @@ class CellSimulation:
         self.before = simulator.step_times(program, simulator.simulate(program))
         self.differ = graph_obstacles.steps_differ(program)
 
-    def gain(self, asked: RequestedChange, step: Row, error: float, graph: bool = False) -> predicted_gains.Gain | None:
+    def gain(
+        self, asked: RequestedChange, step: Row, error: ErrorBound | float, graph: bool = False
+    ) -> predicted_gains.Gain | None:
         """Return the gain of a change; None if the trace lacks the launches that it is about.
 
         Args:
@@ -294,7 +297,9 @@ class CellSimulation:
         """
         return self.gain_together([asked, RequestedChange(GRAPH)] if graph else [asked], step, error)
 
-    def gain_together(self, asked: Sequence[RequestedChange], step: Row, error: float) -> predicted_gains.Gain | None:
+    def gain_together(
+        self, asked: Sequence[RequestedChange], step: Row, error: ErrorBound | float
+    ) -> predicted_gains.Gain | None:
         """Return the gain of several changes to the same steps; None if the trace lacks launches that one is about.
 
         The changes are made one after the other, and the steps are simulated once. A graph is captured last, because
@@ -302,6 +307,9 @@ class CellSimulation:
 
         A step takes at least as long as the workers of a change need for its input, if the host's time for that is
         known. Where no time would be left, nothing is known.
+
+        The interval has the spread of the traced steps, the error, and how far processes are apart, unless trials
+        measured the error on cells with several processes and this cell has several too.
 
         Args:
             asked, step, error: as for gain.
@@ -312,16 +320,19 @@ class CellSimulation:
             if changed is None:
                 return None
             after = changed
-        error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
+        bound = error if isinstance(error, ErrorBound) else ErrorBound(error, error)
+        apart = 0.0 if bound.repeated and self.program.apart else self.apart
+        down, up = (float(np.expm1(np.hypot(np.log1p(one), apart))) for one in (bound.error, bound.above))
         times = np.maximum(simulator.step_times(after, simulator.simulate(after)), _input_ns(asked, step))
         if times.sum() < LEAST_LEFT * self.before.sum():
             return None
-        found = predicted_gains.gain_of_steps(self.before, times, error, differ=self.differ)
+        found = predicted_gains.gain_of_steps(self.before, times, down, differ=self.differ, above=up)
         # A single step has no spread.
-        low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
+        low, high = error_interval(found.gain, down, up) if np.isnan(found.low) else (found.low, found.high)
         if needed := _input_ns(asked, step):
             high = max(min(high, self.before.mean() / needed), found.gain)
-        return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
+        gain, low, high = (one / bound.hopeful for one in (found.gain, low, high))
+        return predicted_gains.Gain(found.step_ns, found.step_ns / gain, gain, low, high, bound.whole)
 
     def _changed(self, program: Program, asked: RequestedChange, step: Row) -> Program | None:
         """Return a program with one more change; its operations are those of the trace, in the same order."""
@@ -359,10 +370,10 @@ def _input_ns(asked: Sequence[RequestedChange], step: Row) -> float:
     return max((of_host / one.workers for one in asked if one.workers and of_host > 0), default=0.0)
 
 
-def error_interval(gain: float, error: float) -> tuple[float, float]:
-    """Return the interval of a gain with a relative error.
+def error_interval(gain: float, error: float, above: float | None = None) -> tuple[float, float]:
+    """Return the interval of a gain with a relative error; above: that of the upper end, if it is another one.
 
     >>> tuple(round(end, 2) for end in error_interval(2.0, 0.25))
     (1.6, 2.5)
     """
-    return gain / (1 + error), gain * (1 + error)
+    return gain / (1 + error), gain * (1 + (error if above is None else above))

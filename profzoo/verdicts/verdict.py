@@ -35,7 +35,8 @@ VERDICTS_TABLE = Table(
             NUMBER.or_missing, "Part of the unprofiled step that the verdict is about.", "fraction", clock=GPU)),
         "evidence": Column(TEXT, "Table and columns that the number is from."),
         "cured": Column(NUMBER.or_missing, "Part of that time which the advice would remove.", "fraction"),
-        **with_interval("gain", Column(NUMBER.or_missing, "Expected speedup of the step.", "ratio")),
+        **with_interval("gain", Column(
+            NUMBER.or_missing, "Expected speedup of the step; of a wide interval there is only the upper end.", "ratio")),
         "limit": Column(
             NUMBER.or_missing, "Speedup at which the host, which has launches to make, would hold the step back.",
             "ratio"),

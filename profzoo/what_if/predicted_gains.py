@@ -278,13 +278,22 @@ SHORT_NS = 5_000
 
 @dataclass(frozen=True)
 class Gain:
-    """A step's ns before and after a change, and their ratio with its interval, NaN for a single step."""
+    """A step's ns before and after a change, and their ratio with its interval, NaN for a single step.
+
+    whole: whether both ends of the interval are to be told; otherwise only the upper one is.
+    """
 
     step_ns: float
     predicted_ns: float
     gain: float
     low: float
     high: float
+    whole: bool = True
+
+    @property
+    def told_low(self) -> float | None:
+        """Return the lower end of the interval if it is to be told."""
+        return self.low if self.whole else None
 
 
 def predict_gain(
@@ -303,7 +312,12 @@ def predict_gain(
 
 
 def gain_of_steps(
-    before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9, differ: bool = False
+    before: np.ndarray,
+    after: np.ndarray,
+    error: float = 0.0,
+    confidence: float = 0.9,
+    differ: bool = False,
+    above: float | None = None,
 ) -> Gain:
     """Return the gain from the steps' times before and after the change.
 
@@ -315,6 +329,7 @@ def gain_of_steps(
         before, after: times in ns, shape (steps,), of the same steps.
         error, confidence: as for predict_gain.
         differ: whether the steps launch differently.
+        above: relative error of past predictions that were exceeded, for the upper end; None if it is `error` too.
 
     >>> found = gain_of_steps(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
     >>> found.gain, round(found.low, 2), round(found.high, 2)
@@ -330,7 +345,8 @@ def gain_of_steps(
         deviation = np.sqrt((rest**2).sum() / (count * (count - 1))) / before.mean()
         half = float(special.stdtrit(count - 1, (1 + confidence) / 2) * deviation)
         one_more = np.log((before.sum() + before) / (after.sum() + after) / ratio) * differ
-        down, up = (np.hypot(half + max(more, 0.0), np.log1p(error)) for more in (-one_more.min(), one_more.max()))
+        ends = (-one_more.min(), error), (one_more.max(), error if above is None else above)
+        down, up = (np.hypot(half + max(more, 0.0), np.log1p(one)) for more, one in ends)
         low, high = ratio * np.exp(-down), ratio * np.exp(up)
     return Gain(float(before.mean()), float(after.mean()), ratio, float(low), float(high))
 

@@ -1,6 +1,6 @@
-"""Score verdicts by trials: errors of expected gains, and how often advice slows a cell down."""
+"""Score advice by trials: errors of expected gains by kind of settings, and how often advice slows a cell down."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pandas as pd
 import yaml
 
 from profzoo.experiments.trial_runner import TOGETHER
+from profzoo.records import digests, import_graph
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials.trial_table import HIT, SLOWED
@@ -18,7 +19,9 @@ HALVES_FILE = Path(advice_scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
 # Measures that count only trials with advice.
 ADVICE_MEASURES = ("advised", "helped", "slowed_down", "undecided")
-COLUMNS = ["half", "verdict", *advice_scores.MEASURES, "tells", "hits"]
+COLUMNS = ["half", "kind", *advice_scores.MEASURES, "tells", "hits", "models"]
+# The code that expected gains come from.
+EXPECTS = ("profzoo/what_if/*.py", "profzoo/verdicts/gain_models.py", "profzoo/verdicts/rules/launch_traits.py")
 # Shares of future errors below the recorded bounds; the share is higher for errors that may make advice a slow-down.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
 
@@ -39,43 +42,49 @@ def find_half(model: str) -> str:
     return next((half for half, models in model_halves().items() if name in models), OTHERS)
 
 
-def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return a row of scores per half and verdict, and one for all verdicts, from expected and measured gains.
+def digest_code() -> str:
+    """Return the digest of the code that expected gains come from."""
+    files = sorted(file for pattern in EXPECTS for file in import_graph.PROJECT.glob(pattern))
+    return digests.text_digest("".join(digests.compute_digest(file) for file in files))
+
+
+def score_advice(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return a row of scores per half and kind of settings, and one for all kinds, from expected and measured gains.
 
     trials: the table of trials. Trials that failed or did not run are not counted. Columns:
         `error`: bound of the relative error, in either direction, of nine in ten gains: 0.5 for a gain of 1.5 instead
-            of 1, or of 1 instead of 1.5. With too few trials, it is the largest error.
+            of 1, or of 1 instead of 1.5. With too few trials, it is the largest error. `above`: the same of gains
+            above the expected gain alone. `largest`: the largest error.
         `over`: bound by which 19 of 20 gains were less than expected, relative.
         `median_error`: median relative error.
-        `covered`: share of gains within their expected interval. `hits`: share of hits, as in `outcome`.
+        `covered`: share of gains within their interval, whose width is the error of other models. `below`: share of
+            gains up to the upper end that is told where no interval is. `hits`: share of hits, as in `outcome`.
         `advised`: number of trials with advice. `slowed_down`, `helped`, `undecided`: shares of these.
         `width`: median ratio of an interval's ends. `tells`: share of intervals that exclude 1.
         `constant_error`: median error of predicting for all cells the median gain of the other half.
+        `models`: number of models.
     """
-    known = trials[trials["outcome"] != ""]
-    ratio = known["expected"] / known["gain"]
-    known = known.assign(
-        half=known["model"].map(find_half), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs())
-    )
-    known["over"] = (ratio - 1).clip(lower=0)
-    known["width"], known["tells"], known["open"] = (
-        interval_widths(known),
-        excludes_no_gain(known),
-        is_undecided(known),
-    )
+    known = find_errors(add_intervals(trials))
+    known["open"] = is_undecided(known)
+    low, high = known["expected_low"], known["expected_high"]
+    known["width"], known["tells"] = high / low, ~((low <= 1) & (high >= 1))
+    known["within"] = known["gain"].between(low, high)
+    known["under"] = known["gain"] <= known["expected"] * (1 + known["bound_above"])
     constant = constant_forecasts(known, known["half"], FITTED)
     constant = constant.fillna(constant_forecasts(known, known["half"], HELD_OUT).where(known["half"] == FITTED))
     known["constant_off"] = (constant / known["gain"] - 1).abs()
-    known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
-    parts = [known, known.assign(advised_by=advice_scores.ALL_VERDICTS)]
+    parts = [known, known.assign(kind=advice_scores.ALL_KINDS)]
     rows = []
-    for (half, verdict), own in pd.concat(parts).groupby(["half", "advised_by"], sort=True):
+    for (half, kind), own in pd.concat(parts).groupby(["half", "kind"], sort=True):
         one = {
             "trials": len(own),
             "median_error": own["off"].median(),
-            "error": _error_bound(own["either"].to_numpy(), NINE_OF_TEN),
-            "over": _error_bound(own["over"].to_numpy(), NINETEEN_OF_TWENTY),
+            "error": bound_errors(own["either"], NINE_OF_TEN),
+            "above": bound_errors(own["above"], NINE_OF_TEN),
+            "largest": own["either"].max(),
+            "over": bound_errors(own["over"], NINETEEN_OF_TWENTY),
             "covered": own["within"].mean(),
+            "below": own["under"].mean(),
             "advised": int(own["advised"].sum()),
             "helped": _mean_or_zero(own.loc[own["advised"], "gain"].gt(1)),
             "slowed_down": _mean_or_zero(own.loc[own["advised"], "outcome"].eq(SLOWED)),
@@ -84,17 +93,54 @@ def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
             "undecided": _mean_or_zero(own.loc[own["advised"], "open"]),
             "tells": own["tells"].mean(),
             "hits": own["outcome"].eq(HIT).mean(),
+            "models": own["network"].nunique(),
         }
-        rows.append({"half": half, "verdict": verdict, **one})
+        rows.append({"half": half, "kind": kind, **one})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _error_bound(errors: np.ndarray, share: float) -> float:
+def find_errors(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with both gains, their errors, and bounds of these by other models of the held-out half.
+
+    Columns, beside those of trials: `half`, `kind`, `network` (the model without its variant); `off`, `either`, `above`
+    and `over`, errors as in score_advice; `bound` and `bound_above`, which nine of ten errors of other models stayed
+    below: of the same kind, or of all kinds where too few trials are of this one.
+    """
+    known = trials[trials["outcome"] != ""]
+    ratio = known["expected"] / known["gain"]
+    known = known.assign(
+        half=known["model"].map(find_half),
+        kind=known["words"].map(advice_scores.find_kind),
+        network=known["model"].str.partition("@")[0],
+        off=(ratio - 1).abs(),
+        either=np.expm1(np.log(ratio).abs()),
+        above=(1 / ratio - 1).clip(lower=0),
+        over=(ratio - 1).clip(lower=0),
+    )
+    known[["bound", "bound_above"]] = np.nan
+    for (kind, network), own in known.groupby(["kind", "network"]):
+        others = known[(known["half"] == HELD_OUT) & (known["network"] != network)]
+        alike = others[others["kind"] == kind]
+        used = alike if len(alike) >= advice_scores.FEWEST_TRIALS else others
+        if len(used):
+            bounds = [bound_errors(used[name], NINE_OF_TEN) for name in ("either", "above")]
+            known.loc[own.index, ["bound", "bound_above"]] = bounds
+    return known
+
+
+def add_intervals(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of trials whose intervals of expected gains follow from the errors of other models."""
+    known = find_errors(trials)
+    low, high = known["expected"] / (1 + known["bound"]), known["expected"] * (1 + known["bound"])
+    return trials.assign(expected_low=low.reindex(trials.index), expected_high=high.reindex(trials.index))
+
+
+def bound_errors(errors: Sequence[float] | pd.Series, share: float) -> float:
     """Return the bound that this share of future errors stays below (split conformal prediction, Vovk et al. 2005).
 
     The quantile of the errors themselves would hold for fewer future errors: for three errors, 72 % instead of 90 %.
 
-    >>> [round(_error_bound(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
+    >>> [round(bound_errors(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
     [0.1, 0.9, 1.8, 1.9]
     """
     place = int(np.ceil(share * (len(errors) + 1)))
@@ -106,22 +152,22 @@ def _mean_or_zero(those: pd.Series) -> float:
     return float(those.mean()) if len(those) else 0.0
 
 
-def update_scores_text(scored: pd.DataFrame, text: str) -> str:
-    """Return scores.yaml `text` with the scores of both halves replaced.
+def update_scores_text(scored: pd.DataFrame, text: str, made: Mapping[str, Any]) -> str:
+    """Return scores.yaml `text` with the scores of both halves replaced, and with the values `made` from the trials.
 
-    A verdict that abstains gives no advice, so the score of its advice is kept.
+    Settings from which advice abstains are not advised, so the score of their advice is kept.
     """
     known = advice_scores.check_scores(yaml.safe_load(text))
     halves = {
-        half: {row["verdict"]: _row_measures(row) for row in scored[scored["half"] == half].to_dict("records")}
+        half: {row["kind"]: _row_measures(row) for row in scored[scored["half"] == half].to_dict("records")}
         for half in advice_scores.HALVES
     }
-    for verdict, own in halves[HELD_OUT].items():
-        if known.abstains(verdict) and own["advised"] < known.enough:
-            before = known.held_out[verdict]
+    for kind, own in halves[HELD_OUT].items():
+        if known.abstains(kind) and own["advised"] < known.enough:
+            before = known.held_out[kind]
             own |= {name: getattr(before, name) for name in ADVICE_MEASURES}
-    kept, _, _ = text.partition(f"\n{advice_scores.HALVES[0]}:")
-    return f"{kept}\n{yaml.safe_dump(halves, sort_keys=False)}"
+    kept, _, _ = text.partition("\ncode:")
+    return f"{kept}\n{yaml.safe_dump({'code': digest_code(), **made, **halves}, sort_keys=False)}"
 
 
 def _row_measures(row: Mapping[Hashable, Any]) -> dict[str, float]:
@@ -153,16 +199,6 @@ def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) ->
 def _order_free_names(trials: pd.DataFrame) -> pd.Series:
     """Return names of joined settings in a fixed order, so that equal combinations have equal names."""
     return trials["settings"].map(lambda name: TOGETHER.join(sorted(name.split(TOGETHER))))
-
-
-def interval_widths(trials: pd.DataFrame) -> pd.Series:
-    """Return the upper end of each expected interval over its lower end."""
-    return trials["expected_high"] / trials["expected_low"]
-
-
-def excludes_no_gain(trials: pd.DataFrame) -> pd.Series:
-    """Return whether each expected interval excludes 1, and so predicts whether the settings help."""
-    return ~((trials["expected_low"] <= 1) & (trials["expected_high"] >= 1))
 
 
 def is_undecided(trials: pd.DataFrame) -> pd.Series:

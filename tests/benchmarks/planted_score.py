@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from profzoo.formatting import gain_with_interval
 from tests.planted import plan_scoring, scoring
 from tests.planted.cases import DEVELOPMENT, GROUPS, find_cases
 
@@ -62,16 +63,21 @@ def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
         "yes" if one.among_two else "no",
         ", ".join(one.case.first_cause),
         "yes" if one.impossible else "",
-        f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if told else "",
+        _describe_gain(one.expected, one.low, one.high) if told else "",
         f"{measured.gain:.2f} [{measured.low:.2f}, {measured.high:.2f}]",
         f"{one.error:.0%}" if told else "",
         ("yes" if one.holds else "no") if told else "",
         f"{one.width:.2f}" if one.width == one.width else "",
         one.case.setting,
         plan.settings,
-        f"{plan.gain:.2f} [{plan.low:.2f}, {plan.high:.2f}]" if plan.settings else "",
+        _describe_gain(plan.gain, plan.low, plan.high) if plan.settings else "",
     )
     return f"| {' | '.join(words)} |"
+
+
+def _describe_gain(gain: float, *ends: float) -> str:
+    told, between = gain_with_interval(gain, *(None if end != end else end for end in ends))
+    return f"{told} ({between})" if between else told
 
 
 def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:

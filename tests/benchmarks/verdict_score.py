@@ -2,23 +2,26 @@
 
 python -m tests.benchmarks.verdict_score [results/tables/trials.csv ...] [--write]
 
-after `snakemake trials --config tool=nsys`. Rules were fitted to the first half of the zoo, and the second is what they are
-scored on (profzoo/verdicts/halves.yaml). `--write` makes both halves of profzoo/verdicts/scores.yaml anew from all tables
-that are given; as intervals of expected gains follow from these, make the verdicts and the trials' table again then, and
-write once more.
+By default, the tables are those of tests/data/trials. Rules were fitted to the first half of the zoo, and the second is
+what they are scored on (profzoo/verdicts/halves.yaml). `--write` makes both halves of profzoo/verdicts/scores.yaml anew.
+Gains are expected again first where the cells of a table are recorded beside it (tests/benchmarks/recorded_cells.py).
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
 
 from profzoo.io import csv_tables as reading
 from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
 from profzoo.verdicts import advice_scores
-from tests.benchmarks import advice_scoring, past_gains, policy_scores
+from tests.benchmarks import advice_scoring, past_gains, policy_scores, recorded_cells
 
+TABLES = sorted((Path(__file__).parents[1] / "data/trials").glob("*.csv"), key=lambda path: path.stem)
 # Each share beside what it is worth by.
 SHARES = ("median_error", "constant_error", "error", "covered")
 OF_ADVICE = ("helped", "slowed_down", "undecided")
@@ -69,35 +72,82 @@ def policy_lines(each: Sequence[pd.DataFrame]) -> list[str]:
     return lines + [f"| {one.policy} | {one.gain:.3f} |" for one in past_gains.cross_validate(fitted)]
 
 
+def interval_lines(scored: pd.DataFrame, told: advice_scores.Scores) -> list[str]:
+    """Lines of the intervals of each kind of settings on the held-out half; told: scores, which say what users are told."""
+    names = "settings", "trials", "models", "inside", "width", "error", "one gain for all", "below the upper end"
+    lines = [f"| {' | '.join((*names, 'told', 'on another GPU'))} |", "|---" * (len(names) + 2) + "|"]
+    for row in scored[scored["half"] == advice_scoring.HELD_OUT].to_dict("records"):
+        shares = f"{row['covered']:.0%} | {row['width']:.2f} | {row['median_error']:.0%} | {row['constant_error']:.0%}"
+        ends = " | ".join(
+            describe_bound(advice_scores.scores_on(gpu, told).bound(row["kind"])) for gpu in (told.gpus[0], "")
+        )
+        lines.append(f"| {row['kind']} | {row['trials']} | {row['models']} | {shares} | {row['below']:.0%} | {ends} |")
+    untried = describe_bound(told.bound(""))
+    return [*lines, f"| never tried{' |' * (len(names))} {untried} | {untried} |"]
+
+
+def describe_bound(bound: advice_scores.ErrorBound) -> str:
+    """Say by which factors an interval differs from an expected gain.
+
+    >>> describe_bound(advice_scores.ErrorBound(0.1, 0.1)), describe_bound(advice_scores.ErrorBound(0.5, 0.2, whole=False))
+    ('1 / 1.10 to 1.10', 'at most 1.20')
+    """
+    return f"1 / {1 + bound.error:.2f} to {1 + bound.above:.2f}" if bound.whole else f"at most {1 + bound.above:.2f}"
+
+
+def read_trials(path: Path) -> pd.DataFrame:
+    """Read a table of trials; gains are expected again where its cells are recorded beside it."""
+    trials = reading.read(path, trial_table.TRIALS_TABLE)
+    folder = path.with_suffix("")
+    return recorded_cells.expect_again(trials, folder) if folder.is_dir() else trials
+
+
+def list_origins(paths: Sequence[Path], trials: pd.DataFrame) -> Mapping[str, Any]:
+    """Return what scores.yaml says of where its scores come from, and the hopefulness of the plans that are chosen."""
+    picks = past_gains.list_picks(trials)
+    chosen = picks[
+        picks["half"].eq(advice_scoring.HELD_OUT) & picks["kind"].str.contains(advice_scores.TOGETHER, regex=False)
+    ]
+    return {
+        "picked": round(past_gains.mean_ratio(chosen), 4),
+        "gpus": sorted(trials["device"].dropna().unique()) if "device" in trials else [],
+        "kept": [path.name for path in paths if not path.with_suffix("").is_dir()],
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the score by half and verdict, and every miss; record the score, if asked to."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.verdict_score")
-    parser.add_argument("tables", nargs="*", default=["results/tables/trials.csv"], metavar="CSV")
+    parser.add_argument("tables", nargs="*", type=Path, default=TABLES, metavar="CSV")
     parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
     options = parser.parse_args(arguments)
-    each = [reading.read(path, trial_table.TRIALS_TABLE) for path in options.tables]
-    trials = pd.concat(each, ignore_index=True)
-    scored = advice_scoring.score_verdicts(trials)
+    series = [read_trials(path) for path in options.tables]
+    trials = advice_scoring.add_intervals(pd.concat(series, keys=range(len(series))))
+    each = [trials.loc[number] for number in range(len(series))]
+    trials = trials.reset_index(drop=True)
+    scored = advice_scoring.score_advice(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    names = ["half", "verdict", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
+    names = ["half", "settings", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
     names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
     print(f"| {' | '.join(names)} |", "|---" * len(names) + "|", sep="\n")
     for row in scored.to_dict("records"):
         shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
         interval = f"{row['width']:.2f} times | {row['tells']:.0%} | {row['hits']:.0%}"
-        print(
-            f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |"
-        )
-    print("", *policy_lines(each), sep="\n")
+        print(f"| {row['half']} | {row['kind']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |")
+    text, origins = advice_scores.FILE.read_text(encoding="utf-8"), list_origins(options.tables, trials)
+    text = advice_scoring.update_scores_text(scored, text, origins)
+    told = advice_scores.check_scores(yaml.safe_load(text))
+    print("\nintervals by the errors of other models of the held-out half\n", *interval_lines(scored, told), sep="\n")
+    print("", *policy_lines(each), *past_gains.describe_picks(trials), sep="\n")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in advice_scoring.largest_misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
         print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
     if options.write:
-        advice_scores.FILE.write_text(
-            advice_scoring.update_scores_text(scored, advice_scores.FILE.read_text(encoding="utf-8")), encoding="utf-8"
-        )
+        advice_scores.FILE.write_text(text, encoding="utf-8")
+        for name in origins["kept"]:
+            print(f"{name}: its expected gains are those of earlier code, as no traced steps are recorded beside it")
 
 
 if __name__ == "__main__":

@@ -218,7 +218,8 @@ def test_retries_cost_what_the_steps_gain_without_them(slowed: Told) -> None:
     found = {row["verdict"]: row for row in slowed.of_cell.to_dict("records")}
     row, measured = found[RETRIES], simulated_waits.step_ns(SLOWED) / simulated_waits.step_ns(WORK)
     assert row["gain"] == pytest.approx(measured, rel=0.05) and measured > 1.3
-    assert row["gain_low"] <= measured <= row["gain_high"]
+    # Such advice was never tried, so that its interval is too wide to be told.
+    assert np.isnan(row["gain_low"]) and measured <= row["gain_high"]
     assert row["next_step"].startswith(f"{RETRYING}16 ")
     assert "expandable_segments:True" in row["next_step"] and "run the largest batch first" in row["next_step"]
     # One finding, not two of the same time.

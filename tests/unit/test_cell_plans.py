@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,17 +17,22 @@ from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.plans.cell_plans import rank_plans
 from profzoo.plans.plan import IN_FORCE, OUTSIDE, Plan, find_contradiction, find_infeasible
 from profzoo.tables import schemas
+from profzoo.trials import trial_table
 from profzoo.verdicts import verdict as verdict_columns
 from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import RequestedChange
+from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import CellFacts
 from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
 from profzoo.what_if import predicted_gains
 from profzoo.what_if.program import Program, process_number, write_programs
-from tests import cpu_page, known_rules
+from tests import cpu_page, known_rules, simulated_waits
+from tests.benchmarks import recorded_cells
 from tests.recorded_results import _declared
+from tests.simulated import Act
 from tests.unit.test_gain_models import CELL, LAUNCH, kernels, simulation, steps
+from tests.unit.test_host_pauses import name_memory
 from tests.unit.test_verdicts import PLAIN, ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
 from tests.unit.test_wait_costs import line
@@ -209,6 +215,57 @@ def test_the_table_is_read_back_as_it_was_written(limited: Tables, tmp_path: Pat
     assert not [words for words in found.index[found["not_possible"].isin(["", None])] if "graph" in words]
 
 
+def test_gains_of_recorded_cells_are_expected_again(limited: Tables, tmp_path: Path) -> None:
+    """From what a folder of results holds of the cells that were tried; what was expected before is replaced."""
+    tables, programs, _ = limited
+    results, folder = tmp_path / "results", tmp_path / "data/one"
+    kinds = {**schemas.TABLES, "trials": trial_table.TRIALS_TABLE}
+    tried = pd.DataFrame({"model": CELL[0], "phase": CELL[1], "settings": ["both", "none"], "gain": 2.0, "expected": 9.0,
+                          "words": ["precision=bf16 graph=true", "compile=true"], "advised": False, "chosen": False})  # fmt: skip
+    other = tables["steps"].assign(model="other")
+    for name, table in {**tables, "steps": pd.concat([tables["steps"], other]), "trials": tried}.items():
+        if name in kinds:
+            (results / "tables").mkdir(parents=True, exist_ok=True)
+            write_csv(_declared(table, kinds[name]), results / f"tables/{name}.csv")
+    (results / CELL[0]).mkdir()
+    write_json({"cell": {"graph": False}}, results / CELL[0] / "train.time.csv.json")
+    write_programs(list(programs[CELL].values()), results / CELL[0] / "train.program.npz")
+    recorded_cells.main([str(results), str(folder)])
+    assert set(schemas.read_table("steps", folder / "steps.csv")["model"]) == {CELL[0]}
+    trials = reading.read(folder.with_suffix(".csv"), trial_table.TRIALS_TABLE)
+    both, none = recorded_cells.expect_again(trials, folder).to_dict("records")
+    ran_with = {CELL: {"graph": False}}
+    plans = plan_table.tabulate_plans(tables, {}, ran_with, verdict_rules.load_rules(), programs).set_index("settings")
+    mine = plans.loc["graph=true precision=bf16"]
+    assert both["expected"] == pytest.approx(mine["gain"]) and both["expected"] != 9
+    assert both["expected_high"] == pytest.approx(mine["gain_high"]) and both["outcome"] in ("hit", "miss")
+    assert np.isnan(none["expected"]) and none["outcome"] == ""
+
+
+def test_a_verdict_and_a_plan_of_the_same_settings_expect_the_same(tmp_path: Path) -> None:
+    """Two verdicts are about copies from pageable memory, and several about the same precision."""
+    staged = [Act("staged", 0, "transfer", 5e3, 3e5, ns=2e5)] * 2
+    operators = [simulated_waits.operator(2e4, 3e4)] * 60
+    told = simulated_waits.told([*staged, *operators], tmp_path, amend=lambda path, _: name_memory(path, 0),
+                                every_rule=True, pin_memory=False)  # fmt: skip
+    tables = {"cells": STEP_CELLS, "steps": told.row.to_frame().T.infer_objects(), "kernels": told.kernels,
+              "verdicts": told.verdicts}  # fmt: skip
+    ran_with = {CELL: simulated_waits.GIVEN | {"pin_memory": False}}
+    programs = {CELL: {process_number(told.program.process): told.program}}
+    plans = plan_table.tabulate_plans(tables, {}, ran_with, known_rules.load(True), programs)
+    gains = ["gain", "gain_low", "gain_high"]
+    planned = {frozenset(row["settings"].split()): row[gains] for _, row in plans[plans["gain"] > 0].iterrows()}
+    rows = told.verdicts[told.verdicts["level"].isin(["cell", "setting"]) & told.verdicts["gain"].gt(0)]
+    compared = [(row["verdict"], row["settings"]) for _, row in rows.iterrows() if isinstance(row["settings"], str)]
+    for _, row in rows[rows["settings"].notna()].iterrows():
+        mine = planned[frozenset(row["settings"].split())]
+        assert row[gains].astype(float).tolist() == pytest.approx(mine.astype(float).tolist(), nan_ok=True), row[
+            "verdict"
+        ]
+    assert {("transfer-bound", "pin_memory=true"), ("pageable copies", "pin_memory=true")} <= {*compared}
+    assert {"graph=true", "graph=true precision=bf16", "precision=tf32"} <= {words for _, words in compared}
+
+
 def test_a_cell_on_a_cpu_has_the_plans_of_its_verdicts() -> None:
     tables = cpu_page.tables()
     advised = tables["verdicts"].assign(settings="")
@@ -238,7 +295,7 @@ def test_settings_have_the_types_of_the_schema() -> None:
 
 
 def test_a_combination_has_the_error_of_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores of combinations are kept by the names of all their verdicts."""
+    """Scores of combinations are kept by the kinds of all their settings."""
     asked: list[tuple[list[RequestedChange], float]] = []
 
     class Replayed:
@@ -249,8 +306,7 @@ def test_a_combination_has_the_error_of_its_own_name(monkeypatch: pytest.MonkeyP
         replayed, step, ran_with = Replayed(), None, {}
 
         class scored:  # noqa: N801
-            error = staticmethod({"because of a=1": 0.1, "because of b=1": 0.2,
-                                  "because of a=1 + because of b=1": 0.7}.__getitem__)  # fmt: skip
+            bound = staticmethod({"a": 0.1, "b": 0.2, "a + b": 0.7}.__getitem__)
 
     one, other = a_setting("a=1"), a_setting("b=1")
     both: Any = cell_plans.CombinedSimulation(Judged(), pd.DataFrame())  # type: ignore[arg-type]
@@ -354,7 +410,7 @@ def test_plans_of_verdicts_have_what_these_say() -> None:
 
 def scored(**given: Any) -> Any:
     score = Score(9, 3, 0.1, 0.3, 0.2, 0.9, 1.0, 0.0)
-    return Scores(3, 0.5, 0.61, 0.2, {}, {"because of a=1": replace(score, **given)})
+    return Scores(3, 0.5, 0.61, 0.2, {}, {"a": replace(score, **given)})
 
 
 def test_a_simulated_plan_names_the_verdicts_that_advise_its_parts() -> None:

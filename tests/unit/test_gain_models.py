@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from profzoo.verdicts import advice_scores, gain_models
+from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.rules import rule_evaluation
@@ -85,8 +86,11 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
-    of_noted = [name for name in verdict_rules.SIMULATED_CHANGES["noted"] if name not in verdict_rules.SHARES["trace"]]
-    named = [*verdict_rules.SIMULATED_CHANGES["step"], *verdict_rules.SHARES["trace"], *of_noted]
+    of_trace = verdict_rules.SHARES["trace"]
+    of_step, of_noted = (
+        [name for name in verdict_rules.SIMULATED_CHANGES[of] if name not in of_trace] for of in ("step", "noted")
+    )
+    named = [*of_step, *of_trace, *of_noted]
     # No rule names the pauses all together, which are what is left out of the idle time of launches.
     assert (*named, gain_models.WITHOUT_HOST_PAUSES) == tuple(gain_models.STEP_CHANGES)
     assert verdict_rules.SIMULATED_CHANGES["kernels"] == gain_models.LAUNCH_CHANGES
@@ -360,7 +364,7 @@ def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
 
 def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(small: tuple[Program, float]) -> None:
     poor = advice_scores.Score(4, 4, 1, error=1, over=1, covered=0, helped=0.25, slowed_down=0.75)
-    table = judged(small[0], a_step({"idle_host": 0.6}), scored=replace(UNTRIED, held_out={"launch-bound": poor}))
+    table = judged(small[0], a_step({"idle_host": 0.6}), scored=replace(UNTRIED, held_out={"graph": poor}))
     assert table.loc[0, "verdict"] == "launch-bound" and pd.isna(table.loc[0, "gain"])
     (row,) = table[table["settings"].eq("graph=true") & table["level"].eq("setting")].to_dict("records")
     said = "not advised: in trials, advice on launch-bound made at most half of the cells faster"
@@ -399,7 +403,28 @@ def test_intervals_are_as_wide_as_errors_and_processes_apart(program: Program) -
         assert gain.gain / gain.low == pytest.approx(wide, rel=0.02)
     # What the program knows by itself counts before what is supposed of others.
     assert CellSimulation(replace(program, apart=0.1), 0.3).apart == 0.1 and CellSimulation(program, 0.3).apart == 0.3
-    assert gain_models.error_interval(3.0, 0.5) == (2, 4.5)
+    assert gain_models.error_interval(3.0, 0.5, 1.0) == (2, 6)
+
+
+def test_errors_of_cells_with_several_processes_hold_how_far_these_are_apart(program: Program) -> None:
+    """Of a cell with several too, nothing is added to them; of one with a single process, what others are apart by."""
+    rows, bound = kernels(program), ErrorBound(0.25, 0.5, repeated=True)
+    for apart, added in ((0.4, 0.0), (0.0, 0.3)):
+        gain = CellSimulation(replace(program, apart=apart), 0.3).gain(faster(rows, 0.5), {}, bound)
+        assert gain and gain.gain / gain.low == pytest.approx(np.exp(np.hypot(np.log(1.25), added)), rel=0.02)
+        assert gain.high / gain.gain == pytest.approx(np.exp(np.hypot(np.log(1.5), added)), rel=0.02)
+        assert gain.told_low == gain.low
+
+
+def test_an_expectation_that_is_too_hopeful_is_lowered_with_its_interval(program: Program) -> None:
+    replayed, rows = CellSimulation(program, 0.3), kernels(program)
+    plain, lower = (
+        replayed.gain(faster(rows, 0.5), {}, ErrorBound(0.25, 0.5, False, hopeful=one)) for one in (1.0, 1.2)
+    )
+    assert plain and lower and plain.told_low is None
+    for name in ("gain", "low", "high"):
+        assert getattr(plain, name) / getattr(lower, name) == pytest.approx(1.2)
+    assert lower.predicted_ns == pytest.approx(1.2 * plain.predicted_ns) and lower.step_ns == plain.step_ns
 
 
 def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profzoo.verdicts import gain_models
-from profzoo.verdicts.advice_scores import Score, Scores
+from profzoo.verdicts.advice_scores import ErrorBound, Score, Scores, scores_on
 from profzoo.verdicts.rules import rule_evaluation, step_quality
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.rule_evaluation import CellRules
@@ -211,14 +211,49 @@ def score(**given: Any) -> Score:
 
 
 def scored(fitted: dict[str, Score], held_out: dict[str, Score] | None = None) -> Scores:
-    return Scores(3, 0.5, 0.61, 0.2, fitted, held_out or {})
+    return Scores(3, 0.5, 0.61, 0.2, fitted, held_out or {}, np.inf, gpus=("one",), gpu="one")
 
 
-def test_errors_are_those_of_enough_trials() -> None:
-    assert scored({"v": score()}).error("v") == 0.3 and scored({"v": score(trials=8)}).error("v") == 0.61
-    both = {"v": score(trials=8), "all": score(error=0.4)}
-    assert scored(both).error("v") == 0.4 and scored(both).error("w") == 0.4
-    assert scored({"all": score(trials=8)}).error("v") == 0.61
+def test_errors_are_those_of_enough_trials_and_never_those_of_other_settings() -> None:
+    assert scored({}, {"v": score()}).bound("v").error == 0.3
+    few = {"v": score(trials=8), "all": score(trials=90, error=0.4)}
+    assert scored({}, few).bound("v").error == 0.4
+    # What was never tried has no error by trials, of whatever else there are many.
+    for kind in ("w", "v + w", ""):
+        assert scored({}, few).bound(kind) == ErrorBound(0.61, 0.61)
+    assert scored({}, {"v": score(trials=8), "all": score(trials=8)}).bound("v") == ErrorBound(0.61, 0.61)
+    # Nothing was fitted to the half that is held out.
+    assert scored({"v": score(error=0.1)}, {"v": score()}).bound("v").error == 0.3
+
+
+def test_only_the_upper_end_of_wide_intervals_and_of_those_that_hold_too_little_is_told() -> None:
+    known = score(error=0.3, above=0.2, width=1.8, covered=0.85, largest=0.31)
+    for given, right in (
+        ({}, ErrorBound(0.3, 0.3, True, True)),
+        ({"width": 1.81}, ErrorBound(0.3, 0.2, False, True)),
+        ({"covered": 0.84}, ErrorBound(0.3, 0.2, False, True)),
+    ):
+        told = replace(scored({}, {"v": replace(known, **given)}), widest=1.8)
+        assert told.bound("v") == right
+    # Of GPUs without trials the largest error counts.
+    assert scores_on("another", told).bound("v") == ErrorBound(0.31, 0.31, False, True)
+    wider = replace(told, held_out={"v": known})
+    assert (
+        scores_on("another", wider).bound("v").whole
+        and not scores_on("another", replace(wider, widest=1.71)).bound("v").whole
+    )
+    # Without trials, (1 + 0.61) squared is too wide.
+    assert not told.bound("w").whole and replace(told, widest=2.6).bound("w").whole
+    below = replace(known, width=9.0, below=0.9, covered=0.7)
+    assert replace(told, held_out={"v": below}).columns("v")["covered"] == 0.9
+
+
+def test_only_what_is_chosen_among_many_combinations_is_lowered() -> None:
+    known = replace(scored({}, {"graph": score(), "graph + bf16": score()}), picked=1.3)
+    kinds = ("graph", "graph + bf16", "graph + compile", "")
+    assert [known.bound(kind).hopeful for kind in kinds] == [1.0, 1.3, 1.3, 1.0]
+    # What gained more than was expected is not raised.
+    assert replace(known, picked=0.9).bound("graph + bf16").hopeful == 1.0
 
 
 @pytest.mark.parametrize(
@@ -241,8 +276,8 @@ def test_gains_that_errors_may_eat_are_doubted(trials: int, gain: float | None, 
         ({"helped": 0.6667, "undecided": 0.3333}, False,
          "In 9 trials, such gains were off by 10% in the median. Of 3 cells, 1 became slower and 1 is undecided."),
         ({"advised": 0, "helped": 0.0}, False, "In 9 trials, such gains were off by 10% in the median."),
-        ({"trials": 3, "advised": 1, "slowed_down": 0.0}, False, "In 3 trials, such gains were off by 10% in the median. Of 1 cell, 0 became slower."),
-        ({"trials": 2, "advised": 1}, False, "too few trials of such advice: 2 of 3"),
+        ({"trials": 3, "advised": 1, "slowed_down": 0.0}, False, "In 3 trials, such gains were off by 10% in the median. Of 1 cell, 0 became slower; the interval is that of all settings"),
+        ({"trials": 2, "advised": 1}, False, "too few trials of such advice: 2 of 3; the interval is that of all settings"),
         ({"trials": 0, "advised": 0}, False, "no trials of such advice yet"),
     ],
 )  # fmt: skip
@@ -253,11 +288,11 @@ def test_what_stands_beside_a_gain(given: dict[str, Any], abstains: bool, said: 
 
 
 def test_why_settings_are_not_advised() -> None:
-    known = scored({"v": score()})
+    known = scored({"a": score()})
     gains = [Gain(1, 1, gain, 1, 1) for gain in (0.99, 1.0, 1.2, 1.21)]
-    said = [rule_evaluation.why_not_advised("v", gain, known, "else") for gain in gains]
+    said = [rule_evaluation.why_not_advised("a=1", gain, known, "else") for gain in gains]
     assert said == [rule_evaluation.SLOWER, rule_evaluation.DOUBTED, rule_evaluation.DOUBTED, "else"]
-    assert rule_evaluation.why_not_advised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
+    assert rule_evaluation.why_not_advised("b=1", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
 
 
 def test_a_gain_that_waits_has_its_method_and_interval() -> None:
@@ -266,13 +301,16 @@ def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     def told(known: Scores, **given: Any) -> Any:
         return rule_evaluation.add_expected_gain(a_verdict("v", gain=1.2, **given), None, {}, known)
 
-    found = told(scored({"v": score(error=0.5, over=0.3)}), lead="there: ")
+    found = told(scored({}, {"a": score(error=0.5, helped=1.0)}), lead="there: ", settings="a=1")
     assert (found.gain_low, found.gain_high) == pytest.approx((0.8, 1.8)) and found.method == "Amdahl"
     assert found.next_step == "there: do"
     limited = told(scored({}), limit=1.2)
     assert limited.next_step == f"{rule_evaluation.LAUNCH_LESS}do" and limited.limit == 1.2
-    unsure, sure = (told(scored({"v": score(over=over)}), settings="a=1") for over in (0.3, 0.1))
+    unsure, sure = (told(scored({"a": score(over=over)}), settings="a=1") for over in (0.3, 0.1))
     assert unsure.settings is None and unsure.next_step == f"{rule_evaluation.UNSURE}do"
     assert sure.settings == "a=1" and sure.next_step == "do"
-    silent = told(scored({}, {"v": score()}), limit=1.1)
+    # Where the interval is too wide, the gain is the most that Amdahl's law allows.
+    wide = told(replace(scored({}), widest=1.8))
+    assert (wide.gain, wide.gain_low, wide.gain_high) == (1.2, None, None)
+    silent = told(scored({}, {"a": score()}), limit=1.1, settings="a=1")
     assert (silent.gain, silent.gain_low, silent.gain_high, silent.limit) == (None,) * 4

@@ -58,7 +58,8 @@ def test_what_all_passes_but_the_last_leave_exposed_is_gained(tmp_path: Path) ->
     found = told(WASTEFUL, tmp_path)
     row, measured = found[FOUND], simulated_waits.step_ns(WASTEFUL) / simulated_waits.step_ns(MENDED)
     assert row["gain"] == pytest.approx(measured, rel=0.02) and measured > 1.2
-    assert row["gain_low"] <= measured <= row["gain_high"]
+    # Such advice was never tried, so that its interval is too wide to be told.
+    assert np.isnan(row["gain_low"]) and measured <= row["gain_high"]
     assert row["next_step"].startswith(
         "gradients of the same weights are sent in 4 backward passes of a step: run all but"
     )

@@ -48,7 +48,7 @@ CELL = {"model": "lstm", "phase": "train"}
 )
 def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
     known = {"advised": False, "processes": 2, "gain_low": 0.5, "gain_high": 3.0, "numerics": "same"}
-    assert trial_table._outcome(known | row) == right
+    assert trial_table.judge_outcome(known | row) == right
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from tests.conftest import DATA
 from tests.known_rules import a_verdict
 from tests.simulated_waits import operator
 
-# Rules without a trial.
-UNTRIED = replace(advice_scores.load_scores(), fitted={}, held_out={})
+# Rules without a trial, whose intervals are told however wide they are.
+UNTRIED = replace(advice_scores.load_scores(), fitted={}, held_out={}, widest=np.inf)
 RULES = known_rules.load()
 # Without the rules about single causes of slow launches, which take most of the time.
 CAUSES = RULES["traits"]["causes"]
@@ -338,7 +338,7 @@ def test_too_few_counters_are_told_below_four_fifths(counted: float, told: bool)
 def test_verdicts_that_abstain_come_last() -> None:
     """Input gains 1.25; advice on launches, which would gain 1 / 0.6, helps no more often than a coin."""
     score = advice_scores.Score(9, 3, 0.1, 0.3, 0.2, 0.9, 1 / 3, 1 / 3)
-    poor = replace(UNTRIED, held_out={"launch-bound": score})
+    poor = replace(UNTRIED, held_out={"graph": score})
     found = table(made({"idle_input": 0.2, "idle_host": 0.4}), scored=poor)
     assert found["verdict"].tolist() == ["input-bound", "launch-bound"] and np.isnan(found["gain"].iloc[1])
 

@@ -13,8 +13,10 @@ from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules.feasibility import POSSIBLE
 from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if.predicted_gains import Gain
 from tests import simulated_waits, slow
 from tests.simulated_waits import item, operator
+from tests.unit.test_verdicts import UNTRIED
 
 SYNCHRONISATION, LAUNCH = "synchronisation-bound", "launch-bound"
 # A step that keeps the GPU busy, norms of some parameters, and these norms with each of them read.
@@ -118,15 +120,16 @@ class Together:
     def __init__(self, known: bool) -> None:
         self.known = known
 
-    def gain_together(self, asked: list[Any], step: Any, error: float) -> Any:
-        assert [one.change for one in asked] == [rule_evaluation.WITHOUT_WAITS, rule_evaluation.GRAPH] and error == 0.25
-        return SimpleNamespace(gain=1.5, low=1.25, high=1.75) if self.known else None
+    def gain_together(self, asked: list[Any], step: Any, error: Any) -> Any:
+        assert [one.change for one in asked] == [rule_evaluation.WITHOUT_WAITS, rule_evaluation.GRAPH]
+        assert error.error == UNTRIED.unscored_error
+        return Gain(3.0, 2.0, 1.5, 1.25, 1.75, error.whole) if self.known else None
 
 
 @pytest.mark.parametrize(
     ("next_step", "simulation", "said"),
     [
-        (f"mend that{POSSIBLE}", Together(True), " (expected with both: 1.50 times as fast [1.25, 1.75])"),
+        (f"mend that{POSSIBLE}", Together(True), " (expected with both: 1.50 times as fast (1.25 to 1.75))"),
         (f"mend that{POSSIBLE}", Together(False), ""),
         (f"mend that{POSSIBLE}", None, ""),
         ("mend that", Together(True), ""),
@@ -137,7 +140,7 @@ def test_what_a_graph_gains_besides_is_said_where_it_becomes_possible(
     next_step: str, simulation: Any, said: str
 ) -> None:
     row = Verdict("cell", SYNCHRONISATION, "waits", 3.0, "steps.csv", next_step)
-    found = rule_evaluation.add_graph_gain(row, simulation, pd.Series(), 0.25)
+    found = rule_evaluation.add_graph_gain(row, simulation, pd.Series(), UNTRIED)
     assert found.next_step == f"{next_step}{said}" and found.verdict == SYNCHRONISATION
 
 

@@ -12,6 +12,7 @@ from profzoo.fusion.row_patterns import ENTRY
 from profzoo.range_names import COMPILED, ROOT, STEP
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
+from profzoo.verdicts.advice_scores import find_kind
 from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, make_row
 from profzoo.verdicts.gain_models import CHAINS, RequestedChange
 from profzoo.verdicts.rules.feasibility import add_wait_texts
@@ -53,14 +54,14 @@ def _judge(judged: CellRules, rule: Rule, rows: pd.DataFrame, kernels: pd.DataFr
         return None
     row = replace(judged.row(rule, share, None, LAYER_LEVEL, EVIDENCE), level=CELL_LEVEL, change=asked)
     found = judged.expect(replace(row, lead=f"{describe_entry(rows)}{describe_places(rows)}: "))
-    error = judged.scored.error(rule["verdict"])
+    bound = judged.scored.bound(find_kind(row.settings))
     ends = [
-        judged.replayed.gain(ask_fusion(rows, kernels, f"{FUSED_NS}_{end}"), judged.step, error)
+        judged.replayed.gain(ask_fusion(rows, kernels, f"{FUSED_NS}_{end}"), judged.step, bound)
         for end in ("low", "high")
     ]
-    lows = [one.low for one in ends if one] + ([found.gain_low] if found.gain_low else [])
+    lows = [one.told_low for one in ends if one and one.told_low] + ([found.gain_low] if found.gain_low else [])
     highs = [one.high for one in ends if one] + ([found.gain_high] if found.gain_high else [])
-    return replace(found, gain_low=min(lows), gain_high=max(highs)) if found.gain else found
+    return replace(found, gain_low=min(lows, default=None), gain_high=max(highs)) if found.gain else found
 
 
 def ask_fusion(rows: pd.DataFrame, kernels: pd.DataFrame, column: str) -> RequestedChange:

@@ -64,7 +64,7 @@ def judge_padding(judged: CellRules, launches: pd.DataFrame, noted: NotedFacts) 
             lows, highs = (
                 [end for end in own if end] for own in zip(*ends, (row.gain_low, row.gain_high), strict=True)
             )
-            row = replace(row, gain_low=min(lows), gain_high=max(highs))
+            row = replace(row, gain_low=min(lows) if row.gain_low else None, gain_high=max(highs))
         yield row
 
 

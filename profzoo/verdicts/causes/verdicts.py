@@ -329,7 +329,8 @@ def tabulate_verdicts(
     """
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
-        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell), known.failed.get(cell)
+        here = advice_scores.scores_on(known.devices.get(cell), scored)
+        traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell), known.failed.get(cell)
         cast = chains[cell][1] if chains and cell in chains else None
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, cast)
         launches = schemas.rows_of_cell(kernels, *cell)

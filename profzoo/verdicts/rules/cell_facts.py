@@ -160,7 +160,7 @@ class CellFacts:
     noted: what the processes noted of their work.
     timed_under: the tool under which steps were timed, of cells that were made elsewhere. whole: of these, the cells
     whose only step is the whole trace, as no step repeats in it.
-    failed: why settings failed in trials, by their words.
+    failed: why settings failed in trials, by their words. devices: names of the GPUs that cells ran on.
     """
 
     ran_with: dict[tuple[str, str], KnownSettings] = field(default_factory=dict)
@@ -171,6 +171,7 @@ class CellFacts:
     timed_under: dict[tuple[str, str], str] = field(default_factory=dict)
     whole: frozenset[tuple[str, str]] = frozenset()
     failed: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    devices: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, str]] | None = None) -> CellFacts:
@@ -179,7 +180,7 @@ def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, s
     Raises:
         DataError: a sidecar is damaged.
     """
-    wanted: fact.Needs = {"cell": {}, **dict.fromkeys(NOTED, fact.LIST), "roof?": ROOF}
+    wanted: fact.Needs = {"cell": {}, **dict.fromkeys(NOTED, fact.LIST), "roof?": ROOF, "device?": fact.TEXT}
     read = {cell_key(path): read_facts(path, wanted) for path in sidecars}
     elsewhere = {cell: facts["imported"] for cell, facts in read.items() if facts.get("imported")}
     return CellFacts(
@@ -191,6 +192,7 @@ def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, s
         timed_under={cell: about.get("timed_under", "") for cell, about in elsewhere.items()},
         whole=frozenset(cell for cell, about in elsewhere.items() if about.get("whole")),
         failed={(model, phase): (failed or {}).get(f"{model} {phase}", {}) for model, phase in read},
+        devices={cell: facts["device"] for cell, facts in read.items() if "device" in facts},
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.formatting import gains, percent
+from profzoo.formatting import gain_with_interval, percent
 from profzoo.io.csv_tables import Row
 from profzoo.tables import cell_tables
 from profzoo.tables.cell_tables import LAUNCHING
@@ -74,18 +74,16 @@ def charge_waits(shares: Mapping[str, float], replayed: CellSimulation, step: Ro
     }
 
 
-def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, error: float) -> Verdict:
-    """Return a verdict on waits that says what a CUDA graph gains besides, where one becomes possible without them.
-
-    error: relative error that nine of ten such predictions stayed below in trials.
-    """
+def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, scored: advice_scores.Scores) -> Verdict:
+    """Return a verdict on waits that says what a CUDA graph gains besides, where one becomes possible without them."""
     if replayed is None or not row.next_step.endswith(POSSIBLE):
         return row
-    both = replayed.gain_together([RequestedChange(WITHOUT_WAITS), RequestedChange(GRAPH)], step, error)
+    bound = scored.bound(advice_scores.find_kind(row.settings))
+    both = replayed.gain_together([RequestedChange(WITHOUT_WAITS), RequestedChange(GRAPH)], step, bound)
     if both is None:
         return row
-    gain, low, high = gains(both.gain, both.low, both.high)
-    said = f"expected with both: {gain} times as fast [{low}, {high}]"
+    gain, ends = gain_with_interval(both.gain, both.told_low, both.high)
+    said = f"expected with both: {gain} times as fast ({ends})"
     return replace(row, next_step=f"{row.next_step} ({said})")
 
 
@@ -173,19 +171,22 @@ def add_expected_gain(
     nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
     made at most half of the cells in trials faster.
     """
-    error = scored.error(row.verdict)
-    found = replayed.gain(row.change, step, error) if replayed and row.change else None
+    kind = advice_scores.find_kind(row.settings)
+    bound = scored.bound(kind)
+    found = replayed.gain(row.change, step, bound) if replayed and row.change else None
     if found is None:
         next_step = LAUNCH_LESS + row.next_step if row.limit else row.next_step
-        low, high = error_interval(row.gain, error) if row.gain is not None else (None, None)
+        # By Amdahl's law, a gain is an upper end itself.
+        told = row.gain is not None and bound.whole
+        low, high = error_interval(row.gain or 0.0, bound.error) if told else (None, None)
         row = replace(row, next_step=next_step, gain_low=low, gain_high=high, method=AMDAHL)
     else:
         row = _adjust_texts(row, found.gain, row.change)
-        row = replace(row, gain=found.gain, gain_low=found.low, gain_high=found.high, method=SIMULATED)
-    if row.settings and scored.doubts(row.verdict, row.gain):
+        row = replace(row, gain=found.gain, gain_low=found.told_low, gain_high=found.high, method=SIMULATED)
+    if row.settings and scored.doubts(kind, row.gain):
         row = replace(row, settings=None, next_step=UNSURE + row.next_step)
-    row = replace(row, **scored.columns(row.verdict))
-    if scored.abstains(row.verdict):
+    row = replace(row, **scored.columns(kind))
+    if scored.abstains(kind):
         row = replace(row, gain=None, gain_low=None, gain_high=None, limit=None)
     return replace(row, next_step=row.lead + row.next_step, lead="")
 
@@ -205,11 +206,11 @@ def _adjust_texts(row: Verdict, gain: float, known: RequestedChange | None) -> V
     return told
 
 
-def why_not_advised(verdict: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
+def why_not_advised(words: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
     """Explain why no verdict advises these settings; otherwise: the explanation if it is not the gain."""
     if gain.gain < 1:
         return SLOWER
-    return DOUBTED if scored.doubts(verdict, gain.gain) else otherwise
+    return DOUBTED if scored.doubts(advice_scores.find_kind(words), gain.gain) else otherwise
 
 
 PREVENTING = "waits per step, which prevent a CUDA graph"
@@ -451,7 +452,7 @@ class CellRules:
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
         told = add_expected_gain(row, self.replayed, self.step, self.scored)
-        told = add_graph_gain(told, self.replayed, self.step, self.scored.error(row.verdict))
+        told = add_graph_gain(told, self.replayed, self.step, self.scored)
         return replace(told, next_step=drop_graph_texts(told.next_step, self.feasible))
 
     def _limited(self, rule: Rule, row: Verdict, share: float, traits: pd.DataFrame) -> Verdict:
@@ -537,7 +538,7 @@ def other_setting_rows(judged: CellRules, traits: pd.DataFrame, verdicts: Iterab
     for one in known:
         if one.words in advised:
             continue
-        gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(one.verdict))
+        gain = judged.replayed.gain(one.asked, judged.step, judged.scored.bound(advice_scores.find_kind(one.words)))
         if gain:
             if one.verdict in abstaining:
                 why = f"not advised: in trials, advice on {one.verdict} made at most half of the cells faster"
@@ -547,12 +548,10 @@ def other_setting_rows(judged: CellRules, traits: pd.DataFrame, verdicts: Iterab
     graph = next((one for one in known if one.change == GRAPH), None)
     for one in known:
         if graph and one.change in gain_models.TARGET_PRECISIONS:
-            both = f"{graph.verdict}{AND}{one.verdict}"
-            gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(both), graph=True)
-            if gain:
-                joined = AdvisableSetting(
-                    both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source
-                )
+            both, words = f"{graph.verdict}{AND}{one.verdict}", f"{graph.words} {one.words}"
+            bound = judged.scored.bound(advice_scores.find_kind(words))
+            if gain := judged.replayed.gain(one.asked, judged.step, bound, graph=True):
+                joined = AdvisableSetting(both, words, f"{GRAPH}{AND}{one.change}", one.asked, one.source)
                 found.append(_row(judged, joined, gain, TOGETHER, counted))
     return sorted(found, key=lambda row: -row.sorting_gain)
 
@@ -590,12 +589,12 @@ def _row(judged: CellRules, one: AdvisableSetting, gain: Gain, why: str, counted
         metric=f"replay: {one.change}{UNCOUNTED if guessed else ''}",
         value=gain.gain,
         evidence="program.npz: run again",
-        next_step=why_not_advised(one.verdict, gain, judged.scored, why),
+        next_step=why_not_advised(one.words, gain, judged.scored, why),
         gain=gain.gain,
-        gain_low=gain.low,
+        gain_low=gain.told_low,
         gain_high=gain.high,
         method=SIMULATED,
         settings=one.words,
         source=one.source,
-        **judged.scored.columns(one.verdict),
+        **judged.scored.columns(advice_scores.find_kind(one.words)),
     )

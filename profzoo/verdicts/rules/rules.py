@@ -50,7 +50,7 @@ CURES = ("small_grid", "to_tensor_cores", "underused", "share")
 SIMULATED_CHANGES = {
     "step": (
         "input_ready", "waits_removed", "step_waits_removed", "step_pauses_removed", "graph", "half_the_operators",
-        "transfers_removed", "copies_removed", "communication_overlapped", "waiting_removed",
+        "transfers_removed", "copies_removed", "copies_pinned", "communication_overlapped", "waiting_removed",
     ),
     "kernels": ("faster", "fused", "tf32", "bf16"),
     "layers": ("faster",),
