@@ -19,7 +19,7 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes
 
 MARGIN = 0.02
-DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 1.7, 3.7)
+DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 1.0, 1.7)
 # Kinds of tests/processes.py, each with its scale: processes are 0.5 % apart with 1, 3 % with 6.
 SCALED: Mapping[str, tuple[str, float]] = {
     "0.1 % apart": ("steady", 0.2),
