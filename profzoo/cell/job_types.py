@@ -255,9 +255,11 @@ class ProcessFacts(TypedDict, total=False):
     clocks: Sequence[ClockReading]
     # The settings that the process itself resolved from its command line.
     ran_with: CellSettings
-    # For processes that ran in turn: the side or setting, and the number of the round.
+    # For processes that ran in turn: the side or setting, and the number of the round; and how many processes ran at
+    # once, if those of a round did.
     side: str
     round: int
+    beside: int
     # Whether the process was forked from one that had imported what it needs and built the network.
     forked: bool
 
@@ -431,6 +433,8 @@ class Sidecar(ProcessFacts, total=False):
     # For rounds that are repeated until they decide, seconds of the last round; such rounds have `ended`, too. For
     # trials, seconds of a process of the unchanged cell and one with settings.
     round_s: float
+    # What is known of the spread of rounds from other processes: arguments of sequential.Spread.
+    spread: Mapping[str, Any]
     # For NVML's samples: the kind of power value ("mean" or "instant"), and a reason if they do not describe the cell.
     power_is: str
     gaps: Sequence[str]

@@ -192,7 +192,7 @@ class MeasuredSide:
     """The measurements of a cell on one side: steps in steady state in ns, one array per process; sidecar; energies.
 
     items: data samples per step, over all GPUs. places: positions of the processes among all that ran in turn. rounds:
-    round of each process, if the processes of a round alternated within it.
+    round of each process, if the processes of a round ran at once or alternated within it.
     """
 
     processes: Sequence[np.ndarray]
@@ -230,7 +230,7 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
         shared: dict[str, Any] = {key: value for key, value in facts.items() if key in SHARED_FACTS}
         known = cast("Sidecar", {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine})
         places = sorted(rows["process"].unique())
-        turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
+        turns = [process["round"] for process in mine if process.get("beside", process.get("shifts", 1)) > 1]
         shifted = turns if len(turns) == len(mine) else []
         found[side] = MeasuredSide(process_repeats.processes(rows), known, {}, _items_per_step(rows), places, shifted)
     return found
@@ -288,7 +288,7 @@ def _compare_sides(
     places = (baseline.places, candidate.places) if turn else None
     paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
     found, missing = None, None
-    if fewest > 1 and turn and "most_rounds" in baseline.facts:
+    if turn and "most_rounds" in baseline.facts:
         decision = sequential.decide(np.log(np.divide(medians[1], medians[0])).tolist(), margin, 1 - confidence)
         found, missing = decision.found, decision.missing
     elif fewest > 1:

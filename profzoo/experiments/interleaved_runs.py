@@ -5,8 +5,11 @@ Run as `python -m profzoo.experiments.interleaved_runs`.
 Compared sides run in turn, so that drift of the machine affects all sides alike. Each process is a command that writes
 its steps and its facts to given paths; options that are unknown here are passed on to it. This module joins the files:
 one row per step, and the facts of each process. Several processes start, import and build their networks at the same
-time; then each sleeps until the processes before it have ended. The processes of a round may also work in shifts: each
-one pauses after a few steps, and the next continues. Then effects within seconds affect all sides alike, too.
+time; then each sleeps until the processes before it have ended.
+
+On a CPU, the processes of a round run at once, each on its share of the cores. Where that would change what is
+compared, they work in shifts: each one pauses after a few steps, and the next continues. In both cases effects within
+seconds affect all sides alike, too.
 """
 
 import argparse
@@ -28,7 +31,7 @@ import numpy as np
 
 from profzoo.experiments import forked_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.machine import gpu_slots, job_child, time_slicing
+from profzoo.machine import gpu_slots, gpus, job_child, time_slicing
 from profzoo.statistics import sequential
 from profzoo.statistics.percentiles import drop_warmup
 
@@ -56,15 +59,16 @@ class StopRule(TypedDict):
 
 
 def read_steady_steps(path: Path) -> np.ndarray:
-    """Return the steps in steady state in ns, by the GPU's clock if it was used; path: a CSV of one process's steps."""
+    """Return the steps in steady state in ns, by the clock of process_repeats; path: a CSV of one process's steps."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "wall_ns"
-    return drop_warmup(np.array([float(row[clock]) for row in rows]))
+    own = bool(rows and rows[0].get("own_ns"))
+    clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "own_ns" if own else "wall_ns"
+    return drop_warmup(np.array([float(row[clock]) for row in rows]), first_only=own)
 
 
 def median_step(path: Path) -> float:
-    """Return the median step in steady state in ns, by the GPU's clock if it was used; path: a CSV of steps."""
+    """Return the median step in steady state in ns; path: a CSV of one process's steps."""
     return float(np.median(read_steady_steps(path)))
 
 
@@ -102,7 +106,10 @@ class Rounds:
         return ""
 
     def _decisions(self) -> "Sequence[sequential.Decision] | None":
-        """Return the undecided comparisons; None if there are none left to decide."""
+        """Return the undecided comparisons; None if there are none left to decide.
+
+        One round decides none, because its order is not balanced, and the size of a difference is to be known too.
+        """
         margin = self.rule["margin"]
         logs = {side: [math.log(ns) for ns in times] for side, times in self.sample_ns.items()}
         others = [side for side in logs if side != self.reference]
@@ -110,12 +117,47 @@ class Rounds:
             return None if sequential.is_precise(logs[self.reference], margin) else []
         between = [np.subtract(logs[side], logs[self.reference]).tolist() for side in others]
         found = [sequential.decide(one, margin, comparisons=self.rule["comparisons"]) for one in between]
-        return [one for one in found if one.missing != 0] or None
+        return [one for one in found if one.missing != 0 or one.rounds < 2] or None
 
 
 def read_round(sides: Sequence[str], steps: Sequence[Path], batches: Sequence[int | None]) -> dict[str, float]:
     """Return the time of a data sample in ns by side; steps: step tables of the round; batches: samples per step."""
     return {side: median_step(path) / (batch or 1) for side, path, batch in zip(sides, steps, batches, strict=True)}
+
+
+# Says whether the compared processes of a round run at once.
+
+# Compared processes on a CPU get windows of at least so many seconds, as steps vary more there than processes.
+LEAST_S = 2.0
+
+
+def runs_on_cpu(commands: Sequence[Sequence[str]]) -> bool:
+    """Return whether these commands run cells on a CPU."""
+    words = {word for command in commands for word in command}
+    return "device=cpu" in words or ("device=auto" in words and not gpus.grants_gpu(os.environ))
+
+
+def can_run_at_once(commands: Sequence[Sequence[str]]) -> bool:
+    """Return whether the processes of a round can run at once, each on its share of the cores.
+
+    Sides with other numbers of threads, and sides whose loader needs processes of its own, would not be compared so.
+    commands: one of each side.
+    """
+    threads = {word.removeprefix(THREADS) for command in commands for word in command if word.startswith(THREADS)}
+    alone = len(threads) != 1 or not all("workers=0" in command for command in commands)
+    if alone or len(commands) < 2 or not runs_on_cpu(commands):
+        return False
+    (each,) = threads
+    return len(commands) * (int(each) if each.isdecimal() else 1) <= len(os.sched_getaffinity(0))
+
+
+def lengthen_windows(commands: Sequence[Sequence[str]], least_s: float, beside: bool) -> list[list[str]]:
+    """Return the commands of compared processes with windows in which each works for so many seconds at least.
+
+    beside: whether they run at once; else they share the time.
+    """
+    more = ["--at-least-s", str(least_s * (1 if beside else len(commands)))] if least_s else []
+    return [[*words, *more] for words in commands]
 
 
 # Says how many steps the next processes of trials have to time, by how much the steps of the first ones vary.
@@ -127,7 +169,7 @@ def read_round(sides: Sequence[str], steps: Sequence[Path], batches: Sequence[in
 PART = 0.1
 # The fewest steps of a window: of these, the steady state takes at least five (statistics/percentiles.py).
 LEAST = 8
-WORD = "window="
+WORD, THREADS = "window=", "threads="
 
 
 def count_needed_steps(spread: float, margin: float, given: int) -> int:
@@ -186,6 +228,7 @@ def run_in_turn(
     printed: Sequence[Path] = (),
     by_shifts: int = 0,
     starter: ProcessStarter | None = None,
+    beside: bool = False,
 ) -> Generator[int]:
     """Run commands one after the other; yield the exit code of each when it ends.
 
@@ -197,8 +240,10 @@ def run_in_turn(
         printed: file for the output of each process; empty for the output of this process.
         by_shifts: number of processes of a round, which work in shifts and start together; 0 for no shifts.
         starter: starts the processes; None starts each by itself.
+        beside: whether the processes of a round run at once, in place of shifts.
     """
     starter = starter or ProcessStarter(fork=False)
+    shifts, more = bool(by_shifts) and not beside, {time_slicing.BESIDE: str(by_shifts)} if beside else {}
     a_round = by_shifts or 1
     at_once = max(min(at_once, len(os.sched_getaffinity(0))) // a_round, 1) * a_round
     for first in range(0, len(commands), at_once):
@@ -206,16 +251,17 @@ def run_in_turn(
             begun = []
             for number in range(first, min(first + at_once, len(commands))):
                 to = stack.enter_context(printed[number].open("wb")) if printed else None
-                begun.append(stack.enter_context(_begun(commands[number], starter, at_once > 1, bool(by_shifts), to)))
+                begun.append(stack.enter_context(_begun(commands[number], starter, at_once > 1, shifts, to, more)))
             for one in begun:
                 while not one.gate.wanted() and one.process.poll() is None:
                     time.sleep(gpu_slots.TURN_PAUSE_S)
             for place in range(0, len(begun), a_round):
                 these = begun[place : place + a_round]
-                if by_shifts:
+                if shifts:
                     _work(these)
                 else:
-                    these[0].gate.open()
+                    for one in these:
+                        one.gate.open()
                 for one in these:
                     yield one.process.wait()
 
@@ -239,15 +285,24 @@ def _work(begun: Sequence[WaitingProcess]) -> None:
 
 @contextmanager
 def _begun(
-    words: Sequence[str], starter: ProcessStarter, waiting: bool, by_shifts: bool, to: BinaryIO | None
+    words: Sequence[str],
+    starter: ProcessStarter,
+    waiting: bool,
+    by_shifts: bool,
+    to: BinaryIO | None,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[WaitingProcess]:
-    """Yield a started process; waiting: it waits for its turn; by_shifts: it works in shifts; to: where it prints."""
+    """Yield a started process; waiting: it waits for its turn; by_shifts: it works in shifts; to: where it prints.
+
+    more: further variables of its environment.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(gpu_slots.TurnGate(Path(folder))) as gate,
         closing(time_slicing.ShiftGiver()) as foreman,
     ):
-        variables = {**(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
+        shift = foreman.variables if by_shifts else {}
+        variables = {**(gate.variables if waiting else {}), **shift, **(more or {})}
         process = starter.start(words, variables, to, time_slicing.SHIFT if by_shifts else "")
         try:
             yield WaitingProcess(process, gate, foreman)
@@ -347,6 +402,11 @@ class Interleaved:
     steps: list[tuple[str, Path]] = field(default_factory=list)
     facts: "list[Sidecar]" = field(default_factory=list)
 
+    @property
+    def beside(self) -> bool:
+        """Whether the processes of a round run at once."""
+        return bool(self.options.by_shifts) and can_run_at_once([*dict(self.options.rounds).values()])
+
     def run(self, given: Sequence[tuple[str, Sequence[str]]], expected: int) -> int:
         """Run these sides' commands; returns the exit code. expected: number of processes in all, to be told."""
         first = len(self.steps)
@@ -361,17 +421,21 @@ class Interleaved:
                 commands[sides.index(side)].append("--numerics")
         if self.options.memory and not first:
             commands[0] += ["--memory", str(self.options.memory)]
+        if self.options.most and self.options.by_shifts and runs_on_cpu(commands):
+            commands = lengthen_windows(commands, LEAST_S, self.beside)
         forked = [{"forked": True} if self.starter.prepare(words) else {} for words in commands]
-        shifts = self.options.by_shifts
-        with closing(run_in_turn(commands, self.options.at_once, (), shifts, self.starter)) as codes:
+        shifts, at_once = self.options.by_shifts, self.options.at_once
+        with closing(run_in_turn(commands, at_once, (), shifts, self.starter, self.beside)) as codes:
             for number, code in enumerate(codes, first + 1):
                 if code:
                     whose = given[number - first - 1][0] or "the cell"
                     print(f"process {number} of {expected}, of {whose}, failed", file=sys.stderr)
                     return code if code > 0 else SIGNALLED - code
         self.steps += steps
+        each = {"beside": shifts} if self.beside else {}
         self.facts += [
-            json.loads(own.with_suffix(".json").read_text()) | how for (_, own), how in zip(steps, forked, strict=True)
+            json.loads(own.with_suffix(".json").read_text()) | each | how
+            for (_, own), how in zip(steps, forked, strict=True)
         ]
         return 0
 

@@ -2,9 +2,10 @@
 
 Run as `python -m profzoo.experiments.trial_runner`.
 
-Each trial is a process that times the cell with some settings changed. Several processes of a round start at the same
-time and wait for their turns. If the budget does not suffice for a full round, the round runs only the unchanged cell
-and the fastest settings so far.
+Each trial is a process that times the cell with some settings changed. Trials run in rounds, which trial_search.py
+plans. Several processes of a round start at the same time and wait for their turns. If the budget does not suffice for
+a full round, the round runs only the unchanged cell and the fastest settings so far. On a CPU, each setting runs in a
+pair with a process of the unchanged cell (interleaved_runs.py).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -276,15 +278,22 @@ def find_fastest(done: Sequence[Took]) -> Names:
 class DecidedSearch:
     """Trials of one cell so far, and what is to run next."""
 
-    def __init__(self, candidates: dict[str, Sequence[str]], margin: float, done: Sequence[Took]) -> None:
+    def __init__(
+        self,
+        candidates: dict[str, Sequence[str]],
+        margin: float,
+        done: Sequence[Took],
+        known: sequential.Spread = sequential.ASSUMED,
+    ) -> None:
         """Begin without a round.
 
         Args:
             candidates: setting words by name, the best expected first; what takes the place of failed ones is added.
             margin: largest relative difference that counts as equivalent, such as 0.02.
             done: times of a data sample in each round, by names of the settings; whoever runs the rounds adds to it.
+            known: spread of rounds that is known from other processes.
         """
-        self._words, self._margin, self.done = candidates, margin, done
+        self._words, self._margin, self.done, self._known = candidates, margin, done, known
         # Settings that are to be decided.
         self._going: list[Names] = [(name,) for name in candidates]
         # Combinations that were started, each beside the best one before it.
@@ -295,7 +304,8 @@ class DecidedSearch:
     def decide(self, names: Names, beside: Names = BASE) -> sequential.Decision:
         """Decide between settings and others, by the rounds in which both ran."""
         pairs = [(took[names], took[beside]) for took in self.done if took.get(names) and took.get(beside)]
-        return sequential.decide([math.log(mine / other) for mine, other in pairs if mine and other], self._margin)
+        between = [math.log(mine / other) for mine, other in pairs if mine and other]
+        return sequential.decide(between, self._margin, known=self._known)
 
     def rounds(self) -> Generator[list[Names], object, Names]:
         """Yield the trials of each next round, in order; go on once its times are in `done`. Returns the chosen."""
@@ -356,7 +366,7 @@ class DecidedSearch:
 
     def _looks_faster(self, names: Names) -> bool:
         enough = count_common_rounds(self.done, names) >= ROUNDS and not any_failed(self.done, names)
-        return enough and time_ratio(self.done, names) < 1 - WORTH
+        return self._is_faster(names) or (enough and time_ratio(self.done, names) < 1 - WORTH)
 
     def give_up(self, round_s: float, left_s: float) -> None:
         """Leave out what cannot be decided in the time that is left; round_s: seconds of a process of each setting."""
@@ -418,6 +428,7 @@ class TrialRunner:
         starter: ProcessStarter | None = None,
         numerics: bool = False,
         margin: float = WORTH,
+        least_s: float = 0.0,
     ) -> None:
         """Begin without a round.
 
@@ -427,6 +438,7 @@ class TrialRunner:
             starter: starts the processes; without it, each starts by itself.
             numerics: whether the first process of each setting repeats its first steps in double precision.
             margin: largest relative difference that counts as equivalent; it decides how long later windows are.
+            least_s: seconds that windows on a CPU last at least.
         """
         self._given, self._folder, self._at_once, self._numerics = given, folder, at_once, numerics
         self._starter = starter or ProcessStarter(fork=False)
@@ -439,7 +451,9 @@ class TrialRunner:
         self.done: list[Took] = []
         # Seconds of a process, by its settings.
         self.seconds: dict[Names, float] = {}
-        self._forked, self._margin = False, margin
+        self._forked, self._margin, self._least_s = False, margin, least_s
+        # Whether each setting runs in a pair with the unchanged cell, and the number of rounds and pairs so far.
+        self.pairs, self._count = interleaved_runs.runs_on_cpu([given["words"]]), 0
         # Changes of the cell's words after the first round.
         self._window: list[str] = []
 
@@ -450,35 +464,65 @@ class TrialRunner:
         clock, s) are missing too: in the first round the last ones, later the slowest ones.
         """
         took = dict[Names, float | None]()
-        number, order = len(self.done), self.within(order, until) if self.done else order
-        paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
-        printed = [path.with_suffix(".txt") for path in paths]
-        commands = [self._command(*one) for one in zip(order, paths, strict=True)]
-        # The time of the first process must not contain that of imports which all have in common.
-        self._forked = bool(commands) and self._starter.prepare(self._command(BASE, paths[0]))
-        began, in_turn = time.monotonic(), interleaved_runs.run_in_turn
-        with closing(in_turn(commands, self._at_once, printed, starter=self._starter)) as codes:
-            for names, path, said in zip(order, paths, printed, strict=True):
-                if took and not self.done and time.monotonic() + self.expected_s(names) > until:
-                    break
-                code = next(codes)
-                took[names] = self._keep(number, names, path, said.read_text(errors="replace"), code)
-                self.seconds[names] = time.monotonic() - began
-                began = time.monotonic()
-                if code and names == BASE:
-                    break
+        order = self.within(order, until) if self.done else order
+        settings = [names for names in order if names]
+        # The unchanged cell runs first in every second pair, as in rounds.
+        paired = [
+            [BASE, names] if (len(self.done) + place) % 2 else [names, BASE] for place, names in enumerate(settings)
+        ]
+        for group in paired if self.pairs and settings else [order]:
+            if took and not self.done and time.monotonic() + self.expected_s(group[-1]) > until:
+                break
+            part = self._run_group(group, until)
+            base, first = part.get(BASE), took.get(BASE)
+            # Times of a pair count in relation to its own process of the unchanged cell.
+            scale = first / base if first and base else 1.0
+            took |= {names: ns and ns * scale for names, ns in part.items()}
+            if base is None and BASE in part:
+                break
         if not self.done:
             steps = [path for _, path in self.steps]
             self._window = interleaved_runs.shorten_window(self._given["words"], steps, self._margin)
         self.done.append(took)
         return took
 
+    def _run_group(self, order: Sequence[Names], until: float) -> Took:
+        """Run processes one after the other, or a pair at once; the arguments and the result are those of `run`."""
+        took, number = dict[Names, float | None](), self._count
+        paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
+        printed = [path.with_suffix(".txt") for path in paths]
+        plain = [self._command(*one) for one in zip(order, paths, strict=True)]
+        pair = len(order) if self.pairs and len(order) > 1 else 0
+        beside = bool(pair) and interleaved_runs.can_run_at_once(plain)
+        commands = interleaved_runs.lengthen_windows(plain, self._least_s, beside) if pair else plain
+        # The time of the first process must not contain that of imports which all have in common.
+        self._forked = bool(commands) and self._starter.prepare(self._command(BASE, paths[0]))
+        began, in_turn = time.monotonic(), interleaved_runs.run_in_turn
+        with closing(in_turn(commands, self._at_once, printed, pair, self._starter, beside)) as codes:
+            for names, path, said in zip(order, paths, printed, strict=True):
+                if took and not pair and not self.done and time.monotonic() + self.expected_s(names) > until:
+                    break
+                code = next(codes)
+                how = {"round": number} | ({"beside": pair} if beside else {})
+                took[names] = self._keep(how, names, path, said.read_text(errors="replace"), code)
+                self.seconds[names] = time.monotonic() - began
+                began = began if pair else time.monotonic()
+                if code and names == BASE:
+                    break
+        self._count += 1
+        return took
+
+    @property
+    def round_s(self) -> float:
+        """Expected seconds of another round of the unchanged cell and one setting."""
+        return self.expected_s(BASE) * (1 if self.pairs else 2)
+
     def within(self, order: Sequence[Names], until: float) -> list[Names]:
         """Return the part of a round that ends before `until`: the unchanged cell, with the fastest settings that fit.
 
         It is empty if only the unchanged cell fits.
         """
-        left = until - time.monotonic() - self.expected_s(BASE)
+        left = until - time.monotonic() - (0.0 if self.pairs else self.expected_s(BASE))
         kept = {BASE} if left >= 0 else set()
         for names in sorted(filter(None, order), key=lambda names: time_ratio(self.done, names)):
             if self.expected_s(names) <= left:
@@ -494,7 +538,7 @@ class TrialRunner:
         first = self._numerics and side not in self.sides
         return [*self._given["program"], *settings, *self._given["load"], *files, *(["--numerics"] if first else [])]
 
-    def _keep(self, number: int, names: Names, path: Path, said: str, code: int) -> float | None:
+    def _keep(self, how: Mapping[str, int], names: Names, path: Path, said: str, code: int) -> float | None:
         side = TOGETHER.join(names)
         print(f"[{side or 'as it is'}] exit code {code}\n{said}", flush=True)
         if code:
@@ -505,18 +549,26 @@ class TrialRunner:
         facts = json.loads(path.with_suffix(".json").read_text())
         self.sides.append(side)
         self.steps.append((side, path))
-        self.facts.append({**facts, "round": number, **({"forked": True} if self._forked else {})})
-        return float(facts["step_ns"]) / facts["batch"]
+        self.facts.append(facts | how | ({"forked": True} if self._forked else {}))
+        # The median, by which tables compare processes too.
+        return interleaved_runs.median_step(path) / facts["batch"]
 
     def expected_s(self, names: Names) -> float:
         """Expected seconds of a process: its own last time, otherwise the longest time so far."""
         return self.seconds.get(names, max(self.seconds.values(), default=0.0))
 
 
-def run_trials(runner: TrialRunner, repeats: int | None, budget_s: float, margin: float = WORTH) -> dict[str, str]:
+def run_trials(
+    runner: TrialRunner,
+    repeats: int | None,
+    budget_s: float,
+    margin: float = WORTH,
+    known: sequential.Spread = sequential.ASSUMED,
+) -> dict[str, str]:
     """Run trials until all are done, the next ones would exceed the budget, or the unchanged cell fails.
 
-    repeats: processes for settings that are not dropped; None repeats rounds until each setting is decided.
+    repeats: processes for settings that are not dropped; None repeats rounds until each setting is decided. known:
+    spread of rounds that is known from other processes.
 
     Returns: `ended`, the reason, and `chosen`, the names of the chosen settings.
 
@@ -524,7 +576,7 @@ def run_trials(runner: TrialRunner, repeats: int | None, budget_s: float, margin
         RuntimeError: the unchanged cell fails at once, so nothing was measured.
     """
     until = time.monotonic() + budget_s
-    search = DecidedSearch(runner.candidates, margin, runner.done)
+    search = DecidedSearch(runner.candidates, margin, runner.done, known)
     going = search.rounds() if repeats is None else plan_rounds(runner.candidates, repeats)
     order, ended = next(going), ""
     while not ended:
@@ -536,7 +588,7 @@ def run_trials(runner: TrialRunner, repeats: int | None, budget_s: float, margin
         elif len(took) < len(order):
             ended = BUDGET
         else:
-            search.give_up(2 * runner.expected_s(BASE), until - time.monotonic())
+            search.give_up(runner.round_s, until - time.monotonic())
             try:
                 order = going.send(took)
             except StopIteration as end:
@@ -544,6 +596,15 @@ def run_trials(runner: TrialRunner, repeats: int | None, budget_s: float, margin
                 return {"ended": ended, "chosen": TOGETHER.join(end.value)}
     chosen = search.find_fastest() if repeats is None else find_fastest(runner.done)
     return {"ended": ended, "chosen": TOGETHER.join(chosen)}
+
+
+def _read_expected(path: Path | None, name: str) -> tuple[Mapping[str, ExpectedPlan], sequential.Spread]:
+    """Return what is expected of a cell's settings, and the spread of its rounds; path: of trials.expected.json."""
+    found = json.loads(path.read_text()) if path else {"cells": {}}
+    known = sequential.Spread(**found.get("spreads", {}).get(name, asdict(sequential.ASSUMED)))
+    if not known.processes:
+        print(f"profzoo: no spread of processes is known of {name}: {known.deviation:.0%} is assumed", file=sys.stderr)
+    return found["cells"].get(name, {}), known
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -562,15 +623,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     options = parser.parse_args(arguments)
-    expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
-    own = expected.get(options.cell["name"], {})
+    own, known = _read_expected(options.expected, options.cell["name"])
     candidates = add_plans(options.cell["candidates"], own)
     order = order_settings(candidates, own)[: options.most]
     options.cell["candidates"] = {name: candidates[name] for name in order}
     with tempfile.TemporaryDirectory() as folder, closing(ProcessStarter(options.fork)) as starter:
-        runner = TrialRunner(options.cell, Path(folder), options.at_once, starter, options.numerics, options.margin)
+        how = (options.at_once, starter, options.numerics, options.margin)
+        least_s = 0.0 if options.repeats else interleaved_runs.LEAST_S
+        runner = TrialRunner(options.cell, Path(folder), *how, least_s)
         try:
-            outcome = run_trials(runner, options.repeats, options.budget, options.margin)
+            outcome = run_trials(runner, options.repeats, options.budget, options.margin, known)
         except RuntimeError as error:
             print(f"profzoo: the unchanged cell failed: {error}", file=sys.stderr)
             return 2
@@ -581,13 +643,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     # What failed in earlier trials is known to fail until it runs again.
     ran = {side: {*runner.words[side]} for took in runner.done for side in map(TOGETHER.join, took)}
-    known = {name: one for name, one in own.items() if "failed" in one and name not in ran}
-    earlier = {name: one for name, one in known.items() if {*one["words"]} not in ran.values()}
+    past = {name: one for name, one in own.items() if "failed" in one and name not in ran}
+    earlier = {name: one for name, one in past.items() if {*one["words"]} not in ran.values()}
     told = {
         "failed": {name: one["failed"] for name, one in earlier.items()} | runner.failed,
         "tried": [*runner.candidates],
         "words": {name: one["words"] for name, one in earlier.items()} | runner.candidates | runner.words,
-        "round_s": round(2 * runner.expected_s(BASE), 3),
+        "round_s": round(runner.round_s, 3),
+        "spread": asdict(known),
     }
     options.facts.write_text(json.dumps(found | outcome | told) + "\n")
     return 0

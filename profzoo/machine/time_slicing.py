@@ -1,9 +1,13 @@
-"""Time-slices programs by a few steps each, so that short disturbances of the machine affect all alike."""
+"""Runs compared programs at once, or time-slices them by a few steps each, so that disturbances affect all alike.
+
+Programs that run at once share the cores: each computes with so many threads that all find room. They are disturbed at
+the same moments, but not on the same cores. Therefore a step counts the time that its thread had a core.
+"""
 
 import os
 import select
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -13,6 +17,18 @@ from profzoo.errors import CollectError
 SHIFT = "PROFZOO_SHIFT"
 OVER, GO = b".", b">"
 PAUSE_S = 0.05
+# The variable that holds the number of programs that run at once.
+BESIDE = "PROFZOO_BESIDE"
+
+
+def count_threads(most: int, given: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of threads of a program that runs beside others, at most `most`; None if it does not run so.
+
+    >>> count_threads(8, {}), count_threads(8, {BESIDE: "1000"})
+    (None, 1)
+    """
+    beside = int(given.get(BESIDE) or 0)
+    return min(max(len(os.sched_getaffinity(0)) // beside, 1), most) if beside else None
 
 
 class Running(Protocol):

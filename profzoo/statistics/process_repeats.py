@@ -54,13 +54,19 @@ class Repeats:
 def processes(steps: pd.DataFrame) -> list[np.ndarray]:
     """Return the times in ns of the steps in steady state, one array per process.
 
-    The GPU's clock is used if any step has a GPU time, otherwise the host's.
+    The GPU's clock is used if any step has a GPU time. Of processes that were compared on a CPU, it is the time on a
+    core, so that other programs do not count. Otherwise it is the host's clock.
 
     steps: one row per step, in order, with `wall_ns` and `gpu_ns`, and `process` if there are several.
     """
-    clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
-    groups = clock.groupby(steps["process"]) if "process" in steps else [(0, clock)]
-    return [drop_warmup(times.to_numpy(dtype=float)) for _, times in groups]
+    on_gpu = steps["gpu_ns"].notna().any()
+    groups = [rows for _, rows in steps.groupby("process")] if "process" in steps else [steps]
+    compared = ["own_ns" in rows and not on_gpu and bool(rows["own_ns"].notna().all()) for rows in groups]
+    clocks = ["gpu_ns" if on_gpu else "own_ns" if own else "wall_ns" for own in compared]
+    return [
+        drop_warmup(rows[clock].to_numpy(dtype=float), first_only=own)
+        for rows, clock, own in zip(groups, clocks, compared, strict=True)
+    ]
 
 
 def cpu_taken_shares(facts: Mapping[str, Any]) -> float:

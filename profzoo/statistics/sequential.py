@@ -6,6 +6,10 @@ chance sooner or later. Therefore each look has a share of the total error (SHAR
 its interval is computed. The intervals of all looks contain the true ratio together with the stated confidence
 (repeated confidence intervals, Jennison and Turnbull 1989; the shares add up to 1, by Bonferroni's inequality). A
 candidate is decided once its interval lies on one side of 1, or within the margin of equivalence.
+
+One or two rounds say little about their own spread. Therefore they are also tested with the spread that is known from
+other processes, which has the weight of a few rounds (moderated t, Smyth 2004). A gain far beyond it is decided by one
+round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +24,9 @@ ERROR = 0.05
 # Numbers of rounds at which a look is taken, and their shares of the error. Early looks have most of it, because
 # processes cost time and most settings differ by more than chance; later looks are alike, so there are fewer.
 LOOKS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
-SHARES = (0.2, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005)
+SHARES = (0.05, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005)
+# Looks with the spread that is known from other processes, and their shares.
+EARLY_LOOKS, EARLY_SHARES = (1, 2), (0.08, 0.1)
 # From so many rounds on, the least and the largest of every so many are drawn in, so that a disturbed round cannot hide
 # what all others show.
 TRIMMED_FROM, TRIMMED_OF = 6, 8
@@ -31,12 +37,59 @@ FORECAST_FROM, GIVEN_UP_FROM, OPTIMISM = 3, TRIMMED_FROM, 0.5
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Spread of rounds that is known from other processes.
+
+    Attributes:
+        deviation: standard deviation of the logarithm that a round gives.
+        freedom: weight in degrees of freedom.
+        processes: number of processes that it was measured of; 0 if it is assumed.
+    """
+
+    deviation: float
+    freedom: float
+    processes: int = 0
+
+
+# Spread of the recorded processes of `unrepeated` (verdicts/scores.yaml). Spreads of two cells differ, so what other
+# cells showed has this weight at most.
+ASSUMED = Spread(0.108, 3.0)
+
+
+def learn_spread(own: Sequence[float], others: Sequence[Sequence[float]]) -> Spread:
+    """Return the spread of a cell's rounds by processes that were timed before.
+
+    Args:
+        own: logarithms of the median steps of the cell's processes, one per process.
+        others: the same of other cells of the machine.
+
+    >>> learn_spread([], []) == ASSUMED
+    True
+    >>> found = learn_spread([0.0, 0.01, 0.02], [[0.0, 0.02]] * 6)
+    >>> round(found.deviation, 4), found.freedom, found.processes
+    (0.0507, 5.0, 15)
+    """
+    variance = _pool(ASSUMED.deviation**2, ASSUMED.freedom, others)
+    own_freedom = max(len(own) - 1, 0)
+    deviation = float(np.sqrt(_pool(variance, ASSUMED.freedom, [own])))
+    measured = sum(len(one) for one in (own, *others) if len(one) > 1)
+    return Spread(deviation, ASSUMED.freedom + own_freedom, measured)
+
+
+def _pool(variance: float, freedom: float, cells: Sequence[Sequence[float]]) -> float:
+    """Return the mean variance of a round, by degrees of freedom; a round has two processes of the cell's spread."""
+    known = [(2 * float(np.var(one, ddof=1)), len(one) - 1) for one in cells if len(one) > 1]
+    sums = variance * freedom + sum(own * weight for own, weight in known)
+    return sums / (freedom + sum(weight for _, weight in known))
+
+
+@dataclass(frozen=True)
 class Decision:
     """Result of the rounds so far.
 
     Attributes:
         outcome: faster, slower, equivalent or undecided.
-        found: ratio with the interval and the probabilities of all looks; None with fewer than two rounds.
+        found: ratio with the interval and the probabilities of all looks; None without a round.
         rounds: number of rounds.
         missing: estimate of further rounds that a decision takes: 0 if decided, None if unknown or beyond all looks.
         hopeful: the same with a smaller spread, by which a decision may be given up.
@@ -49,7 +102,9 @@ class Decision:
     hopeful: int | None
 
 
-def decide(between: Sequence[float], margin: float, error: float = ERROR, comparisons: int = 1) -> Decision:
+def decide(
+    between: Sequence[float], margin: float, error: float = ERROR, comparisons: int = 1, known: Spread = ASSUMED
+) -> Decision:
     """Decide between two sides.
 
     Args:
@@ -57,16 +112,17 @@ def decide(between: Sequence[float], margin: float, error: float = ERROR, compar
         margin: largest relative difference that counts as equivalent, such as 0.02.
         error: largest probability of a wrong decision at any look, and 1 less the confidence of the interval.
         comparisons: number of comparisons of which none may be called different wrongly with a larger probability.
+        known: spread of rounds that is known from other processes.
 
-    >>> decide([-0.69, -0.70, -0.69], 0.02).outcome, decide([0.001, -0.001, 0.002], 0.02).outcome
+    >>> decide([-0.99], 0.02).outcome, decide([0.001, -0.001, 0.002], 0.02).outcome
     ('faster', 'equivalent')
     >>> decide([0.03, -0.01, 0.02], 0.02).outcome
     'undecided'
     """
     values = np.asarray(between, dtype=float)
-    if len(values) < LOOKS[0]:
-        return Decision(UNDECIDED, None, len(values), None, None)
-    found = _estimate(values, float(np.log1p(margin)), error)
+    if not len(values):
+        return Decision(UNDECIDED, None, 0, None, None)
+    found = _estimate(values, float(np.log1p(margin)), error, known)
     outcome = UNDECIDED
     if found.p_equivalent <= error:
         outcome = EQUIVALENT
@@ -79,18 +135,17 @@ def decide(between: Sequence[float], margin: float, error: float = ERROR, compar
     return Decision(outcome, found, len(values), missing, hopeful)
 
 
-def _estimate(values: np.ndarray, bound: float, error: float) -> Ratio:
+def _estimate(values: np.ndarray, bound: float, error: float, known: Spread) -> Ratio:
     """Return the ratio, with the interval and the probabilities of all looks together; bound: margin as a logarithm."""
     low, high = -np.inf, np.inf
     least = dict.fromkeys(((0.0, 1), (0.0, -1), (bound, 1), (-bound, -1)), 1.0)
-    for count, share in _looks(len(values)):
-        size = estimate_size(values[:count])
+    for size, share in _looks(values, known):
         ends = size.interval(1 - error * share)
         # If intervals of two looks have nothing in common, one is wrong; a decision was made by the first of them.
         if max(low, ends[0]) <= min(high, ends[1]):
             low, high = max(low, ends[0]), min(high, ends[1])
         least = {test: min(chance, 2 * size.p(*test) / share) for test, chance in least.items()}
-    middle = estimate_size(values).middle
+    middle = (estimate_size(values) if len(values) > 1 else _moderate(values, known)).middle
     # Rounds that differ from all before them may move the mean out of what earlier looks left. The interval is widened
     # to it, which keeps the confidence.
     return Ratio(
@@ -108,7 +163,8 @@ def is_precise(logarithms: Sequence[float], margin: float, error: float = ERROR)
     logarithms: of the times of a step, one per process. margin: relative, such as 0.02.
     """
     values = np.asarray(logarithms, dtype=float)
-    return any(_half(values[:count], error * share) <= np.log1p(margin) for count, share in _looks(len(values)))
+    looks = ((estimate_size(values[:at]), share) for at, share in _given_looks(len(values)))
+    return any(np.diff(size.interval(1 - error * share)) / 2 <= np.log1p(margin) for size, share in looks)
 
 
 def estimate_size(between: np.ndarray) -> Size:
@@ -122,13 +178,25 @@ def estimate_size(between: np.ndarray) -> Size:
     return Size(float(ordered[cut:-cut].mean()), float(drawn_in * np.sqrt(count) / left), float(left - 1))
 
 
-def _looks(count: int) -> Iterator[tuple[int, float]]:
+def _moderate(between: np.ndarray, known: Spread) -> Size:
+    """Estimate the mean by Student's t with the values' own spread and the known one."""
+    count = len(between)
+    freedom = known.freedom + count - 1
+    squares = known.freedom * known.deviation**2 + count * float(between.var())
+    return Size(float(between.mean()), float(np.sqrt(squares / freedom / count)), freedom)
+
+
+def _looks(values: np.ndarray, known: Spread) -> Iterator[tuple[Size, float]]:
+    """Yield what each look so far estimates, and its share of the error."""
+    for count, share in zip(EARLY_LOOKS, EARLY_SHARES, strict=True):
+        if count <= len(values):
+            yield _moderate(values[:count], known), share
+    for count, share in _given_looks(len(values)):
+        yield estimate_size(values[:count]), share
+
+
+def _given_looks(count: int) -> Iterator[tuple[int, float]]:
     return ((at, share) for at, share in zip(LOOKS, SHARES, strict=True) if at <= count)
-
-
-def _half(values: np.ndarray, error: float) -> float:
-    low, high = estimate_size(values).interval(1 - error)
-    return (high - low) / 2
 
 
 def _missing(values: np.ndarray, margin: float, errors: tuple[float, float], part: float) -> int | None:

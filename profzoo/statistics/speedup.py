@@ -5,6 +5,7 @@ so their spread says nothing about the next process. Each process counts once, b
 also counts by its rank, so that a single disturbed process does not hide what all others show (docs/guides/faster.md).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -175,8 +176,8 @@ def _signed(count: int) -> np.ndarray:
 
 
 FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
-# Said of an outcome whose interval excludes 1 by less than HARDLY of its width: for the estimate of a normal quantity,
-# a probability of 0.03 to 0.05 under no difference. Another run may end otherwise.
+# Said of an outcome whose interval excludes 1 by less than HARDLY of its width, in logarithms: for the estimate of a
+# normal quantity, a probability of 0.03 to 0.05 under no difference. Another run may end otherwise.
 NOT_SETTLED, HARDLY = "not settled", 0.05
 
 
@@ -355,7 +356,8 @@ def is_settled(low: float, high: float) -> bool:
     >>> is_settled(1.004, 2.16), is_settled(1.2, 2.16), is_settled(0.46, 0.996), is_settled(0.9, 1.1)
     (False, True, False, True)
     """
-    return not 0 < max(low - 1, 1 - high) < HARDLY * (high - low)
+    beyond = max(math.log(low), -math.log(high)) if low > 0 else math.nan
+    return not 0 < beyond < HARDLY * math.log(high / low)
 
 
 def describe_outcome(outcome: str, low: float, high: float) -> str:

@@ -1,7 +1,7 @@
 """Make the table of trials, a row per cell and settings: expected gain, measured gain, hit or miss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import numpy as np
@@ -385,10 +385,10 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]
         places = ([first for first, _ in pairs], [place for _, place in pairs])
         said: dict[str, Any] = {}
-        if len(pairs) < 2:
+        if facts["trials"].get("repeats", 0) is None:
+            ratio, said = _decide(before, after, margin, facts)
+        elif len(pairs) < 2:
             ratio = None
-        elif facts["trials"].get("repeats", 0) is None:
-            ratio, said = _decide(before, after, margin, facts.get("round_s", np.nan))
         else:
             ratio = speedup.estimate_ratio(before, after, places, margin=margin)
             said = {"ratio": ratio}
@@ -421,14 +421,16 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
 
 
 def _decide(
-    before: Sequence[float], after: Sequence[float], margin: float, round_s: float
+    before: Sequence[float], after: Sequence[float], margin: float, facts: "Sidecar"
 ) -> tuple[speedup.Ratio | None, dict[str, str]]:
     """Return the ratio of rounds that were repeated until they decide, with the outcome, and what a decision lacks.
 
-    round_s: seconds of a process with the settings and one of the unchanged cell.
+    facts: of the trials: `round_s`, the seconds of a process with the settings and one of the unchanged cell, and
+    `spread`, by which they were decided.
     """
-    decision = sequential.decide(np.log(np.array(after) / np.array(before)).tolist(), margin)
-    lacks = ""
+    known = sequential.Spread(**facts.get("spread", asdict(sequential.ASSUMED)))
+    decision = sequential.decide(np.log(np.array(after) / np.array(before)).tolist(), margin, known=known)
+    lacks, round_s = "", facts.get("round_s", np.nan)
     if decision.missing:
         time = f" ({decision.missing * round_s:.3g} s)" if round_s > 0 else ""
         lacks = f"about {decision.missing} more rounds{time} would decide: raise trials.budget"
@@ -535,12 +537,31 @@ def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) ->
     write_csv(tabulate_trials(cells, known, margin), csv)
 
 
-# Write what is expected of the plans of each cell, so that trials begin with the best plans.
+# Write what is expected of the plans of each cell, so that trials begin with the best plans, and how far its processes
+# were apart.
+
+
+def known_spreads(timed: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the spread of rounds (sequential.Spread) by cell (`lstm train`); timed: CSVs of the cells' baselines."""
+    logs: dict[str, list[float]] = {}
+    for path in timed:
+        several = "processes" in read_facts(f"{path}.json", {})
+        steps = process_repeats.processes(reading.read(path, REPEATED)) if several else []
+        logs[" ".join(cell_of(path).values())] = [float(np.log(np.median(times))) for times in steps]
+    return {
+        cell: asdict(sequential.learn_spread(own, [one for name, one in logs.items() if name != cell]))
+        for cell, own in logs.items()
+    }
 
 
 def write_expected_gains(
-    plans: str, config: "Config", batches: Mapping[str, int], failed: Mapping[str, Mapping[str, str]], output: str
+    plans: str,
+    timed: Sequence[str],
+    config: "Config",
+    batches: Mapping[str, int],
+    failed: Mapping[str, Mapping[str, str]],
+    output: str,
 ) -> None:
-    """Read the plans and write expected gains by cell and candidate."""
+    """Read the plans and the cells' baselines, and write expected gains by cell and candidate, and spreads by cell."""
     found = expected_gains(reading.read(plans, PLANS_TABLE), config, batches, failed)
-    write_json({"cells": found}, output)
+    write_json({"cells": found, "spreads": known_spreads(timed)}, output)

@@ -1,17 +1,19 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
-python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--threads 1]
-    [--parts 3] [--parts-by nsys torch] [--phase train] [--steps 20]
+python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--budget 60s] [--repeats 5] [--width 2048]
+    [--threads 1] [--parts 3] [--parts-by nsys torch] [--phase train] [--steps 20]
 
 Each cell is a step of 33 equal products of matrices, training (tests/benchmarks/slowed.py) or inference
-(slowed_forward.py), of which one layer, another in each cell, makes one more; it is compared with that, and with itself.
-Of some cells nsys, where it is, and torch.profiler say where the difference lies. Collects by the workflow into
-results/slowdown, then prints. `--repeats 0` leaves out the first part.
+(slowed_forward.py), of which one layer, another in each cell, makes one more; it is compared with that, and with itself,
+each alone until it is decided within the budget, or with --repeats processes a side. Of some cells nsys, where it is,
+and torch.profiler say where the difference lies. Collects by the workflow into results/slowdown, then prints.
+`--repeats 0` leaves out the first part.
 """
 
 import argparse
 import json
 import shutil
+import statistics
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +41,9 @@ def compare(results: Path, table: str | None = None, **config: Any) -> None:
     config["pathvars"] = {"results": str(results)}
     words = [f"{key}={json.dumps(value)}" for key, value in config.items()]
     target = str(results / "tables" / f"{table}.csv") if table else "compare"
-    options = ["--keep-going", "-j4", "--resources", f"gpu={2 if 'locks' in config else 1}"]
+    # Cells on a CPU use all cores that the workflow has, so that one runs at a time.
+    jobs = "-j4" if shutil.which("nvidia-smi") else "-j2"
+    options = ["--keep-going", jobs, "--resources", f"gpu={2 if 'locks' in config else 1}"]
     subprocess.run(["snakemake", target, *options, "--config", *words], check=False)
 
 
@@ -58,8 +62,13 @@ def whole(path: Path) -> Path:
 
 
 def verdicts(results: Path) -> None:
-    """Print how often each candidate was called what, and by how much slower it was."""
+    """Print how often each candidate was called what, by how much slower it was, and the seconds of a comparison."""
     table = pd.read_csv(whole(results / "tables/compare.csv"))
+    # Nothing else tells the seconds of all processes with their start.
+    seconds = [json.loads(path.read_text())["wall_s"] for path in results.glob("*/*.rounds.csv.json")]
+    print(
+        f"{results}: {min(seconds):.0f} to {max(seconds):.0f} s a comparison, {statistics.median(seconds):.0f} s in the median"
+    )
     for candidate, rows in table.groupby("candidate"):
         said = ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
         off = rows["ratio"] - 1
@@ -83,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.known_slowdown", description=__doc__)
     parser.add_argument("--cells", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first cell")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--budget", default="60s", help="of a comparison without --repeats")
+    parser.add_argument("--repeats", type=int)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--parts", type=int, default=3, help="so many cells, the first, are profiled")
     parser.add_argument("--parts-by", nargs="+", default=["nsys", "torch"], choices=["nsys", "torch"])
@@ -93,10 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     numbers = range(options.first, options.first + options.cells)
     given = cells(numbers, options.phase, width=options.width, threads=options.threads, window=options.steps)
-    print(f"planted: {PLANTED:.2%} of {len(given)} cells, {options.repeats} processes a side")
+    print(f"planted: {PLANTED:.2%} of {len(given)} cells")
     if options.repeats:
         compare(RESULTS, **of_chains(given, options.phase, SLOW, SAME), tool="time", repeats=options.repeats)
         verdicts(RESULTS)
+    for candidate in () if options.repeats is not None else (SLOW, SAME):
+        own = {"tool": "time", "trials": {"budget": options.budget}}
+        compare(RESULTS / candidate, **of_chains(given, options.phase, candidate), **own)
+        verdicts(RESULTS / candidate)
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
         tools = [tool for tool in options.parts_by if tool == "torch" or shutil.which(tool)]

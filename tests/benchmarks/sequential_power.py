@@ -2,8 +2,9 @@
 
 Processes are simulated (tests/processes.py, and steps of processes below), whose truth is known. Two sides run in turn, there and
 back, until profzoo/statistics/sequential.py decides or there have been --rounds rounds. By kind of process and true
-difference it prints how often the decision is wrong, how often there is one, and after how many rounds in the median.
-Wrong is `faster` or `slower` where both sides are the same, `equivalent` where they differ by the margin or more, and
+difference it prints how often the decision is wrong, how often there is one, after how many rounds in the median, and
+how often two rounds were enough. Of `cells that differ`, the spread of each cell is drawn, and three processes of it and
+of nine others were timed before; of all other kinds, no spread is known. Wrong is `faster` or `slower` where both sides are the same, `equivalent` where they differ by the margin or more, and
 the wrong direction. Seeds are fixed.
 """
 
@@ -18,18 +19,24 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes
 
 MARGIN = 0.02
-DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 3.0)
+DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 1.0, 1.7)
 # Kinds of tests/processes.py, each with its scale: processes are 0.5 % apart with 1, 3 % with 6.
 SCALED: Mapping[str, tuple[str, float]] = {
     "0.1 % apart": ("steady", 0.2),
     "0.5 % apart": ("steady", 1.0),
     "1 % apart": ("steady", 2.0),
     "3 % apart": ("steady", 6.0),
+    "10 % apart": ("steady", 20.0),
+    "25 % apart": ("steady", 50.0),
     **{kind: (kind, 1.0) for kind in processes.KINDS if kind != "steady"},
+    "drifting by 60 %": ("drifting", 5.0),
+    "heavy-tailed, 5 %": ("heavy-tailed", 10.0),
 }
 # Of neighbouring processes that have a state of the machine in common, and of neighbouring steps.
 WANDERING, AUTOCORRELATED = "wandering", "steps"
-KINDS = (*SCALED, WANDERING, AUTOCORRELATED)
+# The median deviation of processes of a cell, and that of its logarithm between cells.
+DIFFER, CELL_DEVIATION, UNLIKE, CELLS, TIMED = "cells that differ", 0.02, 1.0, 9, 3
+KINDS = (*SCALED, WANDERING, AUTOCORRELATED, DIFFER)
 STEPS, STEP_SPREAD, STEP_CORRELATION, CORRELATION = 20, 0.02, 0.8, 0.7
 
 
@@ -60,18 +67,29 @@ def between_rounds(kind: str, rounds: int, random: np.random.Generator) -> np.nd
     return (pairs[:, 1] - pairs[:, 0]) * direction
 
 
+def draw_cell(kind: str, rounds: int, random: np.random.Generator) -> tuple[np.ndarray, sequential.Spread]:
+    """The same of a cell of this kind, and what is known of its spread."""
+    if kind != DIFFER:
+        return between_rounds(kind, rounds, random), sequential.ASSUMED
+    apart = CELL_DEVIATION * np.exp(UNLIKE * random.normal(size=CELLS + 1))
+    own, *others = ((random.normal(size=TIMED) * deviation).tolist() for deviation in apart)
+    between = random.normal(size=rounds) * apart[0] * np.sqrt(2)
+    return between, sequential.learn_spread(own, others)
+
+
 class Rates(NamedTuple):
-    """Shares of wrong decisions and of decisions, and the median number of rounds of these."""
+    """Shares of wrong decisions and of decisions, the median number of rounds of these, and their share of two or one."""
 
     wrong: float
     decided: float
     rounds: float
+    soon: float
 
 
-def decide_in_turn(between: np.ndarray) -> sequential.Decision:
+def decide_in_turn(between: np.ndarray, known: sequential.Spread = sequential.ASSUMED) -> sequential.Decision:
     """The first decision, or the last look."""
-    for count in sequential.LOOKS:
-        found = sequential.decide(between[:count].tolist(), MARGIN)
+    for count in (1, *sequential.LOOKS):
+        found = sequential.decide(between[:count].tolist(), MARGIN, known=known)
         if found.outcome != UNDECIDED or count >= len(between):
             return found
     return found
@@ -80,13 +98,15 @@ def decide_in_turn(between: np.ndarray) -> sequential.Decision:
 def rates(kind: str, difference: float, draws: int, rounds: int) -> Rates:
     """How decisions come out for a candidate that takes so much longer (its ratio less 1)."""
     random, true = np.random.default_rng([KINDS.index(kind), draws]), float(np.log1p(difference))
-    found = [decide_in_turn(between_rounds(kind, rounds, random) + true) for _ in range(draws)]
+    cells = (draw_cell(kind, rounds, random) for _ in range(draws))
+    found = [decide_in_turn(between + true, known) for between, known in cells]
     wrong = {FASTER, SLOWER} if not difference else {FASTER, EQUIVALENT} if difference >= MARGIN else {FASTER}
     decided = [one.rounds for one in found if one.outcome != UNDECIDED]
     return Rates(
         sum(one.outcome in wrong for one in found) / draws,
         len(decided) / draws,
         float(np.median(decided)) if decided else float("nan"),
+        sum(count <= 2 for count in decided) / draws,
     )
 
 
@@ -95,12 +115,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=32)
     given = parser.parse_args()
-    print("wrong / decided, % (median rounds of those), by how much longer the candidate takes")
+    print("wrong / decided, % (median rounds of those; of two or one, %), by how much longer the candidate takes")
     print(f"| processes | {' | '.join(f'{one:.0%}' for one in DIFFERENCES)} |")
     for kind in KINDS:
         found = [rates(kind, one, given.draws, given.rounds) for one in DIFFERENCES]
         print(f"| {kind} | " + " | ".join(
-            f"{100 * one.wrong:.1f} / {100 * one.decided:.0f} ({one.rounds:.0f})" for one in found) + " |", flush=True)  # fmt: skip
+            f"{100 * one.wrong:.1f} / {100 * one.decided:.0f} ({one.rounds:.0f}; {100 * one.soon:.0f})" for one in found) + " |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -194,6 +194,9 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
 
     assert rounds([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2 and rounds([1] * 2 * PROCESSES) == [[], []]
     assert rounds([1, 5] * PROCESSES) != rounds([5] * 2 * PROCESSES)
+    # Processes that ran at once have no shifts.
+    known = [one | {"beside": 2} for one in known]
+    assert rounds([1] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
 
 
 def judged(path: Path, margin: float = 0.02, **more: Any) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -117,6 +117,59 @@ def test_rounds_start_ahead_and_work_one_after_the_other(tmp_path: Path, monkeyp
     assert did[4:] == [*of_a_round, "c at work", "c done", "d at work", "d done"]
 
 
+ON_CPU = ["device=cpu", "workers=0"]
+
+
+def test_processes_of_a_round_run_at_once_on_a_cpu(tmp_path: Path) -> None:
+    """They get two of three cores, and each says so to its program."""
+    shown = PROGRAM.replace('say("started")', 'import os; say("started beside " + os.environ["PROFZOO_BESIDE"])')
+    shown = shown.replace("parser.parse_args()", "parser.parse_known_args()[0]")
+    code, log = [sys.executable, "-c", shown, str(PROJECT)], tmp_path / "log"
+    rounds = [(name, [*code, str(log), name, "0", *ON_CPU, "threads=null"]) for name in "abba"]
+    files = [f"--{name.split('.')[0]}={tmp_path / name}" for name in ("steps.csv", "facts.json")]
+    assert interleaved_runs.main(["--rounds", json.dumps(rounds), "--by-shifts", "2", *files]) == 0
+    did = log.read_text().splitlines()
+    for first in (0, 6):
+        assert set(did[first : first + 2]) == {"a started beside 2", "b started beside 2"}
+        assert set(did[first + 2 : first + 4]) == {"a at work", "b at work"}
+    processes = json.loads((tmp_path / "facts.json").read_text())["processes"]
+    assert [(one["side"], one["round"], one["beside"]) for one in processes] == [
+        ("a", 0, 2), ("b", 0, 2), ("b", 1, 2), ("a", 1, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sides", "right"),
+    [
+        ([[*ON_CPU, "threads=null"]] * 2, True),
+        ([["device=auto", "workers=0", "threads=1"]] * 3, True),
+        ([[*ON_CPU, "threads=2"]] * 2, False),
+        ([[*ON_CPU, "threads=1"], [*ON_CPU, "threads=null"]], False),
+        ([["device=cpu", "workers=1", "threads=1"], [*ON_CPU, "threads=1"]], False),
+        ([[*ON_CPU, "threads=1"]] * 4, False),
+        ([[*ON_CPU, "threads=1"]], False),
+        ([["device=cuda", "workers=0", "threads=1"]] * 2, False),
+        ([["a"], ["b"]], False),
+    ],
+)
+def test_sides_run_at_once_where_that_leaves_them_as_they_are(sides: list[list[str]], right: bool) -> None:
+    """On three cores."""
+    assert interleaved_runs.can_run_at_once(sides) == right
+
+
+def test_cells_are_on_a_cpu_where_no_gpu_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert interleaved_runs.runs_on_cpu([["device=auto"]]) and not interleaved_runs.runs_on_cpu([["device=cuda"]])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert not interleaved_runs.runs_on_cpu([["device=auto"]]) and interleaved_runs.runs_on_cpu([["device=cpu"]])
+
+
+def test_windows_of_shifts_last_as_much_longer_as_there_are_sides() -> None:
+    assert interleaved_runs.lengthen_windows([["a"], ["b"]], 2.0, beside=True)[1] == ["b", "--at-least-s", "2.0"]
+    assert interleaved_runs.lengthen_windows([["a"], ["b"]], 2.0, beside=False)[0] == ["a", "--at-least-s", "4.0"]
+    assert interleaved_runs.lengthen_windows([["a"]], 0.0, beside=False) == [["a"]]
+
+
 @pytest.mark.parametrize(("more", "first"), [([], True), (["--baseline", "b"], False)])
 def test_what_may_not_start_ahead_starts_in_its_turn_and_facts_are_those_of_the_baselines_first_process(
     tmp_path: Path, more: list[str], first: bool
@@ -172,6 +225,15 @@ def test_processes_of_one_side_end_once_their_mean_is_known(tmp_path: Path) -> N
     facts = timed(tmp_path, {"": (1e6, 0.0005, 1)}, 9)
     assert facts["ended"] == "decided" and 2 <= len(facts["processes"]) <= 5
     assert [one["round"] for one in facts["processes"]] == list(range(len(facts["processes"])))
+
+
+def test_one_round_decides_no_comparison() -> None:
+    """Its order is not balanced, and the size of the difference is to be known too."""
+    rule: Any = {"margin": 0.02, "comparisons": 1, "budget_s": 60.0}
+    rounds = interleaved_runs.Rounds(rule, "a")
+    for why in ("", interleaved_runs.DECIDED):
+        rounds.add({"a": 1.0, "b": 100.0}, 1.0)
+        assert rounds.why_end() == why
 
 
 def test_steps_of_processes_are_joined_with_sides_and_numbers(tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ def test_processes_are_of_the_gpus_clock_where_it_has_any() -> None:
 UNLIKE = [np.array([10.0, 20, 30]), np.array([20.0, 20, 50]), np.array([40.0, 44])]
 
 
+def test_compared_processes_are_of_their_time_on_a_core_and_lose_only_their_first_step() -> None:
+    """The other process has no such times, and loses its warm-up; of a GPU, they do not count."""
+    own = [9, *[8] * 6, *[2] * 6]
+    steps = pd.DataFrame({"process": [0] * 13 + [1] * 13, "wall_ns": [10] * 13 + own, "gpu_ns": [np.nan] * 26,
+                          "own_ns": own + [np.nan] * 13})  # fmt: skip
+    found = process_repeats.processes(steps)
+    assert [times.tolist() for times in found] == [own[1:], [2] * 6]
+    assert process_repeats.processes(steps.assign(gpu_ns=5))[0].tolist() == [5] * 12
+
+
 def test_processes_count_alike_however_many_steps_they_have() -> None:
     found = process_repeats.summarise_processes(UNLIKE)
     # The mean of all eight steps is 29.25, their median 25.

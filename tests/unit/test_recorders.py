@@ -18,6 +18,7 @@ from profzoo.harness.observers import recorders
 from profzoo.harness.step import step_loop, training_step
 from profzoo.io import chrome_trace
 from profzoo.io import csv_tables as reading
+from profzoo.machine import time_slicing
 from profzoo.statistics import process_repeats
 from profzoo.tools.time import tables as time_tables
 from tests import slow
@@ -231,6 +232,31 @@ def test_rests_between_shifts_of_thirty_ms_are_in_no_step(tmp_path: Path, monkey
     assert len(rests) == 3 and timer.shifts == 4
     assert (pd.read_csv(tmp_path / "s.csv")["wall_ns"] // MS).tolist() == [10, 20, 40, 29, 7]
     assert timer.window_wall_ns == 106 * MS and timer.cpu_taken_share == 0.25 and rested == [3000 * MS + 2 * MS]
+
+
+def test_a_compared_step_counts_its_time_on_a_core_unless_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second step is disturbed for 8 ms, and the third waits for 9 ms itself."""
+    monkeypatch.setenv(time_slicing.BESIDE, "2")
+    used = iter([(0, 0), (10 * MS, 0), (15 * MS, 0), (16 * MS, 1)])
+    timer, now = recorders.StepTimer(CPU, tmp_path / "s.csv"), SimpleNamespace(ns=0, waits=0)
+    timer.clock = clock = SetClock(0)
+
+    def read() -> int:
+        now.ns, now.waits = next(used)
+        return now.ns
+
+    monkeypatch.setattr(recorders.time, "thread_time_ns", read)
+    monkeypatch.setattr(recorders.resource, "getrusage", lambda who: SimpleNamespace(ru_nvcsw=now.waits, ru_maxrss=1))
+    timer.start()
+    for clock.ns in (10 * MS, 23 * MS, 33 * MS):
+        timer.step(1)
+    timer.stop()
+    table = pd.read_csv(tmp_path / "s.csv")
+    assert (table["own_ns"] // MS).tolist() == [10, 5, 10] and (table["wall_ns"] // MS).tolist() == [10, 13, 10]
+    monkeypatch.delenv(time_slicing.BESIDE)
+    assert not recorders.StepTimer(CPU, tmp_path / "s.csv")._compared
 
 
 def test_a_step_on_a_gpu_is_timed_by_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

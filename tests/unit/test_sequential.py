@@ -15,7 +15,8 @@ MARGIN = 0.02
 
 
 def test_the_shares_of_all_looks_are_the_whole_error() -> None:
-    assert math.isclose(sum(sequential.SHARES), 1.0) and len(sequential.SHARES) == len(sequential.LOOKS)
+    assert math.isclose(sum(sequential.SHARES + sequential.EARLY_SHARES), 1.0)
+    assert len(sequential.SHARES) == len(sequential.LOOKS)
     assert list(sequential.LOOKS) == sorted(set(sequential.LOOKS))
 
 
@@ -24,14 +25,39 @@ def test_the_interval_is_students_of_every_look() -> None:
     found = sequential.decide(between, MARGIN).found
     assert found
     ends = []
-    for count, share in ((2, 0.2), (3, 0.25)):
+    looks = ((2, sequential.SHARES[0]), (3, sequential.SHARES[1]))
+    for count, share in looks:
         values = np.array(between[:count])
         ends.append(stats.t.interval(1 - 0.05 * share, count - 1, values.mean(), stats.sem(values)))
     assert found.low == pytest.approx(math.exp(max(low for low, _ in ends)))
     assert found.high == pytest.approx(math.exp(min(high for _, high in ends)))
     # The probability at a look over its share of the error; the least of all looks counts.
-    chances = [stats.ttest_1samp(between[:count], 0).pvalue / share for count, share in ((2, 0.2), (3, 0.25))]
+    chances = [stats.ttest_1samp(between[:count], 0).pvalue / share for count, share in looks]
     assert found.p_different == pytest.approx(min(chances)) and found.ratio == pytest.approx(math.exp(0.11))
+
+
+def test_one_and_two_rounds_are_tested_by_the_spread_that_is_known() -> None:
+    """Two rounds of a variance of 0.02 beside one of 0.01 with three degrees of freedom have 0.0125 with four."""
+    known = sequential.Spread(0.1, 3.0)
+    for between, deviation, freedom in (([0.5], 0.1, 3), ([0.5, 0.7], 0.0125**0.5 / 2**0.5, 4)):
+        found = sequential.decide(between, MARGIN, known=known).found
+        share = sequential.EARLY_SHARES[len(between) - 1]
+        low, high = stats.t.interval(1 - 0.05 * share, freedom, np.mean(between), deviation)
+        chance = 2 * stats.t.sf(np.mean(between) / deviation, freedom) / share
+        assert found and found.ratio == pytest.approx(math.exp(np.mean(between)))
+        assert (found.low, found.p_different) == (pytest.approx(math.exp(low)), pytest.approx(chance))
+        assert len(between) > 1 or found.high == pytest.approx(math.exp(high))
+
+
+def test_a_spread_is_learned_from_other_cells_and_more_from_the_cell_itself() -> None:
+    """Of processes 2 % apart, a round has twice their variance: 0.0002 each, from so many degrees of freedom."""
+    assumed, apart = sequential.ASSUMED, [0.0, 0.02]
+    of_others = (3 * assumed.deviation**2 + 9 * 4e-4) / 12
+    found = sequential.learn_spread([], [apart] * 9)
+    assert (found.deviation, found.freedom, found.processes) == (pytest.approx(of_others**0.5), 3.0, 18)
+    own = sequential.learn_spread([*apart, 0.01], [apart] * 9)
+    assert own.deviation == pytest.approx(((3 * of_others + 2 * 2e-4) / 5) ** 0.5)
+    assert (own.freedom, own.processes) == (5.0, 21) and sequential.learn_spread([0.0], [[1.0]]) == assumed
 
 
 def test_the_ratio_lies_within_its_own_interval() -> None:
@@ -52,9 +78,9 @@ def test_what_is_decided_and_what_is_not() -> None:
     def outcome(*between: float) -> str:
         return sequential.decide(between, MARGIN).outcome
 
-    assert outcome(-0.7, -0.701) == FASTER and outcome(0.7, 0.701, 0.7) == SLOWER
+    assert outcome(-0.7, -0.701) == FASTER == outcome(-np.log(2.7)) and outcome(0.7, 0.701, 0.7) == SLOWER
     assert outcome(0.001, -0.001, 0.0) == EQUIVALENT == outcome(0.010, 0.0101, 0.0099)
-    assert outcome() == outcome(-0.7) == outcome(-0.7, 0.1) == outcome(0.03, -0.01, 0.02) == UNDECIDED
+    assert outcome() == outcome(-0.8) == outcome(-0.7, 0.1) == outcome(0.03, -0.01, 0.02) == UNDECIDED
     # There is no look at seven rounds, so the seventh changes nothing.
     six = [0.03, -0.01, 0.02, 0.0, 0.05, -0.02]
     assert sequential.decide([*six, 5.0], MARGIN).found.p_different == sequential.decide(six, MARGIN).found.p_different

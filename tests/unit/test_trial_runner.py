@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -165,6 +166,22 @@ def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path, at_on
     ]  # fmt: skip
     table = reading.read(tmp_path / "steps.csv", REPEATED)
     assert len(table) == facts["steps"] == 16 and table["side"].tolist()[4:12] == ["bf16"] * 8
+
+
+def test_on_a_cpu_each_setting_runs_at_once_with_the_cell_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later pairs run on a machine that is half as fast, which leaves their ratios as they are."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    slower = PROGRAM.replace("    steps =", '    step *= 1 + ("/2-" in given["--steps"])\n    steps =')
+    slower = slower.replace("sys.exit", "json or sys.exit")
+    cpu = ("device=cpu", "workers=0", "threads=1")
+    facts = tried(tmp_path, program=slower, words=cpu, expected={"bf16": {"gain": 1.5, "rank": 1}})
+    found = {(one["round"], one["side"], one["beside"]) for one in facts["processes"]}
+    # The second round is backwards.
+    settings = enumerate(("bf16", "graph", "graph", "bf16"))
+    assert found == {(number, side, 2) for number, name in settings for side in ("", name)}
+    assert facts["chosen"] == "bf16" and facts["spread"]["processes"] == 0
 
 
 @pytest.mark.parametrize(("spread", "later"), slow.first([(0, 8), (30, 20)]))

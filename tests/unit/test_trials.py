@@ -69,7 +69,8 @@ def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     others = [{"gain": 1.4, "settings": "graph=true channels_last=true", "rank": 2, "advised": False},
               none | {"not_possible": "it fails"}, none | {"settings": "pin_memory=true", "rank": 5, "not_possible": IN_FORCE}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
-    trial_table.write_expected_gains(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, {}, str(tmp_path / "e.json"))
+    given = (CONFIG, {"lstm train": 4}, {}, str(tmp_path / "e.json"))
+    trial_table.write_expected_gains(str(tmp_path / "v.csv"), [], *given)
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
     bf16 = {**known, "gain": 1.5, "advised": True, "rank": 1, "words": ["precision=bf16"]}
     both = {**known, "gain": 1.4, "advised": False, "rank": 2, "words": ["graph=true", "channels_last=true"]}
@@ -84,7 +85,23 @@ def test_expected_gains_are_those_of_plans(tmp_path: Path) -> None:
     }
     # Without a name in the panel, plans are named by their words.
     own = {"bf16": bf16, "graph=true channels_last=true": both, "compile": fails | {"not_possible": "it fails"}}
-    assert json.loads((tmp_path / "e.json").read_text()) == {"cells": {"lstm train": own}}
+    assert json.loads((tmp_path / "e.json").read_text()) == {"cells": {"lstm train": own}, "spreads": {}}
+
+
+def test_spreads_are_those_of_baselines_of_several_processes(tmp_path: Path) -> None:
+    """Three processes of one cell tell of its own spread, and of that of another cell, which has a single one."""
+    paths = []
+    for name, medians in (("lstm", (100, 101, 103)), ("unet", (50,))):
+        paths.append(str(tmp_path / name / "train.time.csv"))
+        Path(paths[-1]).parent.mkdir()
+        rows = [f",{number},{step},{ns}00,,1,0" for number, ns in enumerate(medians) for step in range(3)]
+        header = "side,process,step,wall_ns,gpu_ns,items,peak_memory_bytes"
+        Path(paths[-1]).write_text("\n".join([header, *rows]) + "\n")
+        Path(f"{paths[-1]}.json").write_text(json.dumps({"processes": [{}] * 3} if len(medians) > 1 else {}))
+    logs = np.log([100, 101, 103]).tolist()
+    found = trial_table.known_spreads(paths)
+    assert found["lstm train"] == pytest.approx(dataclasses.asdict(sequential.learn_spread(logs, [])))
+    assert found["unet train"] == pytest.approx(dataclasses.asdict(sequential.learn_spread([], [logs])))
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
@@ -181,7 +198,7 @@ def test_trials_until_decided_are_judged_one_by_one(tmp_path: Path) -> None:
 
 def test_what_no_number_of_rounds_decides_is_said() -> None:
     before, after = [1.0] * 4, [1.4, 0.7, 1.4, 0.7]
-    _, said = trial_table._decide(before, after, 0.02, 4.0)
+    _, said = trial_table._decide(before, after, 0.02, {"round_s": 4.0})
     assert said == {
         "verdict": "undecided",
         "why": "128 rounds would not decide: stop other programs, or time more steps",
@@ -226,6 +243,8 @@ def test_one_process_may_be_as_far_from_others_as_those_were_whose_settings_chan
     assert advice_scores.load_scores().unrepeated == pytest.approx(
         stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005
     )
+    # A round has as much to it, where nothing is known of a machine.
+    assert sequential.ASSUMED.deviation == pytest.approx(one * np.sqrt(2), abs=0.002)
 
 
 def test_few_trials_are_no_score() -> None:

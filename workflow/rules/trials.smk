@@ -2,10 +2,13 @@
 
 
 rule expect_gains:
-    """Compute the expected gain of each plan, so that trials begin with the largest one."""
+    """Compute the expected gain of each plan, so that trials begin with the largest one, and how processes differ."""
     input:
         code("workflow/scripts/expect_gains.py"),
         plans=config["trials"]["plans"] or "<results>/tables/plans.csv",
+        # Plans from elsewhere are tried without a baseline.
+        timed=[] if config["trials"]["plans"] else TABLES.inputs()[tools.BASELINE],
+        sidecars=[] if config["trials"]["plans"] else TABLES.inputs()[f"{tools.BASELINE}_sidecar"],
     output:
         json="<results>/tables/trials.expected.json",
     log:

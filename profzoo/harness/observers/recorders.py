@@ -1,6 +1,7 @@
 """Recorders observe the window: markers alone for ncu and nsys, a clock, or torch.profiler."""
 
 import csv
+import os
 import resource
 import statistics
 import time
@@ -276,7 +277,7 @@ class TokenTimes:
         self._marks.append(self._clock.mark())
 
 
-STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
+STEP_COLUMNS, OWN = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes"), "own_ns"
 # Duration of a shift in ns: longer than waking up takes, and shorter than the machine's state usually lasts.
 SHIFT_NS = 30_000_000
 # Attributes of a recorder that become facts; of the second kind, only those that are known.
@@ -347,8 +348,9 @@ class StepTimer(Recorder):
     bytes that tensors held on the GPU since the process began; empty on a CPU. token_*_ns: times of the tokens that
     the step generated, if it did.
 
-    On a CPU, processes may take turns. A turn (shift) ends after the step that reaches SHIFT_NS. The wait between two
-    shifts is part of no step.
+    On a CPU, compared processes may run at once or take turns. A turn (shift) ends after the step that reaches
+    SHIFT_NS. The wait between two shifts is part of no step. own_ns, which only such processes have, is the time of the
+    step in which its thread had a core; it is wall_ns if the thread waited for anything else than a core.
     """
 
     def __init__(self, device: torch.device, path: Path) -> None:
@@ -356,6 +358,10 @@ class StepTimer(Recorder):
         super().__init__(device)
         # No turns on a GPU: all waiting processes would hold GPU memory at the same time.
         self._worker = time_slicing.find_worker() if device.type == "cpu" else None
+        beside = device.type == "cpu" and time_slicing.BESIDE in os.environ
+        self._compared = beside or self._worker is not None
+        # Time on a core in ns, and waits for anything else, by the end of each row.
+        self._on_core: list[tuple[int, int]] = []
         # Indices of rows that mark the start of a shift, not the end of a step.
         self._begun = [0]
         # Share of the window's time in which other programs used this process's CPU.
@@ -427,16 +433,24 @@ class StepTimer(Recorder):
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
         self._settled_ns = float(drop_warmup(np.array(gpu or walls, dtype=float)).mean())
         names, tokens = self._tokens.read_times([self._marks[place - 1] for place in ends])
+        own = [[self._own_ns(place, wall)] if self._compared else [] for wall, place in zip(walls, ends, strict=True)]
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*STEP_COLUMNS, *names])
+            writer.writerow([*STEP_COLUMNS, *([OWN] if self._compared else []), *names])
             for index, (wall, place) in enumerate(zip(walls, ends, strict=True)):
-                writer.writerow([index, wall, gpu[index] if gpu else "", *self._rows[place][1:], *tokens[index]])
+                row = [index, wall, gpu[index] if gpu else "", *self._rows[place][1:]]
+                writer.writerow([*row, *own[index], *tokens[index]])
 
     def _note(self, items: int) -> None:
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
         self._marks.append(self.clock.mark())
         self._rows.append((self.clock.now(), items, memory))
+        if self._compared:
+            self._on_core.append((time.thread_time_ns(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw))
+
+    def _own_ns(self, place: int, wall_ns: int) -> int:
+        (before, waits), (after, waits_after) = self._on_core[place - 1 : place + 1]
+        return after - before if waits == waits_after else wall_ns
 
 
 class TorchProfiler(Recorder):

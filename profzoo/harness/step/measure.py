@@ -22,7 +22,7 @@ from profzoo.harness.observers import allocator, recorders
 from profzoo.harness.source_places import PlaceFinder
 from profzoo.harness.step import batches, double_precision, peak_memory, step_loop
 from profzoo.harness.variants import batch_size, eight_bit_layers
-from profzoo.machine import gpu_slots
+from profzoo.machine import gpu_slots, time_slicing
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -189,8 +189,8 @@ def _sending(outcome: step_loop.RunOutcome) -> dict[str, Any]:
 
 def _build(cell: "CellSettings", options: argparse.Namespace) -> tuple[interface.ModelFunctions, torch.nn.Module]:
     """Return the functions of a cell's model and its network on the CPU; no GPU is used."""
-    if cell["threads"]:
-        torch.set_num_threads(cell["threads"])
+    if threads := cell["threads"] or time_slicing.count_threads(torch.get_num_threads()):
+        torch.set_num_threads(threads)
     model = interface.load_functions(cell["module"])
     network = take_network(cell, model, options.load)
     import_lazy_parts(cell)

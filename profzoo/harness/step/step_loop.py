@@ -84,9 +84,10 @@ class StepParts:
 class RunOutcome:
     """Results of a run: parameter count, last loss (None in inference), and last loss before the window.
 
-    outputs: some values of the last output; only in inference. numbers: of the first steps. repeated: the parts of the
-    step, with which more steps can be run as long as the process group exists. seen: what was looked at in warm-up
-    steps, by the names of the facts. padding: of early batches.
+    The last loss and outputs are of the configured steps. Those by which a window is extended may be more on one side
+    of a comparison. outputs: some values of the last output; only in inference. numbers: of the first steps. repeated:
+    the parts of the step, with which more steps can be run as long as the process group exists. seen: what was looked
+    at in warm-up steps, by the names of the facts. padding: of early batches.
     """
 
     parameters: int
@@ -187,20 +188,21 @@ def run_steps(
                 raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
             with ranges("transfer"):
                 batch = repeated.transfer(batch, device)
-            results.append(repeated.step(batch))
+            result = repeated.step(batch)
+            if index < cell["steps"] or repeated.trainer:
+                results.append(result)
         if watching:
             watching.step(cell["batch"] * batch_count(cell))
         else:
-            first.note(batch, results[-1])
+            first.note(batch, result)
             padding.note(batch)
     recorder.stop()
     ranges.close()
-    losses = _finite(results, cell)
-    numbers = first.read(losses, results[-1])
+    numbers = first.read(losses := _finite(results, cell), results[-1])
     sample = [] if cell["phase"] == "train" else first_steps.sample_outputs(results[-1])
+    loss, last = ((losses[:end] or losses)[-1] for end in (cell["steps"], before))
     counted = count_parameters(network)
-    last = (losses[:before] or losses)[-1]
-    return RunOutcome(counted, losses[-1], last, sample, numbers, repeated, observers.facts(), padding.read())
+    return RunOutcome(counted, loss, last, sample, numbers, repeated, observers.facts(), padding.read())
 
 
 def count_parameters(network: nn.Module) -> int:
