@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from profzoo.harness.tasks import tokens
-from profzoo.harness.tasks.generation import note_token
 from profzoo.harness.tasks.tokens import cross_entropy as loss
+from profzoo.harness.tasks.tokens import note_token
 
 GROUPS = ("recurrent", "language")
 SOURCE = "Wu et al. 2016, arXiv:1609.08144, section 3 and figure 1; parameters derived in the file"

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from profzoo.harness.tasks import tokens
-from profzoo.harness.tasks.generation import note_token
 from profzoo.harness.tasks.tokens import cross_entropy as loss
+from profzoo.harness.tasks.tokens import note_token
 
 GROUPS = ("language", "transformer")
 SOURCE = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2; parameters of its release"

@@ -2,8 +2,12 @@
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 class ConfigError(ValueError):
@@ -58,3 +62,19 @@ def suggest_nearest(value: object, choices: Iterable[str]) -> str:
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(value).lower(), lower, n=1)
     return f"did you mean '{lower[near[0]]}'?" if near else f"valid are: {', '.join(names)}"
+
+
+def run_checked(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
+    """Return the function's result; a configuration error ends the run with its message in one line."""
+    try:
+        return function(*arguments, **named)
+    except ConfigError as error:
+        # Imported here, because most programs need no workflow.
+        from snakemake.exceptions import WorkflowError
+
+        raise WorkflowError(str(error)) from None
+
+
+def say(line: str) -> None:
+    """Print a line for the user who started the run."""
+    print(f"profzoo: {line}", file=sys.stderr)

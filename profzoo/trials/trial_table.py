@@ -13,7 +13,7 @@ from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import ConfigError, DataError, suggest_nearest
-from profzoo.experiments import trial_runner
+from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import change_words
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -522,11 +522,11 @@ def judge_outcome(row: reading.Row) -> str:
     if not row["expected"] > 0 or not row["gain"] > 0 or row["numerics"] == numerics.DIFFERENT:
         return ""
     # Certain or not, because slower settings are not repeated often enough to be certain.
-    if row["advised"] and row["gain"] < 1 - trial_runner.WORTH:
+    if row["advised"] and row["gain"] < 1 - trial_search.WORTH:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
     # For the same reason, the interval of so few processes contains almost any gain.
-    within = row["processes"] > trial_runner.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
+    within = row["processes"] > trial_search.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
     return HIT if near or within else MISS
 
 

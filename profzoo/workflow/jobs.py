@@ -17,7 +17,7 @@ from profzoo.cell.sidecar_files import read_facts
 from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
 from profzoo.compare import sides
-from profzoo.errors import DataError
+from profzoo.errors import DataError, run_checked
 from profzoo.machine import job_limits
 from profzoo.range_names import IMPORTED
 from profzoo.tools import BASELINE, settings_of
@@ -25,7 +25,6 @@ from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.workflow.selection import Selection, Wildcards
-from profzoo.workflow.user_errors import run_checked
 
 # The value of `repeats` by which processes are repeated until their times are known to the margin, or decide.
 UNTIL_DECIDED = "auto"

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.cell.tool_types import NcuSettings
+from profzoo.errors import run_checked
 from profzoo.range_names import IMPORTED
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
-from profzoo.workflow.user_errors import run_checked
 
 Files = str | Sequence[str]
 

@@ -11,9 +11,9 @@ from profzoo import extensions, tools
 from profzoo.cell import registry, settings
 from profzoo.cell.config_types import Config
 from profzoo.compare.sides import Side
+from profzoo.errors import run_checked
 from profzoo.records import import_graph
 from profzoo.workflow import patterns
-from profzoo.workflow.user_errors import run_checked
 
 # A model, perhaps with a variant, and a phase.
 Cell = tuple[str, str]

@@ -8,7 +8,7 @@ from typing import Any
 from profzoo import tools
 from profzoo.cell import settings
 from profzoo.cell.config_types import Config
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, run_checked
 from profzoo.range_names import IMPORTED
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import TOOL as NCU
@@ -19,7 +19,6 @@ from profzoo.tools.torch import TOOL, files
 from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
 from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
-from profzoo.workflow.user_errors import run_checked
 
 # Names the inputs of rules about what torch.profiler leaves besides its last cycle.
 

@@ -29,7 +29,7 @@ from profzoo.collect.command_line import AT_ONCE
 from profzoo.compare.sides import interleave
 from profzoo.experiments import interleaved_runs, trial_runner
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.experiments.trial_runner import DecidedSearch, Names, Took
+from profzoo.experiments.trial_search import DecidedSearch, Names, Took
 from profzoo.records.import_graph import PROJECT
 from profzoo.statistics import process_repeats, sequential, speedup
 from tests.benchmarks import slowed, small_vit

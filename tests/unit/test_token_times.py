@@ -12,7 +12,7 @@ import torch
 from profzoo.experiments import interleaved_runs
 from profzoo.harness.observers import recorders
 from profzoo.harness.observers.recorders import TokenTimes
-from profzoo.harness.tasks import generation
+from profzoo.harness.tasks import tokens
 from profzoo.io import csv_tables
 from profzoo.report.cell_section import describe_latency
 from profzoo.tables import across_cells, latency
@@ -26,10 +26,10 @@ def timed(path: Path, steps: list[list[int]], rest: int = 7) -> pd.DataFrame:
     timer, clock = recorders.StepTimer(CPU, path), Lagging()
     timer.clock = clock
     timer.start()
-    for tokens in steps:
-        for ns in tokens:
+    for times in steps:
+        for ns in times:
             clock.give(1, ns)
-            generation.note_token()
+            tokens.note_token()
         clock.give(1, rest)
         timer.step(1)
     timer.stop()
@@ -41,7 +41,7 @@ def test_tokens_take_as_long_as_the_device_needs(tmp_path: Path) -> None:
     # Of the host, which is ahead, nothing shows but the ns in which it gave the device its first work. What comes behind
     # the last token of a step is part of no token.
     assert np.nan_to_num(read_token_times(table)).tolist() == [[501, 20, 30], [400, 10, 0], [600, 40, 50]]
-    assert generation._listeners == []
+    assert tokens._listeners == []
 
 
 def test_steps_without_tokens_have_no_columns(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_compiled_code_notes_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     times = TokenTimes(Lagging())
     times.start()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    generation.note_token()
+    tokens.note_token()
     times.end_step()
     times.stop()
     assert times.read_times([0]) == ([], [[]])
@@ -64,12 +64,12 @@ def test_models_note_each_token_that_they_generate(model: str) -> None:
     tiny = zoo.cell(model, "inference")
     network, (inputs, _) = zoo.network(tiny), zoo.batch(tiny)
     noted: list[int] = []
-    generation.listen(listener := lambda: noted.append(1))
+    tokens.listen(listener := lambda: noted.append(1))
     try:
         with torch.inference_mode():
             made = importlib.import_module(f"models.{model}").infer(network, inputs)
     finally:
-        generation.ignore(listener)
+        tokens.ignore(listener)
     assert len(noted) == made.shape[1] > 1
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from profzoo.experiments import trial_runner
+from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import BASE, DecidedSearch, Names, Took
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
@@ -22,34 +22,34 @@ def test_a_ratio_is_the_mean_of_the_medians_there_and_back() -> None:
     took = [{BASE: 100.0, A: 90.0}, {BASE: 100.0, A: 40.0}, {BASE: 100.0, A: 100.0}, {A: 1.0}, {BASE: 10.0, A: 16.0}]
     # 0.9, 1 and 1.6 there, 0.4 back; the fourth round has nothing beside it.
     for rounds, names, ratio in ((took, [A], 0.4**0.5), (took[:1], [A], 0.9), (took, [BASE, A], 2.5**0.5)):
-        assert trial_runner.time_ratio(rounds, *names) == pytest.approx(ratio)
-    assert [trial_runner.count_common_rounds(took, names) for names in (A, B)] == [4, 0]
-    assert trial_runner.time_ratio(took, B) == math.inf
+        assert trial_search.time_ratio(rounds, *names) == pytest.approx(ratio)
+    assert [trial_search.count_common_rounds(took, names) for names in (A, B)] == [4, 0]
+    assert trial_search.time_ratio(took, B) == math.inf
 
 
 def test_what_failed_once_has_failed() -> None:
     took: list[Took] = [{BASE: 100.0, A: 50.0}, {BASE: 100.0, A: None}]
-    assert [trial_runner.any_failed(took, names) for names in (A, BASE, B)] == [True, False, False]
-    assert not trial_runner.is_faster(took, A) and trial_runner.is_faster(took[:1], A)
+    assert [trial_search.any_failed(took, names) for names in (A, BASE, B)] == [True, False, False]
+    assert not trial_search.is_faster(took, A) and trial_search.is_faster(took[:1], A)
     # Its ratio is of the round in which it ran.
-    assert (trial_runner.time_ratio(took, A), trial_runner.count_common_rounds(took, A)) == (pytest.approx(0.5), 1)
+    assert (trial_search.time_ratio(took, A), trial_search.count_common_rounds(took, A)) == (pytest.approx(0.5), 1)
 
 
 @pytest.mark.parametrize(("took", "helps"), [(98.5, False), (98.0, False), (97.5, True)])
 def test_two_percent_faster_or_less_helps_nothing(took: float, helps: bool) -> None:
-    assert trial_runner.is_faster([{BASE: 100.0, A: took}], A) == helps
+    assert trial_search.is_faster([{BASE: 100.0, A: took}], A) == helps
 
 
 def test_the_fastest_ran_in_two_rounds() -> None:
     took = [{BASE: 100.0, A: 90.0, B: 80.0, C: 50.0}, {BASE: 100.0, A: 90.0, B: 80.0}, {BASE: 100.0, D: 99.0}]
     failed, again = [{**one, B: None} for one in took], [*took, {BASE: 100.0, C: 50.0}]
-    assert [trial_runner.find_fastest(rounds) for rounds in (took, failed, again)] == [B, A, C]
-    assert trial_runner.find_fastest([{BASE: 100.0, A: 99.0}] * 2) == trial_runner.find_fastest([]) == BASE
+    assert [trial_search.find_fastest(rounds) for rounds in (took, failed, again)] == [B, A, C]
+    assert trial_search.find_fastest([{BASE: 100.0, A: 99.0}] * 2) == trial_search.find_fastest([]) == BASE
 
 
 def played(times: dict[Names, float | None], repeats: int, words: dict[str, list[str]]) -> tuple[list, Names]:
     """The rounds of a course, and what it chose, where each takes so long."""
-    going, rounds = trial_runner.plan_rounds(words, repeats), []
+    going, rounds = trial_search.plan_rounds(words, repeats), []
     order = next(going)
     while len(rounds) < 50:
         rounds.append(order)
@@ -119,7 +119,7 @@ def test_what_works_of_a_plan_that_fails_is_decided_in_its_place(
 ) -> None:
     words: dict[str, Sequence[str]] = {"plan": PLAN, **panel}
     done, rounds = list[Took](), list[list[Names]]()
-    going = trial_runner.plan_rounds(words, 3) if fixed else DecidedSearch(words, MARGIN, done).rounds()
+    going = trial_search.plan_rounds(words, 3) if fixed else DecidedSearch(words, MARGIN, done).rounds()
     order, ended = next(going), None
     while ended is None:
         rounds.append(order)
@@ -136,13 +136,13 @@ def test_what_works_of_a_plan_that_fails_is_decided_in_its_place(
     assert rounds[0] == [BASE, ("plan",), *((name,) for name in panel)]
     # Each of its settings ran alone, and what failed did not run again.
     assert {*rounds[1]} == {BASE, *((word,) for word in alone)}
-    failed = [names for names in ran if names and trial_runner.any_failed(done, names)]
+    failed = [names for names in ran if names and trial_search.any_failed(done, names)]
     assert ("plan",) in failed and len(failed) == len({*failed})
-    assert not chosen or trial_runner.count_common_rounds(done, (chosen,)) >= (3 if fixed else 2)
+    assert not chosen or trial_search.count_common_rounds(done, (chosen,)) >= (3 if fixed else 2)
 
 
 def test_together_slower_when_it_is_repeated_leaves_the_one_before() -> None:
-    going = trial_runner.plan_rounds({"a": ["x=1"], "b": ["y=1"]}, 2)
+    going = trial_search.plan_rounds({"a": ["x=1"], "b": ["y=1"]}, 2)
     both = (*A, *B)
     next(going)
     going.send({BASE: 100.0, A: 80.0, B: 85.0})

@@ -24,7 +24,7 @@ from profzoo.terminal import run_end
 from profzoo.range_names import IMPORTED
 from profzoo.records import digests
 from profzoo.workflow import patterns, imported
-from profzoo.workflow.user_errors import run_checked, say
+from profzoo.errors import run_checked, say
 
 # Jobs in any folder can import models/ and profzoo/, and use the interpreter that runs this file.
 inherited_paths.make_importable(str(ROOT))

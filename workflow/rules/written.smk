@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from profzoo.config import configuration
-from profzoo.workflow.user_errors import run_checked
+from profzoo.errors import run_checked
 
 CONFIGURED = Path("config/config.yaml")
 

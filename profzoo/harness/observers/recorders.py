@@ -18,7 +18,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 from profzoo.harness import devices, ranges
 from profzoo.harness.distributed import meet_nobody
 from profzoo.harness.observers import allocator
-from profzoo.harness.tasks import generation
+from profzoo.harness.tasks import tokens
 from profzoo.harness.variants import cuda_graph
 from profzoo.harness.variants.cuda_graph import CapturedStep
 from profzoo.machine import time_slicing
@@ -247,7 +247,7 @@ class TokenTimes:
 
     def start(self) -> None:
         """Note tokens from now on."""
-        generation.listen(self._note)
+        tokens.listen(self._note)
 
     def end_step(self) -> None:
         """Take the tokens that were noted since the last step as those of the step that ends here."""
@@ -256,7 +256,7 @@ class TokenTimes:
 
     def stop(self) -> None:
         """Note no more tokens."""
-        generation.ignore(self._note)
+        tokens.ignore(self._note)
 
     def read_times(self, begins: Sequence[Any]) -> tuple[list[str], list[list[int | str]]]:
         """Return names of columns, and one row of them per step: the time in ns of each token of the step.

@@ -331,12 +331,11 @@ def tabulate_verdicts(
     for cell, step in steps.groupby(CELL, sort=False):
         here = advice_scores.scores_on(known.devices.get(cell), scored)
         traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell), known.failed.get(cell)
-        cast = chains[cell][1] if chains and cell in chains else None
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, cast)
+        trees, chain = (layers or {}).get(cell), (chains or {}).get(cell)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, chain[1] if chain else None)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        trees = (layers or {}).get(cell)
         groups = [
             judged.of_each(traits),
             cause_verdicts.judge_top_layers(judged, *trees, peaks) if trees else [],
@@ -345,8 +344,7 @@ def tabulate_verdicts(
         if cell in known.whole:
             groups = [[no_steps_row(judged.step["steps"])], *([without_gain(row) for row in one] for one in groups)]
         else:
-            told = (chains or {}).get(cell), trees and trees[1], known, roofline is not None
-            everything = _judge_step(judged, traits, launches, *told)
+            everything = _judge_step(judged, traits, launches, chain, trees and trees[1], known, roofline is not None)
             groups = [everything, *groups[:2], other_setting_rows(judged, traits, everything), *groups[2:]]
         own = dict(zip(CELL, cell, strict=True)) | {TIMED_UNDER: known.timed_under.get(cell)}
         rows += [{**row.columns(), **own, "rank": rank} for group in groups for rank, row in enumerate(group, 1)]
