@@ -80,7 +80,8 @@ def test_every_import_of_tests_is_declared() -> None:
     assert {"pytest", "pandas"} <= set(found)
     undeclared = {name: path for name, path in found.items() if name not in RUN | BATCH | DEVELOP | OF_TIMM}
     # Triton comes with torch where there are GPUs.
-    assert undeclared.pop("triton") == "tests/gpu/programs/triton_lines.py"
+    of_triton = {"tests/gpu/programs/triton_lines.py", "tests/planted/sealed/separation_own_kernel.py"}
+    assert undeclared.pop("triton") in of_triton
     assert set(undeclared) == OF_TRIALS
     assert all(path.startswith("tests/gpu/programs/libraries/") for path in undeclared.values())
 
