@@ -21,6 +21,7 @@ from profzoo.verdicts.rules.rule_evaluation import (
     list_settings,
 )
 from profzoo.verdicts.verdict import BY_PROFZOO, SIMULATED
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 
 # Says in plain words what a setting changes.
@@ -205,9 +206,15 @@ def _simulated_plans(
     known, counted = list(list_settings(judged, traits)), are_counted(judged, traits)
     found = search_combinations(known, CombinedSimulation(judged, traits).predict, allowed)
     return [
-        _simulated_plan(chosen, gain, judged.scored, advising, SIMULATION.format(_name_change(chosen, counted)))
+        _simulated_plan(chosen, gain, judged.scored, advising, _name_evidence(chosen, counted, judged.feasible.loading))
         for chosen, gain in found
     ]
+
+
+def _name_evidence(chosen: Settings, counted: bool, loading: Loading | None) -> str:
+    """Name what was simulated; of workers, say from how many on input no longer limits the step alone."""
+    named = SIMULATION.format(_name_change(chosen, counted))
+    return f"{named} ({loading.describe()})" if loading and any(one.asked.workers for one in chosen) else named
 
 
 def rules_out(infeasible: Mapping[str, str], words: str) -> bool:

@@ -22,7 +22,7 @@ from profzoo.verdicts.advice_scores import Scores
 from profzoo.verdicts.causes.cpu_verdicts import CPU
 from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
-from profzoo.verdicts.rules.cell_facts import read_cell_facts
+from profzoo.verdicts.rules.cell_facts import NotedFacts, read_cell_facts
 from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
 from profzoo.what_if import program
@@ -73,6 +73,7 @@ def tabulate_plans(
     programs: Mapping[CellKey, Mapping[int, Program]],
     lines: "Mapping[CellKey, Sequence[BlockingLine]] | None" = None,
     scored: Scores | None = None,
+    noted: Mapping[CellKey, NotedFacts] | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
 
@@ -80,7 +81,8 @@ def tabulate_plans(
         tables: what there is of TABLES, by name.
         peaks: measured rates by name, in flop/s. ran_with: settings of each cell. given: rules. programs: traced steps
             of each cell, by process. scored: records of advice.
-        lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
+        lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing. noted: what was
+            noted of each cell.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -94,7 +96,8 @@ def tabulate_plans(
         judged = None
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits)
+            of_work = (noted or {}).get(cell)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, scored, waits, of_work)
             infeasible |= judged.feasible.refused
         traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
         words = row.get("arguments")
@@ -120,4 +123,5 @@ def main(
     }
     known = {cell_key(path): program.read_programs(path) for path in programs}
     facts, rates = read_cell_facts(sidecars), read_peaks(peaks) if peaks else {}
-    write_csv(tabulate_plans(read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines), csv)
+    given = read, rates, facts.ran_with, verdict_rules.load_rules(), known, facts.lines
+    write_csv(tabulate_plans(*given, noted=facts.noted), csv)

@@ -13,7 +13,7 @@ from profzoo.formatting import duration, fixed, number, percent
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import PARTS
 from profzoo.tables import schemas
-from profzoo.tables.cell_tables import amdahl_gain, largest_gain
+from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import CELL, QUARTILES, prefer_tool
 from profzoo.verdicts import advice_scores
@@ -22,6 +22,7 @@ from profzoo.verdicts.causes.noted_verdicts import judge_noted
 from profzoo.verdicts.causes.verdicts import NOTHING, CellKey
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
+from profzoo.verdicts.rules.feasibility import Feasibility
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL
 from profzoo.verdicts.rules.rule_types import CallOverhead, KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.step_quality import no_steps_row, without_gain
@@ -279,6 +280,8 @@ def describe_rate(sums: Row, roof: "CpuRoof | None") -> OperatorRate:
 
 CLOCK = "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
+# Shares of an interval by which its largest gain is looked for.
+SHARES = 101
 MEASURE_AGAIN = "stop other programs and measure again with more steps (time.window, torch.window)"
 CONVOLUTIONS, PRODUCTS = re.compile(r"conv"), re.compile(r"mm\b|addmm|bmm|matmul|linear|rnn|lstm|gru")
 
@@ -340,7 +343,7 @@ def tabulate_cpu_verdicts(
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         noted, whole = known.noted.get(cell, NotedFacts()), sum(times.values())
-        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, known.host_lines.get(cell, ()), noted.roof)
+        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, known.host_lines.get(cell, ()), noted)
         of_work = judge_noted(given["rules"], noted, ran_with.get(cell, {}), times)
         guards = cause_verdicts.find_guards(noted.activities)
         of_work += cause_verdicts.judge_guards(given["rules"], guards, ran_with.get(cell, {}), whole, whole)
@@ -366,15 +369,17 @@ class CpuCellJudge:
         ran_with: KnownSettings,
         given: Rules,
         host: "Sequence[HostLine]" = (),
-        roof: "CpuRoof | None" = None,
+        noted: NotedFacts | None = None,
     ) -> None:
-        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and roof."""
+        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and notes."""
         self.cell, self.step, self.ran_with, self.host = cell, step, ran_with, host
+        of_work = noted or NotedFacts()
+        self.loading = replace(of_work.loading, workers=ran_with.get("workers") or 0)
         self.floors = given["floors"]
         self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
         self.file = f"{cell['phase']}.operators.csv"
         # Where other programs lengthened the steps, an operator's rate says nothing of what it could reach.
-        self.roof = None if self._unsteady() else roof
+        self.roof = None if self._unsteady() else of_work.roof
         self.found = list(self._found())
 
     def of_cell(self) -> list[Verdict]:
@@ -451,7 +456,9 @@ class CpuCellJudge:
     def _row(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""
         facts = {"cpu_data_ns": self.step.input.ns, **_operator_facts(told.function or "", told.rate)}
-        advice = verdict_rules.choose_advice(rule, facts, self.ran_with)
+        of_input = rule["share"] == INPUT
+        loading = self.loading.of_step(self.step.step_ns, share.value) if of_input else None
+        advice = verdict_rules.choose_advice(rule, facts, self.ran_with, Feasibility(loading=loading))
         # Nothing runs faster than at the roof.
         cured = float(np.fmin(max(1 - told.rate.of_roof, 0.0), _number(advice.cured)))
         return replace(
@@ -459,16 +466,23 @@ class CpuCellJudge:
             verdict=rule["verdict"],
             function=told.function,
             cured=cured,
-            gain=amdahl_gain(share.value, cured, advice.workers),
+            gain=self._gain(share.value, cured, advice.workers),
             gain_low=1.0,
-            gain_high=largest_gain(share.least, share.most, cured, advice.workers),
+            gain_high=max(self._gain(one, cured, advice.workers) for one in np.linspace(share.least, share.most, SHARES)),
             method=AMDAHL,
             trials=0,
             score=advice_scores.UNSCORED,
-            next_step=told.lead + advice.next_step,
+            next_step=told.lead + (f"{loading.describe()}: " if loading and advice.workers else "") + advice.next_step,
             settings=advice.settings,
             source=rule["source"],
         )
+
+    def _gain(self, share: float, cured: float, workers: int) -> float:
+        """Return the speedup if a part of a share of the step is saved; if workers do it, as fast as they can."""
+        if not workers:
+            return amdahl_gain(share, cured)
+        after = self.loading.of_step(self.step.step_ns, share)
+        return self.step.step_ns / max(after.rest_ns + after.handover_ns, after.least_step_ns(workers))
 
     def _undecided(self, rule: Rule, share: ShareInterval, told: _Evidence, why: str) -> Verdict:
         """Return an undecided verdict: the interval that was measured, and what would decide."""

@@ -19,7 +19,7 @@ from profzoo.verdicts import advice_scores
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.causes.noted_verdicts import NOTED, judge_clocks
 from profzoo.verdicts.gain_models import SENT_ONCE, CellSimulation, RequestedChange
-from profzoo.verdicts.rules.cell_facts import CellFacts
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.feasibility import (
     CLEARING,
     EVERYTHING,
@@ -328,7 +328,7 @@ def tabulate_verdicts(
     """
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
-        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell)
+        traced = (programs or {}).get(cell, {}), scored, (lines or {}).get(cell), known.noted.get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
@@ -410,17 +410,21 @@ def judge_cell(
     programs: Mapping[int, Program],
     scored: advice_scores.Scores | None = None,
     lines: "Sequence[BlockingLine] | None" = None,
+    noted: NotedFacts | None = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
         ran_with, given, peaks, scored: as for CellRules. lines: lines at which its step waits; None if unknown.
+        noted: what its processes noted.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
-    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
-    feasible = judge_feasibility(ran_with, program, lines)
+    own = replace((noted or NotedFacts()).loading, workers=ran_with.get("workers") or 0)
+    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated, own) if program else None
+    loading = replayed.fit_loading() if replayed else None
+    feasible = replace(judge_feasibility(ran_with, program, lines), loading=loading)
     return CellRules(where, ran_with, given, peaks, replayed, scored, feasible)
 
 
