@@ -331,8 +331,8 @@ class PaddedRows(TypedDict):
     mask: NotRequired[str]
 
 
-class LoadingFacts(TypedDict):
-    """What steps of the warm-up took of the CPU."""
+class LoadingFacts(TypedDict, total=False):
+    """What steps of the warm-up took of the CPU; missing with too few steps of warm-up."""
 
     # Mean number of cores that the process kept busy while it loaded or received a batch, and in the rest of a step.
     loading_cores: float
@@ -340,8 +340,8 @@ class LoadingFacts(TypedDict):
     # Size of the tensors of a batch.
     batch_bytes: int
     # Only for scripts: worker processes of its DataLoader, and whether it pins memory.
-    workers: NotRequired[int]
-    pin_memory: NotRequired[bool]
+    workers: int
+    pin_memory: bool
 
 
 class RepeatedCall(TypedDict):

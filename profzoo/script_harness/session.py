@@ -519,7 +519,7 @@ class Session:
             "read_variables": program_variables.describe_reads(),
             "script": script,
             **self._waits.facts(),
-            **{name: {**noted, **self._loader} for name, noted in self._loading.read().items()},
+            **self._loading.read(**self._loader),
             **distributed.describe_gradient_sync(self.networks.found),
             **stages.describe_work(self._padding.read(), self._stages.facts()),
         }

@@ -162,7 +162,11 @@ def test_the_step_and_its_workers_share_the_cores() -> None:
     assert (sleeps["settings"], sleeps["gain"]) == ("workers=2", pytest.approx(100 / 41))
     # With workers, none is added that would have no core.
     limited = told({"workers": 2}, cores=2.0)
-    assert pd.isna(limited["settings"]) and limited["gain"] == pytest.approx(2.5) and "decode and collate less" in limited["next_step"]
+    assert (
+        pd.isna(limited["settings"])
+        and limited["gain"] == pytest.approx(2.5)
+        and "decode and collate less" in limited["next_step"]
+    )
 
 
 def test_lines_that_make_a_batch_are_named_and_reading_is_told_from_collating() -> None:

@@ -9,15 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.range_names import PARTS
 from profzoo.verdicts import advice_scores, gain_models
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
-from profzoo.range_names import PARTS
 from profzoo.what_if import tables
 from profzoo.what_if.dependencies import NOTHING
 from profzoo.what_if.loading import HANDOVER_NS, Loading
@@ -83,8 +84,9 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
     roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
     step = step.assign(process=process_number(program.process))
     programs = {CELL: {process_number(program.process): program}}
+    ran_with = given.pop("ran_with", {})
     return verdicts.tabulate_verdicts(
-        step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given}
+        step, rows, roofs, ROOFS, {}, ran_with, RULES, None, programs, **{"scored": UNTRIED, **given}
     )
 
 
@@ -154,8 +156,8 @@ def test_workers_need_time_for_the_batch_of_a_step(tmp_path: Path) -> None:
         assert found.low < found.gain <= found.high <= limit * 1.02
         # One of two changes needs workers; together they need as long.
         assert gain(workers, "graph", pinned=True).gain == pytest.approx(min(limit, gain(0, "graph").gain), rel=0.02)
-    # Without a thread that pins, the process of the step needs a millisecond to receive a batch.
-    assert gain(4).predicted_ns == pytest.approx(rest_ns + HANDOVER_NS, rel=0.02)
+    # Without a thread that pins, the CPU needs a millisecond to receive a batch, which is longer than the GPU's step.
+    assert gain(4).predicted_ns == pytest.approx(step_ns - 1.5e6 + HANDOVER_NS, rel=0.02)
 
 
 def test_workers_and_the_step_share_the_cores(program: Program, tmp_path: Path) -> None:
@@ -176,10 +178,35 @@ def test_workers_and_the_step_share_the_cores(program: Program, tmp_path: Path) 
     assert found and found.gain == pytest.approx(1.5) and known.loading.batch_ns == pytest.approx(2 * step_ns, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("given", "now", "settings", "says"),
+    [
+        ({"cores": 64.0}, 0, "workers=3 pin_memory=true", "input no longer limits from 3 workers on: load batches ahead"),
+        # 1.5, 0.7 and a millisecond to receive are 1.6 on two cores, and the GPU's step is hidden behind 1.5 of loading.
+        ({"cores": 2.0}, 0, None, "but the 2 cores of this process then need 1.61 ms: load"),
+        ({"cores": 2.0, "loading_cores": 0.2}, 0, "workers=2 pin_memory=true", "from 3 workers on, but the 2 cores"),
+        ({}, 0, "workers=3 pin_memory=true", "loading a batch takes 1.5 ms and the rest of the step 712 µs, so input"),
+        ({"cores": 64.0}, 2, "workers=5", "loading a batch takes at most 3.16 ms and"),
+        ({"cores": 2.0}, 2, None, "if there are cores for them"),
+    ],
+)
+def test_as_many_workers_are_advised_as_the_step_needs(
+    tmp_path: Path, given: dict[str, float], now: int, settings: str | None, says: str
+) -> None:
+    program, _ = loaded(tmp_path)
+    facts = CellFacts(noted={CELL: NotedFacts(loading=Loading(**given))})  # type: ignore[arg-type]
+    step = a_step({"idle_input": 0.6}).assign(cpu_data_ns=5e6)
+    table = judged(program, step, ran_with={CELL: {"workers": now}}, facts=facts)
+    (row,) = table[table["verdict"].eq("input-bound") & table["level"].eq("cell")].to_dict("records")
+    assert (None if pd.isna(row["settings"]) else row["settings"]) == settings and says in row["next_step"]
+
+
 def test_only_copies_of_the_input_are_pinned_with_it(tmp_path: Path) -> None:
     """The host no longer waits for that of the batch; nor would it for the other, which the loader does not make."""
     other = replace(LAUNCH, kind="pageable", ns=4e5)
-    acts = steps([*[Act("other", 0, "data", 1.5e6, 500), Act("pageable", 0, "transfer", 3e3, 5e3, ns=2e5)], LAUNCH, other])
+    acts = steps(
+        [*[Act("other", 0, "data", 1.5e6, 500), Act("pageable", 0, "transfer", 3e3, 5e3, ns=2e5)], LAUNCH, other]
+    )
     program, _ = simulation(acts, tmp_path)
     program = replace(program, gpu=program.gpu.assign(pageable=program.gpu["kind"] == COPY))
     waits = [changed.host.groupby("part")["wait"].max() for changed in

@@ -37,7 +37,9 @@ def test_a_step_waits_for_the_slower_of_its_workers_and_its_rest(load_ns: float,
     assert max(rest_ns, known.least_step_ns(workers)) == pytest.approx(run_loader(workers, load_ns, rest_ns), rel=0.02)
 
 
-@pytest.mark.parametrize(("cores", "load_ns", "rest_ns"), [(1, 8e6, 3e6), (2, 40e6, 4e6), (2, 40e6, 60e6), (4, 79e6, 4e6)])
+@pytest.mark.parametrize(
+    ("cores", "load_ns", "rest_ns"), [(1, 8e6, 3e6), (2, 40e6, 4e6), (2, 40e6, 60e6), (4, 79e6, 4e6)]
+)
 def test_cores_do_the_work_of_all_processes(cores: int, load_ns: float, rest_ns: float) -> None:
     known = Loading(load_ns, rest_ns, cores=cores)
     assert known.least_step_ns(10**6) == pytest.approx(run_cores(cores, [load_ns, rest_ns, HANDOVER_NS]), rel=0.02)

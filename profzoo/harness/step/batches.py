@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -220,13 +220,17 @@ class BatchLoading:
             into.append((now[0] - self._at[0], now[1] - self._at[1]))
         self._at = now
 
-    def read(self) -> "dict[str, LoadingFacts]":
-        """Return what was noted, as the fact `loading`; empty if no step is left after the first ones."""
-        noted = [own[FIRST_STEPS:] for own in (self._batches, self._rests)]
-        (loading, spent), (rest, busy) = ((sum(one) for one in zip(*own, strict=True)) if own else (0, 0) for own in noted)
-        if not (loading and rest):
-            return {}
-        return {"loading": {"loading_cores": spent / loading, "step_cores": busy / rest, "batch_bytes": self._bytes}}
+    def read(self, **known: Any) -> "dict[str, LoadingFacts]":
+        """Return what was noted as the fact `loading`, with what is known besides; empty if there is neither.
+
+        If no step is left after the first ones, nothing was noted.
+        """
+        noted = self._batches[FIRST_STEPS:], self._rests[FIRST_STEPS:]
+        found = cast("LoadingFacts", known)
+        if all(noted):
+            loading, rest = (sum(cpu for _, cpu in own) / sum(wall for wall, _ in own) for own in noted)
+            found |= {"loading_cores": loading, "step_cores": rest, "batch_bytes": self._bytes}
+        return {"loading": found} if found else {}
 
 
 # Reads a model's own data set: each sample is read when needed, so that reading is measured.

@@ -459,6 +459,7 @@ class CpuCellJudge:
         of_input = rule["share"] == INPUT
         loading = self.loading.of_step(self.step.step_ns, share.value) if of_input else None
         advice = verdict_rules.choose_advice(rule, facts, self.ran_with, Feasibility(loading=loading))
+        shares = np.linspace(share.least, share.most, SHARES)
         # Nothing runs faster than at the roof.
         cured = float(np.fmin(max(1 - told.rate.of_roof, 0.0), _number(advice.cured)))
         return replace(
@@ -468,7 +469,7 @@ class CpuCellJudge:
             cured=cured,
             gain=self._gain(share.value, cured, advice.workers),
             gain_low=1.0,
-            gain_high=max(self._gain(one, cured, advice.workers) for one in np.linspace(share.least, share.most, SHARES)),
+            gain_high=max(self._gain(one, cured, advice.workers) for one in shares),
             method=AMDAHL,
             trials=0,
             score=advice_scores.UNSCORED,

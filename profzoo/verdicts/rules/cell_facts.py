@@ -72,7 +72,7 @@ class NotedFacts:
     clocks: "Sequence[ClockReading]" = ()
     repeated: "Sequence[RepeatedCall]" = ()
     roof: "CpuRoof | None" = None
-    loading: Loading = Loading()
+    loading: Loading = field(default_factory=Loading)
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded.
@@ -141,7 +141,7 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
 
 def _read_loading(facts: "Sidecar") -> Loading:
     """Return what a sidecar says of loading, and of the cores for it."""
-    noted: Mapping[str, float] = facts.get("loading", {})
+    noted: Mapping[str, Any] = facts.get("loading", {})
     known = {name: noted[name] for name in ("loading_cores", "step_cores", "batch_bytes") if name in noted}
     return Loading(cores=facts.get("cores", inf), **known)
 
@@ -164,7 +164,7 @@ def add_activities(
 
 # What processes may have noted, as lists.
 NOTED = ("blocking_lines?", "host_lines?", "ranks?", "padding?", "compilations?", "repeated_calls?")
-LOADING: fact.Needs = {"loading_cores": fact.NUMBER, "step_cores": fact.POSITIVE, "batch_bytes": fact.COUNT}
+LOADING: fact.Needs = {"loading_cores?": fact.NUMBER, "step_cores?": fact.NUMBER, "batch_bytes?": fact.COUNT}
 ROOF: fact.Needs = {"precision": fact.TEXT, "flop_per_s": fact.POSITIVE, "bytes_per_s": fact.POSITIVE}
 
 
