@@ -14,7 +14,7 @@ VERDICTS = (
     "compute-bound (SIMT)", "compute-bound (tensor)", "latency-bound (occupancy, tail)", "uncoalesced access",
     "bank conflicts", "register spills", "tail of the last wave", "L2 thrashing", "off tensor cores", "full precision",
     "double precision", "changes of layout", "redundant casts", "stalled on memory", "stalled on shared memory",
-    "stalled at barriers", "stalled on arithmetic", "allocator stalls", "tuning within the window", "work beyond need",
+    "stalled at barriers", "stalled on arithmetic", "allocator stalls", "work beyond need",
     "operator-bound", "overhead-bound",
 )  # fmt: skip
 OTHERS = (
@@ -38,7 +38,12 @@ def load(every: bool = False) -> Rules:
     first = {(rule["of"], rule["verdict"]): rule for rule in reversed(content["rules"]) if rule["verdict"] in known}
     kept = [rule for rule in content["rules"] if first.get((rule["of"], rule["verdict"])) is rule]
     assert {rule["verdict"] for rule in kept} == {*known}
-    return {**content, "rules": kept}
+    named = [
+        {**one, **{key: [name for name in one[key] if name in known] for key in ("by", "explains") if key in one}}
+        for one in content["explanations"]
+    ]
+    explained = [one for one in named if one["explains"] and one.get("by", True)]
+    return {**content, "explanations": explained, "rules": kept}
 
 
 def a_verdict(name: str, **given: Any) -> Verdict:

@@ -9,9 +9,10 @@ import pandas as pd
 from profzoo.fusion.gains import fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
 from profzoo.what_if.predicted_gains import Operations
-from profzoo.what_if.program import Program
+from profzoo.what_if.program import Program, read_flags
 from profzoo.what_if.trace_events import COPY, SET
 
 # Predict which part of each launch's time tf32 or bf16 would save, by measured roofs.
@@ -154,6 +155,8 @@ WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
 WITHOUT_HOST_PAUSES = "host_pauses_removed"
 # With gradients sent once per update, where they are accumulated.
 SENT_ONCE = "gradients_sent_once"
+# Without what a library or compiler tries within steps.
+WITHOUT_TUNING = "tuning_removed"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -212,7 +215,6 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
-    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
     "lock_waits_removed": lambda program, _: host_time.remove_lock_waits(program),
     "host_work_removed": lambda program, _: host_time.remove_host_work(program),
     "loading_removed": lambda program, _: host_time.remove_loading(program),
@@ -220,6 +222,7 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     # Of steps whose only waits are those for logging.
     "logging_removed": lambda program, _: _remove_step_waits(program),
     SENT_ONCE: lambda program, _: predicted_gains.send_once(program),
+    WITHOUT_TUNING: lambda program, _: changes.remove_tuning(program),
     # No rule names it: what is left out of the idle time of launches.
     WITHOUT_HOST_PAUSES: lambda program, _: host_time.remove_pauses(program),
 }
@@ -242,6 +245,26 @@ class CellSimulation:
         self.apart = program.apart or unrepeated
         self.before = simulator.step_times(program, simulator.simulate(program))
         self.differ = graph_obstacles.steps_differ(program)
+        self.tried = read_flags(program.gpu, "tried")
+
+    def tried_share(self) -> float:
+        """Return the share of the counted steps, 0 to 1, in which the GPU runs what a tuner tries."""
+        steps = self.program.host["step"].to_numpy()[self.program.gpu["host"]]
+        counted = self.tried & (steps >= min(1, self.program.steps - 1))
+        return min(float(self.program.gpu["ns"].to_numpy(dtype=float)[counted].sum() / self.before.sum()), 1.0)
+
+    def tried_parts(self, rows: pd.DataFrame) -> pd.Series:
+        """Return the part of the GPU time of launches, 0 to 1, that a tuner's launches of that configuration take.
+
+        rows: of a table of kernels.
+        """
+        if not self.tried.any() or not set(rows.columns) >= {*CONFIGURATION}:
+            return pd.Series(0.0, rows.index)
+        ns = self.program.gpu["ns"].astype(float)
+        own = self.operations.keys.astype({"mangled": object}).assign(ns=ns, tried=ns.where(self.tried, 0.0))
+        sums = own[self.operations.kernels].groupby(CONFIGURATION)[["ns", "tried"]].sum()
+        parts = (sums["tried"] / sums["ns"]).reindex(pd.MultiIndex.from_frame(rows[CONFIGURATION].astype({"mangled": object})))
+        return parts.fillna(0.0).set_axis(rows.index)
 
     def gain(self, asked: RequestedChange, step: Row, error: float, graph: bool = False) -> predicted_gains.Gain | None:
         """Return the gain of a change; None if the trace lacks the launches that it is about.

@@ -18,13 +18,16 @@ from profzoo.verdicts.gain_models import (
     STEP_CHANGES,
     WITHOUT_HOST_PAUSES,
     WITHOUT_PAUSES,
+    WITHOUT_TUNING,
     WITHOUT_WAITS,
     CellSimulation,
     RequestedChange,
     error_interval,
 )
+from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.feasibility import EVERYTHING, POSSIBLE, Feasibility, add_wait_texts, drop_graph_texts
+from profzoo.verdicts.rules.launch_traits import TRIED
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.rules import ChosenAdvice
 from profzoo.verdicts.rules.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
@@ -87,6 +90,21 @@ def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, err
     gain, low, high = gains(both.gain, both.low, both.high)
     said = f"expected with both: {gain} times as fast [{low}, {high}]"
     return replace(row, next_step=f"{row.next_step} ({said})")
+
+
+def charge_tuning(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
+    """Return the shares of the step with the idle time that goes with a tuner moved to UNKNOWN.
+
+    The tuner waits for what it tries, and its work on the host looks like late launches; another verdict tells of it.
+    Arguments as for charge_waits.
+    """
+    names = (*LAUNCHING, SYNCHRONISATION)
+    held = sum(shares[name] for name in names)
+    moved = min(max(saved_share(replayed, WITHOUT_TUNING, step) - replayed.tried_share(), 0.0), held)
+    if not moved:
+        return dict(shares)
+    left = 1 - moved / held
+    return {**shares, **{name: shares[name] * left for name in names}, UNKNOWN: shares[UNKNOWN] + moved}
 
 
 # Charges pauses of the host with the idle time that they cause, which otherwise looks like waiting for launches.
@@ -166,7 +184,7 @@ def add_expected_gain(
 ) -> Verdict:
     """Return the verdict with its expected gain, interval and score.
 
-    The gain is by what-if simulation where possible, else by Amdahl's law. The verdict loses its settings if it gains
+    The gain is by what-if simulation where possible, else by Amdahl's law, which limits it in any case. The verdict loses its settings if it gains
     nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
     made at most half of the cells in trials faster.
     """
@@ -179,12 +197,34 @@ def add_expected_gain(
     else:
         row = _adjust_texts(row, found.gain, row.change)
         row = replace(row, gain=found.gain, gain_low=found.low, gain_high=found.high, method=SIMULATED)
+    row = limit_gain(row)
     if row.settings and scored.doubts(row.verdict, row.gain):
         row = replace(row, settings=None, next_step=UNSURE + row.next_step)
     row = replace(row, **scored.columns(row.verdict))
     if scored.abstains(row.verdict):
         row = replace(row, gain=None, gain_low=None, gain_high=None, limit=None)
     return replace(row, next_step=row.lead + row.next_step, lead="")
+
+
+def limit_gain(row: Verdict) -> Verdict:
+    """Return a verdict that promises no more than its share of the step allows, by Amdahl's law.
+
+    A simulated gain may be due to more of the step than the rule looks at, up to `most_share`: the share then becomes
+    what the simulation saves. A gain beyond that is reduced, and its interval with it.
+
+    >>> row = Verdict("cell", "v", "m", 0.2, "e", "n", share=0.2, most_share=0.5, gain=4.0, gain_low=3.0, gain_high=5.0)
+    >>> told = limit_gain(row)
+    >>> told.share, told.gain, told.gain_low, told.gain_high
+    (0.5, 2.0, 1.5, 2.5)
+    """
+    if row.share is None or not row.gain:
+        return row
+    share = min(max(row.share, 1 - 1 / row.gain), max(row.share, row.most_share or 0.0))
+    most = cell_tables.amdahl_gain(share, 1)
+    if row.gain <= most:
+        return replace(row, share=share)
+    low, high = (end and end * most / row.gain for end in (row.gain_low, row.gain_high))
+    return replace(row, share=share, gain=most, gain_low=low, gain_high=high)
 
 
 def _adjust_texts(row: Verdict, gain: float, known: RequestedChange | None) -> Verdict:
@@ -245,7 +285,7 @@ class CellRules:
         table = cell_tables.step_shares(step.to_frame().T.infer_objects())
         before = dict(table.iloc[0])
         if replayed and not self.doubt:
-            charged = charge_waits(before, replayed, step)
+            charged = charge_waits(charge_tuning(before, replayed, step), replayed, step)
             table = pd.DataFrame([charge_pauses(charged, replayed, step)])
         # Shares of idle time that are no longer those of the table of steps.
         self.charged = dict(table.iloc[0]) != before
@@ -253,6 +293,11 @@ class CellRules:
             **table.iloc[0],
             verdict_rules.LAUNCH_IDLE_SHARE: float(cell_tables.launch_wait_share(table).iloc[0]),
         }
+
+    def mark_traits(self, kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
+        """Return launches with their traits, of which those have none that a tuner tries; arguments as of mark_traits."""
+        tried = {TRIED: self.replayed.tried_parts(kernels)} if self.replayed and self.replayed.tried.any() else {}
+        return launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
 
     def of_step(self) -> Iterator[Verdict]:
         """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
@@ -438,8 +483,27 @@ class CellRules:
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
         asked = ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
-        row = replace(row, change=asked)
+        row = replace(row, change=asked, most_share=self._most_share(rule, share, traits, asked))
         return row if level == LAYER_LEVEL else self.expect(row)
+
+    def _most_share(
+        self, rule: Rule, share: float, traits: pd.DataFrame | None, asked: RequestedChange | None
+    ) -> float:
+        """Return the largest part of the step that advice can act on, 0 to 1, with that which the rule looks at.
+
+        What frees the host lets it launch earlier; copies go with the waits for them; launches that are removed take the
+        idle time before them along; reduced precision makes other kernels faster too.
+        """
+        name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
+        most = max(share, self.shares[name]) if rule["of"] == "step" else share
+        if rule["of"] == "step" and name != verdict_rules.LAUNCH_IDLE_SHARE:
+            most += launching + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
+        elif traits is not None and rule["launches"] == "removed":
+            most += launching * min(traits[f"{name}_launches"].sum() / max(self.step["launches"], 1), 1.0)
+        elif traits is not None and asked and asked.change in gain_models.TARGET_PRECISIONS and asked.saved is not None:
+            ns = traits["total_ns"].where(asked.saved > 0, 0.0) * (1 - traits.get(TRIED, 0.0))
+            most = max(most, share * ns.sum() / max(traits[f"{name}_ns"].sum(), 1.0))
+        return float(min(most, 1.0))
 
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
