@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from profzoo.verdicts.rules import rules
 from profzoo.verdicts.rules.rule_types import Rules
 from profzoo.verdicts.verdict import Verdict
@@ -44,6 +46,13 @@ def load(every: bool = False) -> Rules:
     ]
     explained = [one for one in named if one["explains"] and one.get("by", True)]
     return {**content, "explanations": explained, "rules": kept}
+
+
+def keep_to_amdahl(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of verdicts of which none promises more than its share of the step allows."""
+    known = verdicts[verdicts["share"].notna() & verdicts["gain"].notna()]
+    assert (known["gain"] * (1 - known["share"]) <= 1 + 1e-9).all(), known[["verdict", "share", "gain"]]
+    return verdicts
 
 
 def a_verdict(name: str, **given: Any) -> Verdict:

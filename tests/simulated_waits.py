@@ -110,4 +110,4 @@ def told(
         rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
         lines=None if lines is None else {CELL: lines}, facts=CellFacts(noted={CELL: noted} if noted else {}, syncs={CELL: sync} if sync else {}),
     )  # fmt: skip
-    return Told(program, rows.iloc[0], found)
+    return Told(program, rows.iloc[0], known_rules.keep_to_amdahl(found))

@@ -102,7 +102,8 @@ def table(
 ) -> pd.DataFrame:
     """The verdicts on a cell, by default of one kernel that nothing is known of."""
     rows, more = kernel_rows(total_ns=[1.0]) if rows is None else rows, {"scored": UNTRIED, **given}
-    return verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, more.pop("rules", PLAIN), **more)
+    found = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, more.pop("rules", PLAIN), **more)
+    return known_rules.keep_to_amdahl(found)
 
 
 def test_leading_verdicts_of_real_cells(judged: pd.DataFrame) -> None:
