@@ -308,6 +308,17 @@ def test_no_change_but_its_own_reaches_a_tuner(change: Any) -> None:
         assert after.loc[after[flags], columns].to_numpy().tolist() == before.loc[before[flags], columns].to_numpy().tolist()
 
 
+def test_making_and_loading_code_stays_in_every_step_that_does_it() -> None:
+    """Of 5 ms before a call that loads code, 0.1 ms are an operator's; a graph and fusing leave the rest, and its call."""
+    loads = [False, False, True, False, False]
+    host = [BEGINS, call(9, 5), call(5e6, 2e3, input=1e3), call(9, 5), ENDS]
+    one = program(host, [kernel(1, 10), kernel(3, 10)])
+    one = replace(one, host=one.host.assign(loads=loads))
+    assert of(one, "host", "loads") == loads and changes.making_ns(one).tolist() == [0, 0, 5e6 - 1e3 - 1e5, 0, 0]
+    for changed in (changes.capture_as_graph(one), changes.fuse(one, chosen(one, 1))):
+        assert of(changed, "host", "gap")[2:4] == pytest.approx([5e6 - 1e5, 0]) and of(changed, "host", "own")[2] == 2e3
+
+
 def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None:
     talks = {"talking": True}
     gpu = [kernel(0), kernel(0, **talks), kernel(0, **talks), kernel(0, dep=1), kernel(0, dep=0, **talks),
