@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.verdicts.rules import rules
 from profzoo.verdicts.rules.rule_types import Rules
-from profzoo.verdicts.verdict import Verdict
+from profzoo.verdicts.verdict import UNDECIDED, Verdict
 
 # Verdicts of the known rules: those that most tests look at, and the others.
 VERDICTS = (
@@ -41,7 +41,7 @@ def load(every: bool = False) -> Rules:
     kept = [rule for rule in content["rules"] if first.get((rule["of"], rule["verdict"])) is rule]
     assert {rule["verdict"] for rule in kept} == {*known}
     named = [
-        {**one, **{key: [name for name in one[key] if name in known] for key in ("by", "explains") if key in one}}
+        {**one, **{key: [name for name in one[key] if name in (*known, UNDECIDED)] for key in ("by", "explains") if key in one}}
         for one in content["explanations"]
     ]
     explained = [one for one in named if one["explains"] and one.get("by", True)]

@@ -240,7 +240,7 @@ def mark_tuning(program: Program) -> Program:
         before = calls[begin - 1] if begin else -1
         behind = calls[last.last + 1] if last.last + 1 < len(gpu) else len(host)
         tries |= of_step & (steps == step) & (rows > before) & (rows < behind)
-    return replace_tables(program, host={"tries": tries}, gpu={"tried": tried & ~gpu["talking"].to_numpy(dtype=bool)})
+    return replace_tables(program, host={"tries": tries}, gpu={"tried": tried})
 
 
 def _number_kernels(program: Program) -> np.ndarray:
@@ -310,9 +310,7 @@ def remove_tuning(program: Program) -> Program:
     kept = np.where(tries, np.minimum(host["input"], gap), np.where(follows, np.minimum(spent, usual), gap))
     within = np.isin(host["step"], host["step"][tries]) & host["allocates"].to_numpy(dtype=bool)
     lean = _without_calls(replace_tables(program, host={"gap": kept}), tries | within)
-    overlap = np.where(tried[gpu["dep"]], np.maximum(gpu["dep_gap"], 0), gpu["dep_gap"])
-    gone = {"gone": gpu["gone"].to_numpy() | tried, "ns": np.where(tried, 0.0, gpu["ns"]), "dep_gap": overlap}
-    return replace_tables(lean, gpu=gone)
+    return replace_tables(lean, gpu={"gone": gpu["gone"].to_numpy() | tried, "ns": np.where(tried, 0.0, gpu["ns"])})
 
 
 def making_ns(program: Program) -> np.ndarray:
@@ -361,11 +359,10 @@ def _of_operators(program: Program) -> np.ndarray:
     1977). Far out means beyond the upper quartile by more than three interquartile ranges. Times up to OPERATOR_NS
     always belong to the operator, because most launches may not be the first of their operator.
     """
-    host, following = program.host, _following(program)
-    taken = np.bincount(
-        following, weights=host["gap"] - np.minimum(host["input"], host["gap"]), minlength=len(host) + 1
-    )
-    launching = taken[:-1][(host["launches"] & (host["kind"] == CALL)).to_numpy() & ~read_flags(host, "tries")]
+    host, following, tries = program.host, _following(program), read_flags(program.host, "tries")
+    own = np.where(tries, 0.0, host["gap"] - np.minimum(host["input"], host["gap"]))
+    taken = np.bincount(following, weights=own, minlength=len(host) + 1)
+    launching = taken[:-1][(host["launches"] & (host["kind"] == CALL)).to_numpy() & ~tries]
     if not len(launching):
         return np.ones(len(host))
     low, high = np.quantile(launching, [0.25, 0.75])

@@ -244,6 +244,10 @@ def test_the_first_launch_of_a_tuner_may_come_before_any_wait_of_its_own() -> No
 
 ALTERNATING = {
     "an optimizer in every fourth step": [times(1, 2, 3), times(1, 2, 3), times(1, 2, 3), times(1, 2, 3, 4, 5, 6)],
+    "kernels at the end of a step and the beginning of the next": [
+        [*times(100 + step), *times(step), *times(step), *times(step, -1), *times(101 + step)] for step in range(4)
+    ],
+    "searches that half of the steps have": [search(10), search(10), times(1), times(1)],
     "an evaluation now and then": [times(1, 2), times(1, 2), [*times(1, 2), *times(1), *times(1), *times(1)], times(1, 2)],
     "as many blocks as chance will": [times(*[1, 2] * count, 3) for count in (1, 4, 2, 3)],
     "values that are read within blocks of any shape": [
@@ -277,15 +281,45 @@ def test_freeing_memory_within_blocks_is_not_timing_them() -> None:
 
 
 def test_a_step_without_its_tuner_has_what_the_tuner_chose() -> None:
-    """Of the time before the chosen kernel that of one operator stays, 9; memory is not allocated, nor waited for."""
+    """Of 300 before the chosen kernel 9 stay, as before other launches; a copy of the input between stays as it is."""
     one = steps_of([*search(10), ("wait", 0)], *[times(1, 2, waits=False)] * 2)
-    allocating = one.host.assign(allocates=np.arange(len(one.host)) == 3)
-    lean = changes.remove_tuning(replace(one, host=allocating))
+    rows, calls = np.arange(len(one.host)), one.gpu["host"].to_numpy()
+    chosen_call = calls[np.flatnonzero(one.gpu["pack0"] == 11)[-1]]
+    # Memory is allocated behind the search, and in a step without one; the fourth row makes input.
+    allocates = np.isin(rows, [chosen_call + 2, len(one.host) - 2])
+    gap = np.where(rows == chosen_call, 2.0, np.where(rows == 6, 290.0, one.host["gap"]))
+    host = one.host.assign(allocates=allocates, gap=gap, input=np.where(rows == 6, 90.0, 0.0))
+    lean = changes.remove_tuning(replace(one, host=host))
     assert lean.gpu.loc[~lean.gpu["gone"], "pack0"].tolist() == [1, 11, 7, 1, 1, 2, 1, 2]
     assert lean.gpu.loc[lean.gpu["gone"], "ns"].eq(0).all() and lean.gpu["gone"].sum() == 8
-    # Begin; the launch before, the three behind, and a wait of the program's own; end.
-    assert took(lean) == 4 * (9 + 5) + (9 + 5) + 4 * (9 + 5)
-    assert lean.host["wait"].eq(ALL).sum() == 1
+    tries = one.host["tries"].to_numpy()
+    assert lean.host.loc[tries, ["gap", "own"]].sum().tolist() == [90, 0] and of(lean, "host", "gap")[chosen_call] == 9
+    assert [of(lean, "host", "own")[row] for row in np.flatnonzero(allocates)] == [0, 5]
+    # The program's own wait is left.
+    assert lean.host["wait"].eq(ALL).sum() == 1 and lean.host["wait"][tries].eq(NOTHING).all()
+    # Where less was spent than an operator takes, no more stays.
+    short = changes.remove_tuning(replace(one, host=one.host.assign(gap=np.where(tries, 0.0, gap))))
+    assert of(short, "host", "gap")[chosen_call] == 2
+
+
+def test_input_within_a_search_is_not_the_tuners() -> None:
+    one = steps_of(*(search(10 * step) for step in range(1, 4)), [])
+    rows = np.flatnonzero(one.host["tries"])[3:5]
+    part = one.host.assign(part=np.where(np.isin(np.arange(len(one.host)), rows), TRANSFER, 0)).drop(columns="tries")
+    assert not changes.mark_tuning(replace(one, host=part)).host["tries"][rows].any()
+
+
+def test_what_a_tuner_takes_says_nothing_of_other_operators() -> None:
+    """Its calls take 900 each, others 14; and an operator's time is at most 0.1 ms here, whatever the tuner's are."""
+    one = steps_of(*(search(10 * step) for step in range(1, 5)))
+    slow = replace(one, host=one.host.assign(gap=np.where(one.host["tries"], 895.0, 9.0)))
+    more = changes.add_launches(slow, np.where(slow.gpu["tried"], 0.0, 1.0), 0)
+    added = (more.host["gap"] - slow.host["gap"])[~slow.host["tries"] & slow.host["launches"]]
+    # The call of what is chosen has the wait before it in the trace, and its own gap alone counts.
+    assert added.tolist() == [14.0] * len(added)
+    last = slow.gpu["host"].iloc[-1]
+    long = replace(slow, host=slow.host.assign(gap=np.where(slow.host["tries"], 1e7, np.where(np.arange(len(slow.host)) == last, 4e5, 9.0))))
+    assert changes.fuse(long, chosen(long, len(long.gpu) - 1)).host["gap"][last] == pytest.approx(3e5)
 
 
 @pytest.mark.parametrize(
@@ -301,8 +335,9 @@ def test_a_step_without_its_tuner_has_what_the_tuner_chose() -> None:
 )
 def test_no_change_but_its_own_reaches_a_tuner(change: Any) -> None:
     one = steps_of(*(search(10 * step) for step in range(1, 5)))
+    one = replace(one, host=one.host.assign(allocates=one.host["tries"] & one.host["launches"]))
     changed = change(one)
-    for table, flags, columns in (("gpu", "tried", ["ns", "gone"]), ("host", "tries", ["gap", "own", "wait"])):
+    for table, flags, columns in (("gpu", "tried", ["ns", "gone", "host", "latency"]), ("host", "tries", ["gap", "own", "wait"])):
         before, after = (getattr(own, table) for own in (one, changed))
         assert before[flags].any()
         assert after.loc[after[flags], columns].to_numpy().tolist() == before.loc[before[flags], columns].to_numpy().tolist()

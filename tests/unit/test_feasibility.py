@@ -118,8 +118,9 @@ def test_what_else_the_host_does_comes_before_launches_whatever_is_possible(caus
 def test_what_shapes_make_libraries_do_comes_before_its_consequences(cause: str) -> None:
     mine, launch = a_verdict(cause, gain=1.2), a_verdict(LAUNCH, gain=3.0)
     stalls, loading = a_verdict("allocator stalls", gain=1.5), a_verdict("code loading within the window", gain=1.4)
-    found = names(loading, mine, launch, stalls, feasible=judge_feasibility(MODEL, None, []))
-    assert found == [cause, "allocator stalls", "code loading within the window", LAUNCH]
+    unknown = a_verdict("undecided", potential=4.0)
+    found = names(loading, mine, launch, stalls, unknown, feasible=judge_feasibility(MODEL, None, []))
+    assert found == [cause, "undecided", "allocator stalls", "code loading within the window", LAUNCH]
 
 
 def programs(inside: Any, folder: Path) -> Any:

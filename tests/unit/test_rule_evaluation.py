@@ -1,12 +1,14 @@
 """What rules say of a step, each number worked out by hand: limits by the CPU, doubts, replays, scores."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.tables import cell_tables
 from profzoo.verdicts import gain_models
 from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
@@ -312,6 +314,34 @@ def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) ->
         # What is beside the rule's own share is a tenth at most, or, in lower precision, the other kernels.
         kind = asked.change in gain_models.TARGET_PRECISIONS
         assert share <= told.share <= (1.0 if kind else share + 0.1 + 1e-9) and told.value == share
+
+
+@pytest.mark.parametrize(("verdict", "share"), [("transfer-bound", 0.2 + 0.1 + 0.15), ("copy-bound", 0.2 + 0.1)])
+def test_copies_to_the_gpu_go_with_the_waits_for_them(verdict: str, share: float) -> None:
+    name = verdict.removesuffix("-bound")
+    judge = cell(made({name: 0.2, "idle_host": 0.1, "idle_synchronisation": 0.15}))
+    judge.replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
+    row = judge.row(next(one for one in EVERY if one["verdict"] == verdict), 0.2, None, LAYER_LEVEL, "e")
+    assert judge.expect(row).share == pytest.approx(share)
+
+
+def test_lower_precision_reaches_no_kernels_that_are_tried() -> None:
+    """Half of the step is products in full precision, and other kernels have the rest; these are tried for four fifths."""
+    rule = next(one for one in EVERY if one["verdict"] == "full precision")
+    rows = kernel_rows(total_ns=[50.0, 50.0], **{"class": ["gemm", "copy"]}, mean_ns=[1e5, 1e5])
+    rows = rows.assign(bound=["simt", "dram"], efficiency=0.8, tried=[0.0, 0.8], full_precision_ns=[50.0, 0.0])
+    judge = cell(made({}))
+    assert judge.row(rule, 0.5, rows, LAYER_LEVEL, "e").most_share == pytest.approx(0.5 + 0.5 * 0.2)
+
+
+@pytest.mark.parametrize(("tried", "moved"), [(0.0, 0.5), (0.2, 0.3), (0.5, 0.0), (0.6, 0.0)])
+def test_idle_time_around_what_is_tried_is_neither_launching_nor_waiting(tried: float, moved: float) -> None:
+    """Without it the step is twice as fast, of which kernels that are tried have some; 0.6 of it idles."""
+    shares = {**dict.fromkeys(cell_tables.PARTS, 0.0), "kernels": 0.4, "idle_host": 0.2, "idle_synchronisation": 0.4}
+    replayed = SimpleNamespace(gain=lambda *_: Gain(2.0, 1.0, 2.0, 2.0, 2.0), tried_share=lambda: tried)
+    found = rule_evaluation.charge_tuning(shares, replayed, {})  # type: ignore[arg-type]
+    assert found["idle_unknown"] == pytest.approx(moved) and sum(found.values()) == pytest.approx(1)
+    assert found["idle_host"] == pytest.approx(0.2 * (1 - moved / 0.6)) and found["kernels"] == 0.4
 
 
 def test_a_gain_within_what_the_share_allows_stays_and_tells_the_share() -> None:

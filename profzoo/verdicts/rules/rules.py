@@ -19,6 +19,7 @@ from profzoo.tools.nsys.steps.steps import COLUMNS
 from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules.feasibility import EVERYTHING, Feasibility
 from profzoo.verdicts.rules.rule_types import Advice, Bounds, Cause, ExtensionRules, KnownSettings, Rule, Rules
+from profzoo.verdicts.verdict import UNDECIDED
 
 FILES = ("rules.yaml", "rules.schema.yaml")
 # What advice about an operator on a CPU may depend on: its rate as a share of the roof, and 1 for convolutions and for
@@ -120,7 +121,7 @@ def check_rules(content: JsonObject) -> Rules:
     """
     schema.check_value(content, _schema()["file"], RULES_FILE.name)
     checked = cast(Rules, content)
-    names = {*_verdicts(checked["rules"], RULES_FILE.name)}
+    names = {UNDECIDED, *_verdicts(checked["rules"], RULES_FILE.name)}
     for one in checked["explanations"]:
         if unknown := [name for name in (*one.get("by", ()), *one["explains"]) if name not in names]:
             raise ConfigError(f"{RULES_FILE.name}: explanations name '{unknown[0]}', which no rule gives: correct it")
