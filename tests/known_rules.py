@@ -41,7 +41,14 @@ def load(every: bool = False) -> Rules:
     kept = [rule for rule in content["rules"] if first.get((rule["of"], rule["verdict"])) is rule]
     assert {rule["verdict"] for rule in kept} == {*known}
     named = [
-        {**one, **{key: [name for name in one[key] if name in (*known, UNDECIDED)] for key in ("by", "explains") if key in one}}
+        {
+            **one,
+            **{
+                key: [name for name in one[key] if name in (*known, UNDECIDED)]
+                for key in ("by", "explains")
+                if key in one
+            },
+        }
         for one in content["explanations"]
     ]
     explained = [one for one in named if one["explains"] and one.get("by", True)]

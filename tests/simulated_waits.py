@@ -103,7 +103,12 @@ def told(
     rows = rows.assign(model="m", phase="train", step_ns=took, step_median_ns=took, process=number, waiting_ns=0.0)
     rows["busy_share"] = (rows["busy_ns"] / took).clip(upper=1)
     kernels = launched.configurations(program)
-    names = {"function": kernels["mangled"], "kernel": kernel or kernels["mangled"], "class": "gemm", "multiprocessors": 1}
+    names = {
+        "function": kernels["mangled"],
+        "kernel": kernel or kernels["mangled"],
+        "class": "gemm",
+        "multiprocessors": 1,
+    }
     kernels = kernels.assign(model="m", phase="train", **names)
     used = known_rules.load(every_rule)
     found = verdicts.tabulate_verdicts(

@@ -59,7 +59,7 @@ ANY_CAUSE = "any other verdict"
 WHEN = {
     "always": "both are verdicts on the cell",
     "prevented": "the cause prevents a CUDA graph of the step",
-    "simulated": "at least half of what the remedy of the second saves is gone once the first is mended, in a simulation",
+    "simulated": "in a simulation, mending the first takes half or more of what the remedy of the second saves",
 }
 # Conditions on an operator, in words.
 OF_OPERATORS = {

@@ -263,7 +263,9 @@ class CellSimulation:
         ns = self.program.gpu["ns"].astype(float)
         own = self.operations.keys.astype({"mangled": object}).assign(ns=ns, tried=ns.where(self.tried, 0.0))
         sums = own[self.operations.kernels].groupby(CONFIGURATION)[["ns", "tried"]].sum()
-        parts = (sums["tried"] / sums["ns"]).reindex(pd.MultiIndex.from_frame(rows[CONFIGURATION].astype({"mangled": object})))
+        parts = (sums["tried"] / sums["ns"]).reindex(
+            pd.MultiIndex.from_frame(rows[CONFIGURATION].astype({"mangled": object}))
+        )
         return parts.fillna(0.0).set_axis(rows.index)
 
     def gain(self, asked: RequestedChange, step: Row, error: float, graph: bool = False) -> predicted_gains.Gain | None:

@@ -32,8 +32,8 @@ VERDICTS_TABLE = Table(
         "value": Column(NUMBER.or_missing, "Value of that number.", "see metric"),
         "threshold": Column(NUMBER.or_missing, "From which value on the verdict holds.", "see metric"),
         **with_interval("share", Column(
-            NUMBER.or_missing, "Part of the unprofiled step that the advice acts on: no gain is larger than without it.",
-            "fraction", clock=GPU)),
+            NUMBER.or_missing, "Part of the unprofiled step that the advice acts on: no gain is larger than without "
+            "it.", "fraction", clock=GPU)),
         "evidence": Column(TEXT, "Table and columns that the number is from."),
         "cured": Column(NUMBER.or_missing, "Part of that time which the advice would remove.", "fraction"),
         **with_interval("gain", Column(NUMBER.or_missing, "Expected speedup of the step.", "ratio")),

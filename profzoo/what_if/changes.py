@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -255,15 +255,14 @@ def _split_at_waits(program: Program, numbers: np.ndarray) -> list[Section]:
     host, gpu = program.host, program.gpu
     waits = (host["wait"] != dependencies.NOTHING) & ~host["launches"].astype(bool) & ~host["allocates"].astype(bool)
     calls, ends = gpu["host"].to_numpy(), host["step"].to_numpy()[waits]
-    table = pd.DataFrame(
-        {"step": host["step"].to_numpy()[calls], "section": np.cumsum(waits.to_numpy())[calls], "number": numbers}
-    )
+    steps, before = host["step"].to_numpy()[calls], np.cumsum(waits.to_numpy())[calls]
     mixed = gpu["crossing"].to_numpy(dtype=bool) | gpu["talking"].to_numpy(dtype=bool)
     found = []
-    for (step, section), places in table.groupby(["step", "section"]).indices.items():
+    for places in np.split(np.arange(len(gpu)), np.flatnonzero(np.diff(steps) | np.diff(before)) + 1):
         kernels = frozenset(numbers[places].tolist()) - {-1}
-        waited = section < len(ends) and ends[section] == step and not mixed[places].any()
         if kernels:
+            step, section = steps[places[0]], before[places[0]]
+            waited = section < len(ends) and ends[section] == step and not mixed[places].any()
             found.append(Section(step, places[0], places[-1], kernels, waited and len(kernels) <= MOST_TIMED))
     return found
 
@@ -271,8 +270,8 @@ def _split_at_waits(program: Program, numbers: np.ndarray) -> list[Section]:
 def _find_searches(sections: Sequence[Section], steps: int) -> Iterator[tuple[Section, Section]]:
     """Yield the first and last section of each search of a tuner.
 
-    In a search, the host waits for each kernel several times in a row, and for several kernels. The step launches one of
-    them again later, and fewer than half of the steps have this search: what most steps time is the program's own.
+    In a search, the host waits for each kernel several times in a row, and for several kernels. Later the step launches
+    one of them again. Fewer than half of the steps have this search: what most steps time is the program's own.
     """
     again = [
         one.timed and other.timed and one.kernels == other.kernels and one.step == other.step
@@ -284,8 +283,10 @@ def _find_searches(sections: Sequence[Section], steps: int) -> Iterator[tuple[Se
         places = list(run)
         tried = {sections[at].kernels for at in places}
         if found and len(tried) > 1:
-            rest = takewhile(lambda at, step=step: sections[at].step == step, range(places[-1] + 1, len(sections)))
-            launched = frozenset[int]().union(*(sections[at].kernels for at in rest if not repeated[at]))
+            later = [
+                at for at in range(places[-1] + 1, len(sections)) if sections[at].step == step and not repeated[at]
+            ]
+            launched = frozenset[int]().union(*(sections[at].kernels for at in later))
             if any(one <= launched for one in tried):
                 searches.append((sections[places[0]], sections[places[-1]], frozenset[int]().union(*tried)))
     seen = Counter(kernels for _, kernels in {(first.step, kernels) for first, _, kernels in searches})
@@ -295,8 +296,8 @@ def _find_searches(sections: Sequence[Section], steps: int) -> Iterator[tuple[Se
 def remove_tuning(program: Program) -> Program:
     """Remove what a tuner launches, with its calls and the CPU time between them.
 
-    Steps in which a tuner runs allocate no memory either: torch gives its free memory back after each search of cuDNN's,
-    and takes it again. Before the first launch behind a search, the time of one operator stays.
+    Steps in which a tuner runs allocate no memory either, because torch gives its free memory back after each search of
+    cuDNN, and takes it again. Before the first launch behind a search, the time of one operator stays.
     """
     host, gpu = program.host, program.gpu
     tries, tried = read_flags(host, "tries"), read_flags(gpu, "tried")

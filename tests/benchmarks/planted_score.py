@@ -20,7 +20,7 @@ COLUMNS = (
     "case",
     "kind",
     "first verdict",
-    "right",
+    "place of the right one",
     "causes",
     "impossible graph",
     "expected",
@@ -53,7 +53,7 @@ def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
         one.case.name,
         one.case.kind,
         one.verdict or "none",
-        "yes" if one.right else "no",
+        str(one.place or "none"),
         ", ".join(one.case.first_cause),
         "yes" if one.impossible else "",
         f"{one.expected:.2f} [{one.low:.2f}, {one.high:.2f}]" if told else "",
@@ -71,7 +71,7 @@ def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:
     rows = [
         {
             "case": one.case.name, "half": one.case.half, "kind": one.case.kind, "verdict": one.verdict,
-            "right": one.right, "causes": ", ".join(one.case.first_cause), "impossible_graph": one.impossible,
+            "right": one.right, "place": one.place, "causes": ", ".join(one.case.first_cause), "impossible_graph": one.impossible,
             "expected": one.expected, "expected_low": one.low, "expected_high": one.high,
             "measured": one.measured.gain, "measured_low": one.measured.low, "measured_high": one.measured.high,
             "error": one.error, "holds": one.holds, "plan": plan.settings, "plan_gain": plan.gain,

@@ -34,17 +34,25 @@ class Measured:
 
 @dataclass(frozen=True)
 class Scored:
-    """A case, what was said of it first, and what is true of it; expected gains are nan where none is given."""
+    """A case, what was said of it first, and what is true of it; expected gains are nan where none is given.
+
+    place: of the first verdict that names a cause that is right, from 1 on; 0 where none does.
+    """
 
     case: Case
     verdict: str
     known: bool
-    right: bool
+    place: int
     impossible: bool
     expected: float
     low: float
     high: float
     measured: Measured
+
+    @property
+    def right(self) -> bool:
+        """Whether the first verdict is right."""
+        return self.place == 1
 
     @property
     def error(self) -> float:
@@ -102,16 +110,18 @@ def score_case(
     if (measured := measure_case(case, results)) is None:
         return None
     own = verdicts[(verdicts["model"] == case.name) & (verdicts["phase"] == case.phase)]
-    first = own[(own["level"] == "cell") & (own["rank"] == 1)]
-    said = first.iloc[0] if len(first) else pd.Series({"verdict": "", "gain": np.nan})
+    ordered = own[own["level"] == "cell"].sort_values("rank")
+    said = ordered.iloc[0] if len(ordered) else pd.Series({"verdict": "", "gain": np.nan})
     verdict = str(said["verdict"])
     expected, low, high = (float(said.get(name, np.nan)) for name in ("gain", "gain_low", "gain_high"))
+    right = (rank for name, rank in zip(ordered["verdict"], ordered["rank"], strict=True)
+             if set(mapping.get(name, ())) & set(case.first_cause))  # fmt: skip
     advised = own["settings"].astype(str).str.contains(GRAPH, regex=False)
     return Scored(
         case=case,
         verdict=verdict,
         known=verdict in mapping,
-        right=bool(set(mapping.get(verdict, ())) & set(case.first_cause)),
+        place=int(next(right, 0)),
         impossible=case.graph_possible is False and bool(advised.any()),
         expected=expected,
         low=low,
@@ -125,7 +135,11 @@ def summarise(scored: Sequence[Scored]) -> list[str]:
     count = len(scored)
     right = [one for one in scored if one.right]
     told = [one for one in right if math.isfinite(one.expected)]
-    lines = [f"first cause right: {len(right)} of {count}" + (f" ({len(right) / count:.0%})" if count else "")]
+    near = sum(one.place in (1, 2) for one in scored)
+    lines = [
+        f"{which} right: {number} of {count}" + (f" ({number / count:.0%})" if count else "")
+        for which, number in (("first cause", len(right)), ("first or second cause", near))
+    ]
     lines.append(f"a graph advised that cannot be captured: {sum(one.impossible for one in scored)} of {count}")
     if told:
         lines.append(f"expected gains where the cause is right: {len(told)}")

@@ -217,7 +217,7 @@ def steps_of(*given: list[Any]) -> Program:
 
 def search(first: int, plain: int = 1) -> list[Any]:
     """What a library does that chooses one of three kernels, and another launch before and behind it."""
-    tried = [*times(first), *times(first), *times(first + 1, 7), *times(first + 1, 7), *times(first + 2)] + times(first + 2)
+    tried = [row for one in ([first], [first + 1, 7], [first + 2]) for row in times(*one) * 2]
     return [*times(plain, waits=True), *tried, *times(first + 1, 7, plain, waits=False)]
 
 
@@ -318,7 +318,12 @@ def test_what_a_tuner_takes_says_nothing_of_other_operators() -> None:
     # The call of what is chosen has the wait before it in the trace, and its own gap alone counts.
     assert added.tolist() == [14.0] * len(added)
     last = slow.gpu["host"].iloc[-1]
-    long = replace(slow, host=slow.host.assign(gap=np.where(slow.host["tries"], 1e7, np.where(np.arange(len(slow.host)) == last, 4e5, 9.0))))
+    long = replace(
+        slow,
+        host=slow.host.assign(
+            gap=np.where(slow.host["tries"], 1e7, np.where(np.arange(len(slow.host)) == last, 4e5, 9.0))
+        ),
+    )
     assert changes.fuse(long, chosen(long, len(long.gpu) - 1)).host["gap"][last] == pytest.approx(3e5)
 
 
@@ -337,10 +342,16 @@ def test_no_change_but_its_own_reaches_a_tuner(change: Any) -> None:
     one = steps_of(*(search(10 * step) for step in range(1, 5)))
     one = replace(one, host=one.host.assign(allocates=one.host["tries"] & one.host["launches"]))
     changed = change(one)
-    for table, flags, columns in (("gpu", "tried", ["ns", "gone", "host", "latency"]), ("host", "tries", ["gap", "own", "wait"])):
+    for table, flags, columns in (
+        ("gpu", "tried", ["ns", "gone", "host", "latency"]),
+        ("host", "tries", ["gap", "own", "wait"]),
+    ):
         before, after = (getattr(own, table) for own in (one, changed))
         assert before[flags].any()
-        assert after.loc[after[flags], columns].to_numpy().tolist() == before.loc[before[flags], columns].to_numpy().tolist()
+        assert (
+            after.loc[after[flags], columns].to_numpy().tolist()
+            == before.loc[before[flags], columns].to_numpy().tolist()
+        )
 
 
 def test_making_and_loading_code_stays_in_every_step_that_does_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from profzoo.tables.cell_tables import LAUNCHING, PARTS, step_shares
 from profzoo.verdicts.gain_models import STEP_CHANGES, CellSimulation, RequestedChange
-from profzoo.verdicts.rules import rule_evaluation
+from profzoo.verdicts.rules import step_quality
 from profzoo.what_if import host_time, predicted_gains, tables
 from profzoo.what_if.program import read_programs, write_programs
 from tests import simulated_waits, slow
@@ -87,7 +87,7 @@ def test_pauses_come_before_launches_whose_share_no_longer_holds_them(tmp_path: 
     idle = [one.of_cell.set_index("verdict").loc["launch-bound", "share"] * one.row["step_ns"] for one in (told, twin)]
     assert idle[0] == pytest.approx(idle[1], rel=0.2)
     shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
-    charged = rule_evaluation.charge_pauses(shares, CellSimulation(told.program), told.row)
+    charged = step_quality.charge_pauses(shares, CellSimulation(told.program), told.row)
     assert sum(charged[name] for name in PARTS) == pytest.approx(1)
 
 
@@ -192,11 +192,11 @@ def test_a_recorded_training_of_the_zoo_has_none_of_these(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("saved", "moved"), [(0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.9, 0.4)])
 def test_what_pauses_take_moves_from_launching(saved: float, moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than the 0.4 that waits for launches; each part of it keeps its share of the rest."""
-    monkeypatch.setattr(rule_evaluation, "saved_share", lambda replayed, change, step: saved)
+    monkeypatch.setattr(step_quality, "saved_share", lambda replayed, change, step: saved)
     first, *others = LAUNCHING
     shares = dict.fromkeys(PARTS, 0.0) | {"idle_unknown": 0.25, first: 0.3}
     shares |= dict.fromkeys(others, 0.1 / len(others))
-    found = rule_evaluation.charge_pauses(shares, CellSimulation.__new__(CellSimulation), pd.Series())
+    found = step_quality.charge_pauses(shares, CellSimulation.__new__(CellSimulation), pd.Series())
     assert found["idle_unknown"] == pytest.approx(0.25 + moved)
     assert found[first] == pytest.approx(0.3 * (0.4 - moved) / 0.4)
     assert sum(found[name] for name in LAUNCHING) == pytest.approx(0.4 - moved)

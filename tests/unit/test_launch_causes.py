@@ -141,7 +141,10 @@ def convolutions(step: int, tuned: bool) -> list[Act]:
         if tuned:
             acts.append(Act("sync", 0, "forward", 6e5, 2e3))
             for number, plan in enumerate(plans, 1):
-                acts += [Act("kernel", 0, "forward", 4e3, 4e3, ns=4e4 * number, group=plan), Act("sync", 0, "forward", 2e3, 2e3)] * 2
+                acts += [
+                    Act("kernel", 0, "forward", 4e3, 4e3, ns=4e4 * number, group=plan),
+                    Act("sync", 0, "forward", 2e3, 2e3),
+                ] * 2
         acts += [operator(4e4, group=first), operator(1e4, group=first + 40), operator(1e4, group=first + 41)]
     return acts
 

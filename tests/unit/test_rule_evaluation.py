@@ -298,7 +298,11 @@ class Hopeful(CellSimulation):
 def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) -> None:
     """Whatever a simulation says, and with each of a rule's advices; the rest of the step idles for launches by a tenth."""
     replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
-    step = made({"idle_host": 0.1, one["share"]: share} if one["of"] == "step" and one["share"] != "idle_launching" else {"idle_host": share})
+    step = made(
+        {"idle_host": 0.1, one["share"]: share}
+        if one["of"] == "step" and one["share"] != "idle_launching"
+        else {"idle_host": share}
+    )
     rows = kernel_rows(total_ns=[share * 100, 100 - share * 100], launches=[50.0, 50.0])
     for ran_with in ({}, {"precision": "bf16", "graph": True, "compile": True, "workers": 4, "pin_memory": True}):
         judge = CellRules(step.iloc[0], ran_with, {**RULES, "rules": EVERY}, ROOFS, None, UNTRIED)
@@ -339,7 +343,7 @@ def test_idle_time_around_what_is_tried_is_neither_launching_nor_waiting(tried: 
     """Without it the step is twice as fast, of which kernels that are tried have some; 0.6 of it idles."""
     shares = {**dict.fromkeys(cell_tables.PARTS, 0.0), "kernels": 0.4, "idle_host": 0.2, "idle_synchronisation": 0.4}
     replayed = SimpleNamespace(gain=lambda *_: Gain(2.0, 1.0, 2.0, 2.0, 2.0), tried_share=lambda: tried)
-    found = rule_evaluation.charge_tuning(shares, replayed, {})  # type: ignore[arg-type]
+    found = step_quality.charge_tuning(shares, replayed, {})  # type: ignore[arg-type]
     assert found["idle_unknown"] == pytest.approx(moved) and sum(found.values()) == pytest.approx(1)
     assert found["idle_host"] == pytest.approx(0.2 * (1 - moved / 0.6)) and found["kernels"] == 0.4
 

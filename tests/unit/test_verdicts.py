@@ -23,7 +23,7 @@ from profzoo.verdicts.gain_models import FUSED, GRAPH, CellSimulation, Requested
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules.cell_facts import CellFacts
 from profzoo.verdicts.rules.feasibility import Feasibility
-from profzoo.verdicts.rules.rule_evaluation import SYNCHRONISATION
+from profzoo.verdicts.rules.step_quality import SYNCHRONISATION
 from profzoo.verdicts.verdict import UNDECIDED, Verdict
 from tests import known_rules, launched, simulated_waits, slow
 from tests.conftest import DATA

@@ -15,8 +15,9 @@ from profzoo.tables.layers import NODE
 from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, make_row
 from profzoo.verdicts.gain_models import CHAINS, WITHOUT_TUNING, RequestedChange
 from profzoo.verdicts.rules.feasibility import add_wait_texts
-from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules, saved_share
+from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule
+from profzoo.verdicts.rules.step_quality import saved_share
 from profzoo.verdicts.verdict import AMDAHL, Verdict
 
 if TYPE_CHECKING:

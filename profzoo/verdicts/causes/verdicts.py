@@ -30,12 +30,11 @@ from profzoo.verdicts.rules.feasibility import (
 from profzoo.verdicts.rules.rule_evaluation import (
     CELL_LEVEL,
     LAYER_LEVEL,
-    SYNCHRONISATION,
     CellRules,
     other_setting_rows,
 )
 from profzoo.verdicts.rules.rule_types import Explanation, KnownSettings, Rules
-from profzoo.verdicts.rules.step_quality import no_steps_row, without_gain
+from profzoo.verdicts.rules.step_quality import SYNCHRONISATION, no_steps_row, without_gain
 from profzoo.verdicts.verdict import COLUMNS, SIMULATED, TIMED_UNDER, UNDECIDED, Verdict
 from profzoo.what_if.predicted_gains import count_sending_passes
 from profzoo.what_if.program import Program

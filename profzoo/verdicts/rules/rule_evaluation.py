@@ -9,16 +9,12 @@ import pandas as pd
 from profzoo.formatting import gains, percent
 from profzoo.io.csv_tables import Row
 from profzoo.tables import cell_tables
-from profzoo.tables.cell_tables import LAUNCHING
 from profzoo.verdicts import advice_scores, gain_models
 from profzoo.verdicts.gain_models import (
     FASTER,
     FUSED,
     GRAPH,
     STEP_CHANGES,
-    WITHOUT_HOST_PAUSES,
-    WITHOUT_PAUSES,
-    WITHOUT_TUNING,
     WITHOUT_WAITS,
     CellSimulation,
     RequestedChange,
@@ -30,51 +26,20 @@ from profzoo.verdicts.rules.feasibility import EVERYTHING, POSSIBLE, Feasibility
 from profzoo.verdicts.rules.launch_traits import TRIED
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.rules import ChosenAdvice
-from profzoo.verdicts.rules.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
+from profzoo.verdicts.rules.step_quality import (
+    CHARGED,
+    STRETCH,
+    SYNCHRONISATION,
+    charge_pauses,
+    charge_tuning,
+    charge_waits,
+    cpu_limited_gain,
+    disturbed_share,
+    find_doubt,
+)
 from profzoo.verdicts.verdict import AMDAHL, SIMULATED, UNDECIDED, Verdict
 from profzoo.what_if.graph_obstacles import OFTEN, WAITS
 from profzoo.what_if.predicted_gains import Gain
-
-# Charges a step's waits with all that they cost: also with idle time after them, which the host needs to catch up.
-#
-# While the host waits, the queue of the GPU runs empty, and the GPU then idles until the host has launched more. Such
-# idle time looks like waiting for launches. What-if simulation tells them apart: idle time that goes when only the
-# waits go is due to the waits.
-
-SYNCHRONISATION = "idle_synchronisation"
-# Shares that rules are about and that charging the waits changes.
-CHARGED = (SYNCHRONISATION, "idle_launching")
-
-
-def saved_share(replayed: CellSimulation, change: str, step: Row) -> float:
-    """Return the share of the step, 0 to 1, that a change to all of it saves by simulation."""
-    found = replayed.gain(RequestedChange(change), step, 0.0)
-    return max(1 - 1 / found.gain, 0.0) if found else 0.0
-
-
-def charge_waits(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
-    """Return the shares of the step with the idle time that its waits cause moved from launching to the waits.
-
-    Args:
-        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
-        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
-
-    Idle time that goes only when calls that free memory go too is the allocator's: it is moved to `idle_unknown`, as
-    another verdict tells of it.
-    """
-    launching = sum(shares[name] for name in LAUNCHING)
-    waits, pauses = (saved_share(replayed, change, step) for change in (WITHOUT_WAITS, WITHOUT_PAUSES))
-    of_waits = min(max(waits - shares[SYNCHRONISATION], 0.0), launching)
-    of_frees = min(max(pauses - max(waits, shares[SYNCHRONISATION]), 0.0), launching - of_waits)
-    if not of_waits + of_frees:
-        return dict(shares)
-    left = 1 - (of_waits + of_frees) / launching
-    return {
-        **shares,
-        **{name: shares[name] * left for name in LAUNCHING},
-        SYNCHRONISATION: shares[SYNCHRONISATION] + of_waits,
-        "idle_unknown": shares["idle_unknown"] + of_frees,
-    }
 
 
 def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, error: float) -> Verdict:
@@ -90,44 +55,6 @@ def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, err
     gain, low, high = gains(both.gain, both.low, both.high)
     said = f"expected with both: {gain} times as fast [{low}, {high}]"
     return replace(row, next_step=f"{row.next_step} ({said})")
-
-
-def charge_tuning(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
-    """Return the shares of the step with the idle time that goes with a tuner moved to UNKNOWN.
-
-    The tuner waits for what it tries, and its work on the host looks like late launches; another verdict tells of it.
-    Arguments as for charge_waits.
-    """
-    names = (*LAUNCHING, SYNCHRONISATION)
-    held = sum(shares[name] for name in names)
-    moved = min(max(saved_share(replayed, WITHOUT_TUNING, step) - replayed.tried_share(), 0.0), held)
-    if not moved:
-        return dict(shares)
-    left = 1 - moved / held
-    return {**shares, **{name: shares[name] * left for name in names}, UNKNOWN: shares[UNKNOWN] + moved}
-
-
-# Charges pauses of the host with the idle time that they cause, which otherwise looks like waiting for launches.
-#
-# While another thread holds the interpreter's lock, or Python does other work, the GPU runs out of launches. Idle time
-# that goes when only these pauses go is due to them, and other verdicts tell of it.
-
-UNKNOWN = "idle_unknown"
-
-
-def charge_pauses(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
-    """Return the shares of the step with the idle time that the host's pauses cause moved from launching to UNKNOWN.
-
-    Args:
-        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
-        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
-    """
-    launching = sum(shares[name] for name in LAUNCHING)
-    moved = min(saved_share(replayed, WITHOUT_HOST_PAUSES, step), launching)
-    if not moved:
-        return dict(shares)
-    left = 1 - moved / launching
-    return {**shares, **{name: shares[name] * left for name in LAUNCHING}, UNKNOWN: shares[UNKNOWN] + moved}
 
 
 # Give a verdict its expected gain, by what-if simulation or Amdahl's law, and withdraw advice that does not pay.
@@ -184,9 +111,9 @@ def add_expected_gain(
 ) -> Verdict:
     """Return the verdict with its expected gain, interval and score.
 
-    The gain is by what-if simulation where possible, else by Amdahl's law, which limits it in any case. The verdict loses its settings if it gains
-    nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
-    made at most half of the cells in trials faster.
+    The gain is by what-if simulation where possible, else by Amdahl's law, which limits it in any case. The verdict
+    loses its settings if it gains nothing, or if its gain is below the usual error of such predictions in trials. It
+    loses its gain if such advice made at most half of the cells in trials faster.
     """
     error = scored.error(row.verdict)
     found = replayed.gain(row.change, step, error) if replayed and row.change else None
@@ -295,7 +222,7 @@ class CellRules:
         }
 
     def mark_traits(self, kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
-        """Return launches with their traits, of which those have none that a tuner tries; arguments as of mark_traits."""
+        """Return launches with their traits; those that a tuner tries have none. Arguments as for mark_traits."""
         tried = {TRIED: self.replayed.tried_parts(kernels)} if self.replayed and self.replayed.tried.any() else {}
         return launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
 
@@ -491,8 +418,8 @@ class CellRules:
     ) -> float:
         """Return the largest part of the step that advice can act on, 0 to 1, with that which the rule looks at.
 
-        What frees the host lets it launch earlier; copies go with the waits for them; launches that are removed take the
-        idle time before them along; reduced precision makes other kernels faster too.
+        What frees the host lets it launch earlier. Copies go with the waits for them. Launches that are removed take
+        the idle time before them along. Reduced precision makes other kernels faster too.
         """
         name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
         most = max(share, self.shares[name]) if rule["of"] == "step" else share
