@@ -205,28 +205,29 @@ def check_means(one: np.ndarray, other: np.ndarray, quantity: str) -> list[Check
 # First steps in which the offset of a loss tells whether random numbers move it.
 OFFSETS = 32
 DRAWN = "measured losses were compared by the spread of random numbers alone, as the candidate draws other ones"
+NOT_ROUNDED = "steps of the reference side were not repeated with rounded weights, which tell how far updates may go"
 # Where outputs are selected or sorted, as boxes of a detector are, rounding may exchange so many of them.
 EXCHANGED_SHARE = 0.1
-# Of how far a quantity moves, rounding may change so much in each step through the updates of weights.
-UPDATE_SHARE = 0.01
 
 
-def check_rounding(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of the measured steps against double precision, where both sides drew the same random numbers."""
+def check_rounding(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Check the measured steps against double precision, where both sides drew the same random numbers.
+
+    Returns:
+        The checks, and why they do not decide alone; the reason is empty if they do.
+    """
     assert reference.own and candidate.own and reference.exact
-    yield from _check_words(reference, candidate)
-    yield from _check_outputs(reference, candidate)
-    if _are_rounded(reference, candidate):
-        yield from _check_rounded_steps(reference, candidate)
-    else:
-        # Before weights are updated: updates may multiply small errors, as Adam's do where gradients are almost 0.
-        known, found = (relative_errors(side.own, reference.exact, 1) for side in (reference, candidate) if side.own)
-        for kind in (SCALARS, BUFFERS):
-            if kind in known and kind in found:
-                limits = _scaled_limits(reference, candidate, known[kind], len(found[kind]))
-                yield _check_all(kind, found[kind], *limits)
-        yield from _check_later_steps(reference, candidate)
-    yield from check_repeats(reference, candidate)
+    checks = [*_check_words(reference, candidate), *_check_outputs(reference, candidate)]
+    checks += check_repeats(reference, candidate)
+    if stepped := list(_check_rounded_steps(reference, candidate)):
+        return [*checks, *stepped], ""
+    # Before weights are updated: updates may multiply small errors, as Adam's do where gradients are almost 0.
+    known, found = (relative_errors(side.own, reference.exact, 1) for side in (reference, candidate) if side.own)
+    for kind in (SCALARS, BUFFERS):
+        if kind in known and kind in found:
+            limits = _scaled_limits(reference, candidate, known[kind], len(found[kind]))
+            checks.append(_check_all(kind, found[kind], *limits))
+    return checks, NOT_ROUNDED if reference.exact["losses"] else ""
 
 
 def _scaled_limits(
@@ -243,21 +244,20 @@ def _scaled_limits(
 def _check_outputs(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
     """Yield checks of outputs of the first steps, and of the last step, where both sides have errors."""
     assert reference.own and candidate.own and reference.exact
-    found = relative_errors(candidate.own, reference.exact, 1)
-    own = relative_errors(reference.own, reference.exact, 1).get(OUTPUTS, [])
+    sides = reference.own, candidate.own, *_roundings(reference, candidate)
+    own, found, *runs = (relative_errors(one, reference.exact, 1).get(OUTPUTS, []) for one in sides)
     if not own:
         return
     # Words beside numbers say that what lies there may have been selected.
-    check = _check_selected if WORDS in found else _check_all
-    runs = [relative_errors(one, reference.exact, 1).get(OUTPUTS, []) for one in reference.double.get("roundings", [])]
-    if OUTPUTS in found:
-        yield check(OUTPUTS, found[OUTPUTS], *_output_limits(reference, candidate, own, runs, len(found[OUTPUTS])))
-    one, other = reference.own["last_outputs"], candidate.own["last_outputs"]
-    if one and reference.steps == candidate.steps:
-        errors, words = output_errors(other, one)
+    selected = any(one["rms"] is None for step in reference.exact["outputs"] for one in step)
+    check = _check_selected if selected else _check_all
+    runs = [_keep_nearest(run) if selected else run for run in runs if run]
+    if found:
+        yield check(OUTPUTS, found, *_output_limits(reference, candidate, own, runs, len(found)))
+    if reference.own["last_outputs"] and reference.steps == candidate.steps:
+        errors, _ = output_errors(candidate.own["last_outputs"], reference.own["last_outputs"])
         if errors:
             limits = _output_limits(reference, candidate, own, runs, len(errors))
-            check = _check_selected if words else _check_all
             yield check("outputs of the last step", errors, *(limit * 2**0.5 for limit in limits))
 
 
@@ -266,11 +266,11 @@ def _output_limits(
 ) -> tuple[float, float]:
     """Return tolerances for outputs; own, runs: errors of the reference side, and of each rounding of it."""
     same, tolerance = _scaled_limits(reference, candidate, own, count)
-    if not _are_rounded(reference, candidate):
+    if not runs:
         return same, tolerance
-    scale = float(np.sqrt(np.mean([rounding_errors.root_mean_square(run) ** 2 for run in runs])))
-    scale *= rounding_errors.repeated_factor(count, list(map(len, runs)))
-    tolerance = max(scale * _coarseness(reference, candidate), candidate.unit)
+    squares = [rounding_errors.root_mean_square(run) ** 2 for run in runs]
+    scale = max(np.sqrt(np.mean(squares)) * _coarseness(reference, candidate), rounding_errors.root_mean_square(own))
+    tolerance = max(float(scale) * rounding_errors.repeated_factor(count, list(map(len, runs))), candidate.unit)
     return (tolerance if candidate.unit <= reference.unit else min(same, tolerance)), tolerance
 
 
@@ -286,10 +286,15 @@ def _check_selected(quantity: str, errors: Sequence[float], same: float, toleran
     whole = _check_all(quantity, errors, same, tolerance)
     if whole.difference <= whole.tolerance:
         return whole
-    kept = np.sort(errors)[: len(errors) - int(EXCHANGED_SHARE * len(errors))]
+    kept = _keep_nearest(errors)
     beyond = sum(error > tolerance for error in errors)
     note = f"{beyond} of {len(errors)} numbers in outputs differ by more, as if rounding had selected or sorted others"
-    return Check(quantity, rounding_errors.root_mean_square(kept.tolist()), same, tolerance, note=note)
+    return Check(quantity, rounding_errors.root_mean_square(kept), same, tolerance, note=note)
+
+
+def _keep_nearest(errors: Sequence[float]) -> list[float]:
+    """Return the errors without the share of the largest ones that may be exchanged."""
+    return sorted(errors)[: len(errors) - int(EXCHANGED_SHARE * len(errors))]
 
 
 def _check_words(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
@@ -313,7 +318,7 @@ def check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | Non
     known = [one for one in (exact, reference.own["losses"][0]) if one is not None]
     alike = _draw_alike(reference.own.get("draws", []), candidate.own.get("draws", []))
     # Of coarse numbers, those of other draws may be near by chance.
-    close = alike is None or not _are_rounded(reference, candidate)
+    close = alike is None or _rounded_format(reference, candidate) == "fp32"
     if own is None or alike or (close and any(abs(own - one) <= near for one in known)):
         return None
     drawn, off = drawn_losses(reference), _relative_offsets(reference, candidate)
@@ -339,45 +344,6 @@ def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[fl
     return [(own - exact) / abs(exact) for own, exact in pairs if own is not None and exact][:OFFSETS]
 
 
-def _check_later_steps(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield a check of each quantity in the steps after the first update, at the step where it is farthest off.
-
-    The tolerance is how far the reference side's errors have grown until then or later, or a share of how far the
-    quantity has moved since the first step.
-    """
-    assert reference.own and candidate.own and reference.exact
-    known = paired_series(reference.own, reference.exact)
-    for name, pairs in paired_series(candidate.own, reference.exact).items():
-        right = [exact for _, exact in known.get(name, [])]
-        errors = sizes_of_errors(known.get(name, []))
-        found = sizes_of_errors(pairs)
-        count = min(len(errors), len(found))
-        steps = [one for one in range(1, count) if np.isfinite(found[one]) and np.isfinite(errors[: one + 1]).all()]
-        rate = FALSE_ALARMS / max(count - 1, 1)
-        limits = []
-        for side in (reference, candidate):
-            grown = {
-                step: rounding_errors.grown_tolerance(errors[: step + 1], side.precision, reference.precision, rate)
-                for step in steps
-            }
-            # Errors grow, so that a tolerance for a later step, for which more is known, holds for this one too.
-            limits.append({step: min(one for at, one in grown.items() if at >= step) for step in steps})
-        moved = {step: UPDATE_SHARE * step * _movement(right[: step + 1]) for step in steps}
-        same, tolerance = ({step: max(limit[step], moved[step]) for step in steps} for limit in limits)
-        checks = [Check(f"{name} of step {step}", found[step], same[step], tolerance[step]) for step in steps]
-        # Later steps count until rounding makes a tenth of the quantity uncertain; of losses, the first of them does.
-        close = [check for check in checks if check.tolerance <= LOOSE] or checks[: name == "loss"]
-        if close:
-            yield max(close, key=lambda check: check.excess)
-
-
-def _movement(series: Sequence[float | None]) -> float:
-    """Return how far a quantity has been from its first value, relative to its last one."""
-    values = np.array([np.nan if value is None else value for value in series])
-    moved = float(np.nanmax(np.abs(values - values[0])) / abs(values[-1])) if len(values) and values[-1] else np.nan
-    return 0.0 if np.isnan(moved) else moved
-
-
 def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
     """Yield checks that fail if the candidate's losses or buffers stay as they are, and the reference side's do not."""
     assert reference.own and candidate.own
@@ -392,39 +358,35 @@ def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Ch
             yield Check(BUFFERS, 1.0, 0.0, 0.0, "the candidate's buffers did not change, and the reference side's did")
 
 
-# Checks of what is rounded more coarsely than to single precision, by several roundings of the same network.
+# Checks of losses, gradients and updates by several roundings of the same network.
 
-# Parts of a network and of what is recorded of them, in words.
-PARTED = {"gradient_parts": "gradient norm of a part", "movements": "movement of weights of a part"}
+PARTS = "gradient norm of part"
 # First steps of a quantity that have to be compared. The others share the false alarms of one check.
 NEEDED = {"loss": 2, "gradient norm": 1, BUFFERS: 1}
 
 
-def _are_rounded(reference: NumericSide, candidate: NumericSide) -> bool:
-    """Return whether a side is coarse, and roundings of the reference side tell what that does."""
-    coarse = max(reference.unit, candidate.unit) > rounding_errors.unit_of_rounding("fp32")
-    return coarse and len(reference.double.get("roundings", [])) > 1
+def _roundings(reference: NumericSide, candidate: NumericSide) -> "Sequence[StepNumbers]":
+    """Return the reference side's roundings to a format like that of the coarser side."""
+    return reference.double.get("roundings", {}).get(_rounded_format(reference, candidate), [])
+
+
+def _rounded_format(*sides: NumericSide) -> str:
+    return "fp32" if all(side.precision == "fp32" for side in sides) else ROUNDED
 
 
 def _coarseness(*sides: NumericSide) -> float:
     """Return how much larger errors of the coarsest of these sides are than those of the roundings."""
-    return max(side.unit for side in sides) / rounding_errors.unit_of_rounding(ROUNDED)
+    return max(side.unit for side in sides) / rounding_errors.unit_of_rounding(_rounded_format(*sides))
 
 
 def _error_tables(found: "StepNumbers", right: "StepNumbers") -> dict[str, np.ndarray]:
     """Return relative errors by quantity, of steps in rows and parts of the network in columns."""
-    tables = {name: np.array(sizes_of_errors(pairs))[:, None] for name, pairs in paired_series(found, right).items()}
-    for key, name in PARTED.items():
-        sides: list[Any] = [one.get(key, []) for one in (found, right)]
-        rows = [
-            sizes_of_errors(list(zip(*pair, strict=True)))
-            for pair in zip(*sides, strict=False)
-            if len(pair[0]) == len(pair[1])
-        ]
-        if rows and len(set(map(len, rows))) == 1:
-            tables[name] = np.array(rows)
-    moved = [[np.linalg.norm(np.array(row, float)) for row in one.get("movements", [])] for one in (found, right)]
-    tables["movement of weights"] = np.array([_relative(*pair) for pair in zip(*moved, strict=False)])[:, None]
+    series = paired_series(found, right)
+    series["movement of weights"] = list(zip(found.get("movements", []), right.get("movements", []), strict=False))
+    tables = {name: np.array(sizes_of_errors(pairs))[:, None] for name, pairs in series.items()}
+    parts = list(zip(found.get("gradient_parts", []), right.get("gradient_parts", []), strict=False))
+    if len({len(one) for step in parts for one in step}) == 1:
+        tables[PARTS] = np.array([sizes_of_errors(list(zip(*step, strict=True))) for step in parts])
     return {name: table for name, table in tables.items() if table.size}
 
 
@@ -436,40 +398,61 @@ def _check_rounded_steps(reference: NumericSide, candidate: NumericSide) -> Iter
     """
     assert reference.own and candidate.own and reference.exact
     own = _error_tables(reference.own, reference.exact)
-    runs = [_error_tables(one, reference.exact) for one in reference.double.get("roundings", [])]
+    runs = [_error_tables(one, reference.exact) for one in _roundings(reference, candidate)]
     # A scaler of gradients may have left out updates of which the gradients were not noted.
     scaled = "fp16" in (reference.precision, candidate.precision)
     last = len(candidate.own["gradient_norms"]) + 1 if scaled else None
     for name, found in _error_tables(candidate.own, reference.exact).items():
-        known = [run[name] for run in runs if name in run and run[name].shape[1:] == found.shape[1:]]
-        if len(known) < 2 or name not in own or own[name].shape[1:] != found.shape[1:]:
+        known = [one[name] for one in [own, *runs] if name in one and one[name].shape[1:] == found.shape[1:]]
+        if len(known) <= len(runs) or not runs:
             continue
-        steps = min(map(len, [found[:last], own[name], *known]))
-        table = np.array([one[:steps] for one in known])
-        scale = np.maximum.accumulate(np.sqrt(np.mean(table**2, axis=0)), axis=0)
+        steps = min(map(len, [found[:last], *known]))
+        known = [one[:steps] for one in known]
+        limits = _limit_table(known[0], known[1:], NEEDED.get(name, 0), (reference, candidate))
+        checks = [
+            Check(
+                _describe_place(name, step, part, found.shape[1]), *(float(one[step, part]) for one in (found, *limits))
+            )
+            for step, part in np.argwhere(np.isfinite(found[:steps]) & np.isfinite(limits[1])).tolist()
+        ]
         needed = NEEDED.get(name, 0)
-        checks = list(_check_table(name, found[:steps], own[name], scale, len(known), (reference, candidate)))
         yield from checks[:needed]
         if close := [check for check in checks[needed:] if check.tolerance <= LOOSE]:
             yield max(close, key=lambda check: check.excess)
 
 
-def _check_table(
-    name: str, found: np.ndarray, own: np.ndarray, scale: np.ndarray, runs: int, sides: tuple[NumericSide, NumericSide]
-) -> Iterator[Check]:
-    """Yield a check of each number of a quantity; scale: errors of so many roundings, own: of the reference side."""
+def _describe_place(name: str, step: int, part: int, parts: int) -> str:
+    return f"{name}{f' {part + 1} of {parts}' if parts > 1 else ''} of step {step}"
+
+
+def _limit_table(
+    own: np.ndarray, runs: Sequence[np.ndarray], needed: int, sides: tuple[NumericSide, NumericSide]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return tolerances of a quantity in the precisions of both sides, of steps in rows and parts in columns.
+
+    Args:
+        own: errors of the reference side.
+        runs: those of its roundings.
+        needed: number of the first steps that have to be compared.
+    """
     reference, candidate = sides
-    needed = NEEDED.get(name, 0)
-    rates = FALSE_ALARMS, FALSE_ALARMS / max(found.size - needed, 1)
-    factors = [rounding_errors.repeated_factor(1, [1] * runs, rate) for rate in rates]
-    for step, part in np.argwhere(np.isfinite(found) & np.isfinite(scale)).tolist():
-        tolerance = max(scale[step, part] * factors[step >= needed] * _coarseness(*sides), candidate.unit)
-        same = tolerance
-        if candidate.unit > reference.unit:
-            seen = [float(error) for error in own[: step + 1].ravel() if np.isfinite(error)]
-            same = min(tolerance, _scaled_limits(reference, candidate, seen or [0.0], 1)[0])
-        place = f" {part + 1} of {found.shape[1]}" if found.shape[1] > 1 else ""
-        yield Check(f"{name}{place} of step {step}", float(found[step, part]), same, float(tolerance))
+    # Of the same format, the reference side is one rounding more.
+    alike = reference.precision == _rounded_format(*sides)
+    table = np.array([*runs, own] if alike else runs)
+    scale = np.sqrt(np.mean(table**2, axis=0)) * _coarseness(*sides)
+    # Errors of a finer format that are as large say that they do not go by the unit of rounding.
+    scale = np.maximum.accumulate(scale if alike else np.maximum(scale, own), axis=0)
+    rates = FALSE_ALARMS, FALSE_ALARMS / max(own.size - needed, 1)
+    margin = rounding_errors.ALWAYS_ALLOWED if _rounded_format(*sides) == "fp32" else 1
+    factors = [margin * rounding_errors.repeated_factor(1, [1] * len(table), rate) for rate in rates]
+    rows = np.array([factors[step >= needed] for step in range(len(own))])[:, None]
+    tolerance = np.maximum(scale * rows, margin * candidate.unit)
+    if candidate.unit <= reference.unit:
+        return tolerance, tolerance
+    # Until each step, as far as the errors of the reference side are known.
+    same = [_scaled_limits(reference, candidate, own[: step + 1][np.isfinite(own[: step + 1])].tolist() or [0.0], 1)[0]
+            for step in range(len(own))]  # fmt: skip
+    return np.minimum(tolerance, np.array(same)[:, None]), tolerance
 
 
 # Checks that two sides compute the same in double precision, where rounding explains next to nothing.

@@ -102,7 +102,8 @@ def check_sides(reference: NumericSide, candidate: NumericSide) -> tuple[list[Ch
         return [*checks, drawn, *numeric_checks.check_repeats(reference, candidate)], numeric_checks.DRAWN
     if why := _find_skipped_update(reference, candidate):
         return checks, why
-    return [*checks, *numeric_checks.check_rounding(reference, candidate)], ""
+    measured, why = numeric_checks.check_rounding(reference, candidate)
+    return [*checks, *measured], why
 
 
 def _find_skipped_update(reference: NumericSide, candidate: NumericSide) -> str:

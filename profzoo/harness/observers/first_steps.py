@@ -179,10 +179,11 @@ class FirstSteps:
             self._outputs.append(sample_on_device(result))
 
     def _note_movement(self) -> None:
-        """Note how far each tensor of weights has moved in this step, by some of its values."""
+        """Note how far the weights have moved in this step, by some values of each tensor."""
         before, self._sampled = self._sampled, self._sample_weights()
         moved = [(one - other).norm() for one, other in zip(self._sampled, before, strict=True)]
-        self._moved.append(torch.stack(moved))
+        if moved:
+            self._moved.append(torch.stack(moved).norm())
 
     def _sample_weights(self) -> list[Tensor]:
         """Values from fixed positions of each tensor of weights; none where processes hold parts of them."""
@@ -216,7 +217,7 @@ class FirstSteps:
             "used_parameters": None if self._used is None else int(self._used),
             "weight_norm": None if self._weights is None else finite_or_none(float(self._weights)),
             "gradient_parts": [join_parts(one.tolist()) for one in self._gradient_parts],
-            "movements": [join_parts(one.tolist()) for one in self._moved],
+            "movements": [finite_or_none(float(one)) for one in self._moved],
             "draws": self._draws,
             "data_sums": [finite_or_none(float(one)) for one in self._data],
             "buffer_norms": [finite_or_none(float(one)) for one in [*self._buffers, *ended]],

@@ -5,6 +5,7 @@ captured, so that two cells that compute the same thing have the same numbers he
 They are also repeated several times in a narrow format, which tells how far rounding to it moves this cell's numbers.
 """
 
+import functools
 import gc
 import itertools
 import time
@@ -140,11 +141,13 @@ BUDGET_S = 2.0
 LONGEST_S = 1.0
 # How often step 0 is repeated with other random numbers, and how many other seeds are run.
 REDRAWN, SEEDS = 4, 2
-# How often the steps are repeated in a narrow format, and how often at least. No further step begins after so many
-# seconds, but for STEPS of each; as many more are run as follow the warm-up.
-ROUNDINGS, FEWEST_ROUNDINGS, ROUNDING_S, BEHIND = 6, 3, 2.0, 5
+# How often the steps are repeated with rounded weights, by the precision of the steps, and at least so often. No further
+# step begins after so many seconds, but for STEPS of each; so many steps are run beyond the warm-up.
+ROUNDINGS = {ROUNDED: 6, "fp32": 3}
+FEWEST_ROUNDINGS, ROUNDING_S, BEHIND = 3, 3.0, 5
 # Bits of a number in fp32 that one in bf16 does not have.
 DROPPED_BITS = 16
+WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def repeat_steps(
@@ -172,22 +175,31 @@ def repeat_steps(
         found = _repeat(plain, weights, device, min(steps, LOSSES), began + BUDGET_S)
     except Exception as error:
         return {"why": f"{type(error).__name__}: {first_error_line(error)}"}
-    rounded: Any = {**plain, "precision": ROUNDED}
-    # A model that has no weights, or does not compute in this format, is not rounded to it.
+    # Some models have no weights, or do not compute in bf16.
     with suppress(Exception):
-        found["roundings"] = _round_steps(rounded, weights, device, min(steps, cell["warmup"] + BEHIND, LOSSES))
+        found["roundings"] = _round_steps(plain, weights, device, min(steps, cell["warmup"] + BEHIND, LOSSES))
     return {**found, "wall_s": round(time.monotonic() - began, 3)}
 
 
-def _round_steps(cell: "CellSettings", weights: Path | None, device: torch.device, steps: int) -> "list[StepNumbers]":
-    """Run at most so many first steps several times, from weights that are rounded at random; return their numbers."""
-    began, found = time.monotonic(), []
-    run = _Run(cell, weights, device, double=False)
-    for number in range(ROUNDINGS):
-        if number >= FEWEST_ROUNDINGS and time.monotonic() > began + ROUNDING_S:
-            break
-        run.begin_rounded(number)
-        found.append(run.take_steps(steps, began + ROUNDING_S * (number + 1) / ROUNDINGS))
+def _round_steps(
+    cell: "CellSettings", weights: Path | None, device: torch.device, steps: int
+) -> "dict[str, list[StepNumbers]]":
+    """Run at most so many first steps several times, from weights that are rounded at random.
+
+    Outputs of inference tell by themselves how far fp32 rounds, as there are many of them.
+    """
+    began, run = time.monotonic(), _Run(cell, weights, device, double=False)
+    found: dict[str, list[StepNumbers]] = {
+        precision: [] for precision in ROUNDINGS if precision == ROUNDED or cell["phase"] == "train"
+    }
+    share_s = ROUNDING_S / sum(ROUNDINGS[precision] for precision in found)
+    until = began
+    for precision, runs in found.items():
+        for number in range(ROUNDINGS[precision]):
+            until += share_s
+            if number < FEWEST_ROUNDINGS or time.monotonic() < until:
+                run.begin_rounded(precision, number)
+                runs.append(run.take_steps(steps, until))
     run.clear()
     return found
 
@@ -258,24 +270,25 @@ class _Run:
             trainer.first_steps = self._first
         self._batch = next(self._source)
 
-    def begin_rounded(self, number: int) -> None:
-        """Go back to the first step, with weights that are rounded at random; number: of the draw.
+    def begin_rounded(self, precision: str, number: int) -> None:
+        """Go back to the first step, which computes in a precision that weights are rounded to; number: of the draw.
 
         Raises:
             ValueError: there are no weights to be rounded.
         """
+        self._cell = {**self._cell, "precision": precision}
         tensors = [*self._network.parameters(), *self._network.buffers()]
         self._saved = self._saved or [one.detach().clone() for one in tensors]
         generator = torch.Generator(self._device).manual_seed(number)
         rounded = 0
         with torch.no_grad():
             for one, saved in zip(tensors, self._saved, strict=True):
-                weight = isinstance(one, nn.Parameter) and saved.dtype == torch.float32
-                one.copy_(round_at_random(saved, generator) if weight else saved)
+                weight = isinstance(one, nn.Parameter) and saved.is_floating_point() and saved.itemsize in WHOLE
+                one.copy_(round_at_random(saved, precision, generator) if weight else saved)
                 rounded += weight
                 one.grad = None
         if not rounded:
-            raise ValueError("no weight is in fp32")
+            raise ValueError("there are no weights")
         step_loop.prepare_network(self._network)
         _restore_generators(self._states, self._device)
         self._begin()
@@ -361,11 +374,16 @@ def _widen(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
-def round_at_random(numbers: Tensor, generator: torch.Generator) -> Tensor:
-    """Round numbers in fp32 to bf16, up or down by the chance that keeps their mean; those in bf16 stay as they are."""
-    bits = numbers.contiguous().view(torch.int32)
-    noise = torch.randint(2**DROPPED_BITS, bits.shape, dtype=torch.int32, device=bits.device, generator=generator)
-    return (bits + noise).bitwise_and(-(2**DROPPED_BITS)).view(torch.float32)
+def round_at_random(numbers: Tensor, precision: str, generator: torch.Generator) -> Tensor:
+    """Round numbers to bf16, up or down by the chance that keeps their mean; those in bf16 stay as they are.
+
+    For another precision, or if the numbers are not in fp32, go to one of the nearest numbers of the same type or stay.
+    """
+    bits = numbers.contiguous().view(WHOLE[numbers.itemsize])
+    draw = functools.partial(torch.randint, size=bits.shape, dtype=bits.dtype, device=bits.device, generator=generator)
+    if precision == ROUNDED and numbers.dtype == torch.float32:
+        return (bits + draw(2**DROPPED_BITS)).bitwise_and(-(2**DROPPED_BITS)).view(numbers.dtype)
+    return torch.where(numbers == 0, numbers, (bits + draw(-1, 2)).view(numbers.dtype))
 
 
 def _restore_generators(states: list[Tensor], device: torch.device) -> None:
