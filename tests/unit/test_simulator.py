@@ -153,3 +153,42 @@ def test_a_run_is_held_against_what_was_measured() -> None:
     assert simulator.measured_times(one).host_starts.tolist() == [0, 0, 12, 12, 12, 24, 24, 24, 36]
     step, starts = simulator.simulation_error(one)
     assert step == pytest.approx(10 / 12 - 1) and starts == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_are_simulated_together_take_the_times_of_rows_one_by_one(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = int(draw.integers(3, 60))
+    waits = draw.choice([0, ALL, BEFORE, OPERATION, STREAM], rows, p=[0.8, 0.05, 0.05, 0.05, 0.05])
+    host = [
+        call(
+            int(draw.integers(0, 9)),
+            int(draw.integers(0, 30)),
+            overlaps=bool(row and draw.random() < 0.3),
+            wait=int(wait),
+            target=int(draw.integers(0, 2 if wait == STREAM else 20)),
+            tail=int(draw.integers(0, 5)),
+        )
+        for row, wait in enumerate(waits)
+    ]
+    gpu = [
+        kernel(
+            row,
+            int(draw.integers(0, 60)),
+            stream=int(draw.integers(0, 2)),
+            latency=int(draw.integers(0, 20)),
+            gap=int(draw.integers(0, 3)),
+            dep_gap=int(draw.integers(0, 9)),
+            room=int(draw.integers(1, 9)),
+            gone=bool(draw.random() < 0.2),
+        )
+        for row in sorted(draw.integers(0, rows, max(rows, 25)).tolist())
+    ]
+    gpu = [
+        one | {"dep": int(draw.integers(-1, place)) if draw.random() < 0.2 and place else -1}
+        for place, one in enumerate(gpu)
+    ]
+    drawn = program(host, gpu)
+    one_by_one, together = simulator._simulate_rows(drawn), simulator._Together(drawn).run()
+    for name in ("host_starts", "host_ends", "gpu_starts", "gpu_ends"):
+        assert getattr(together, name) == pytest.approx(getattr(one_by_one, name)), name
