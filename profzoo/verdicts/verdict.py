@@ -36,7 +36,8 @@ VERDICTS_TABLE = Table(
         "evidence": Column(TEXT, "Table and columns that the number is from."),
         "cured": Column(NUMBER.or_missing, "Part of that time which the advice would remove.", "fraction"),
         **with_interval("gain", Column(
-            NUMBER.or_missing, "Expected speedup of the step; of a wide interval there is only the upper end.", "ratio")),
+            NUMBER.or_missing, "Expected speedup of the step; of a wide interval there is only the upper end.",
+            "ratio")),
         "limit": Column(
             NUMBER.or_missing, "Speedup at which the host, which has launches to make, would hold the step back.",
             "ratio"),
