@@ -1,13 +1,13 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
 python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--budget 60s] [--repeats 5] [--width 2048]
-    [--threads 1] [--parts 3] [--parts-by nsys torch] [--phase train] [--steps 20]
+    [--layers 11] [--threads 1] [--parts 3] [--parts-by nsys torch] [--phase train] [--steps 20]
 
-Each cell is a step of 33 equal products of matrices, training (tests/benchmarks/slowed.py) or inference
-(slowed_forward.py), of which one layer, another in each cell, makes one more; it is compared with that, and with itself,
-each alone until it is decided within the budget, or with --repeats processes a side. Of some cells nsys, where it is,
-and torch.profiler say where the difference lies. Collects by the workflow into results/slowdown, then prints.
-`--repeats 0` leaves out the first part.
+Each cell is a step of equal products of matrices, three for each layer in training (tests/benchmarks/slowed.py) and one
+in inference (slowed_forward.py). One layer, another in each cell, makes one more. The cell is compared with that, and
+with itself: each by a run of its own until it is decided within the budget, or all together with --repeats processes a
+side. Of some cells nsys, where it is, and torch.profiler say where the difference lies. Collects by the workflow into
+results/slowdown, then prints. `--repeats 0` leaves out the first part.
 """
 
 import argparse
@@ -25,15 +25,12 @@ from tests.benchmarks import slowed, slowed_forward
 
 RESULTS, SLOW, SAME = Path("results/slowdown"), "slow", "same"
 CHAINS = {"train": slowed, "inference": slowed_forward}
-# One of the products of a step.
-PLANTED = 1 / 33
 
 
 def cells(numbers: Iterable[int], phase: str, **settings: Any) -> dict[str, dict[str, Any]]:
     """Settings of each cell, by its name: those given, and a layer of its own."""
-    chain = CHAINS[phase]
-    own = {"module": chain.__name__, **settings}
-    return {f"chain{number:02d}": {**own, "at": number % chain.SHAPE["layers"] + 1} for number in numbers}
+    own = {"module": CHAINS[phase].__name__, **settings}
+    return {f"chain{number:02d}": {**own, "at": number % settings["layers"] + 1} for number in numbers}
 
 
 def compare(results: Path, table: str | None = None, **config: Any) -> None:
@@ -61,18 +58,19 @@ def whole(path: Path) -> Path:
     return path
 
 
-def verdicts(results: Path) -> None:
+def verdicts(*results: Path) -> None:
     """Print how often each candidate was called what, by how much slower it was, and the seconds of a comparison."""
-    table = pd.read_csv(whole(results / "tables/compare.csv"))
-    # Nothing else tells the seconds of all processes with their start.
-    seconds = [json.loads(path.read_text())["wall_s"] for path in results.glob("*/*.rounds.csv.json")]
-    print(
-        f"{results}: {min(seconds):.0f} to {max(seconds):.0f} s a comparison, {statistics.median(seconds):.0f} s in the median"
-    )
+    table = pd.concat([pd.read_csv(whole(folder / "tables/compare.csv")) for folder in results])
     for candidate, rows in table.groupby("candidate"):
         said = ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
         off = rows["ratio"] - 1
         print(f"{candidate}: {said} of {len(rows)}; slower by {off.median():.2%}, {off.min():.2%} to {off.max():.2%}")
+    # Only sidecars tell the seconds of all processes with their start.
+    sidecars = [path for folder in results for path in folder.glob("*/*.rounds.csv.json")]
+    seconds = [json.loads(path.read_text())["wall_s"] for path in sidecars]
+    print(
+        f"{min(seconds):.0f} to {max(seconds):.0f} s of a comparison, {statistics.median(seconds):.0f} s in the median"
+    )
 
 
 def places(results: Path, given: Mapping[str, Mapping[str, Any]]) -> None:
@@ -95,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", default="60s", help="of a comparison without --repeats")
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--layers", type=int, help="of the chain, of 33 products")
     parser.add_argument("--parts", type=int, default=3, help="so many cells, the first, are profiled")
     parser.add_argument("--parts-by", nargs="+", default=["nsys", "torch"], choices=["nsys", "torch"])
     parser.add_argument("--phase", default="train", choices=list(CHAINS))
@@ -102,15 +101,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, help="of a process, for a machine without a GPU")
     options = parser.parse_args(arguments)
     numbers = range(options.first, options.first + options.cells)
-    given = cells(numbers, options.phase, width=options.width, threads=options.threads, window=options.steps)
-    print(f"planted: {PLANTED:.2%} of {len(given)} cells")
+    layers = options.layers or CHAINS[options.phase].SHAPE["layers"]
+    more = {"width": options.width, "layers": layers, "threads": options.threads, "window": options.steps}
+    given = cells(numbers, options.phase, **more)
+    planted = 1 / (layers * (3 if options.phase == "train" else 1))
+    print(f"planted: {planted:.2%} of the products of {len(given)} cells")
     if options.repeats:
         compare(RESULTS, **of_chains(given, options.phase, SLOW, SAME), tool="time", repeats=options.repeats)
         verdicts(RESULTS)
     for candidate in () if options.repeats is not None else (SLOW, SAME):
-        own = {"tool": "time", "trials": {"budget": options.budget}}
-        compare(RESULTS / candidate, **of_chains(given, options.phase, candidate), **own)
-        verdicts(RESULTS / candidate)
+        for name, settings in given.items():
+            own = of_chains({name: settings}, options.phase, candidate) | {"trials": {"budget": options.budget}}
+            compare(RESULTS / candidate / name, "compare", **own, tool="time")
+        verdicts(*(RESULTS / candidate / name for name in given))
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
         tools = [tool for tool in options.parts_by if tool == "torch" or shutil.which(tool)]
