@@ -48,6 +48,7 @@ def work_for(seconds: float) -> None:
         sum(range(50))
 
 
+@pytest.mark.slow
 def test_another_thread_that_runs_is_named_with_its_lines() -> None:
     """The planted case's own log, beside Python and products of matrices; its twin adds up with numpy.
 
