@@ -50,7 +50,7 @@ def find_step_waits(program: Program) -> np.ndarray:
     crossing = np.bincount(program.gpu["host"], weights=program.gpu["crossing"], minlength=len(host)) > 0
     waits = (host["wait"] != dependencies.NOTHING).to_numpy()
     other_copies = host["launches"].to_numpy(dtype=bool) & ~crossing
-    others = other_copies
+    others = other_copies | read_flags(host, "tries")
     return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~others
 
 

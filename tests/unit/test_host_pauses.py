@@ -132,13 +132,13 @@ def test_code_that_is_loaded_in_each_step_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_the_host_does_while_a_library_tries_kernels_is_no_other_pause(tmp_path: Path) -> None:
-    """In each step two kernels of its shape are timed, behind a pause of 3 ms and the loading of their code."""
+    """In each step two kernels are timed, one of any shape, behind a pause of 3 ms and the loading of their code."""
 
     def inside(step: int) -> list[Act]:
         wait = Act("sync", 0, "forward", 2e3, 2e3)
-        tried = [one for plan in (1, 2) for one in [operator(1e4, group=10 * step + plan), wait] * 2]
+        tried = [one for plan in (1, 10 * step + 2) for one in [operator(1e4, group=plan), wait] * 2]
         makes = [replace(wait, before=PAUSE_NS), Act("load", 0, "forward", PAUSE_NS, 2e5)]
-        return [*BUSY, *makes, *tried, operator(1e4, group=10 * step + 1), *BUSY]
+        return [*BUSY, *makes, *tried, operator(1e4, group=1), *BUSY]
 
     told = told_by_all(inside, tmp_path)
     program = told.program
