@@ -297,7 +297,9 @@ CSV_FILES: Mapping[str, File] = {
     "{model}/{phase}.replay.csv": File("Predicted speedup of changes.", "a process and change", replay.GAINS),
     "{model}/{phase}.fusion.csv": File("Operators that fewer kernels could compute.", "a chain", fusion.CHAINS),
     "{model}/{phase}.fusion-kernels.csv": File(
-        "Launches of these operators in a typical step of nsys.", "a launch", fusion.KERNELS
+        "Launches of a typical step of nsys: part of which chain, and what autocast to bf16 would change.",
+        "a launch",
+        fusion.KERNELS,
     ),
     "{model}/{phase}.host.csv": File("What the host's time goes to.", "a process", replay.TAX),
     "{model}/{phase}.sample.csv": File("NVML's counters within the window.", "a sample and GPU", sample_tables.TABLE),

@@ -58,7 +58,7 @@ class Narrowed:
     cast_bytes: float = 0.0
 
 
-def names(policy: str) -> str:
+def join_names(policy: str) -> str:
     """Return the names of the operators that autocast treats in one way, as alternatives of a regular expression."""
     return "|".join(OPERATORS[policy].split())
 
@@ -89,7 +89,9 @@ def narrow_calls(flow: Flow) -> list[Narrowed]:
 def _narrowed(call: Call, reads: Sequence[bool], narrow: bool, casts: Sequence[Tensor]) -> Narrowed:
     """Return a call of which these reads, or what it writes, are narrow; casts: tensors that change their type."""
     pairs = [*zip(call.reads, reads, strict=True), *((tensor, narrow) for tensor in call.writes)]
-    moved = sum(one.bytes // (2 if small and one.kind == FP32 else 1) for one, small in pairs)
+    # Atomic operations take as long in either type.
+    halved = [small and one.kind == FP32 and call.kind != SCATTER for one, small in pairs]
+    moved = sum(one.bytes // (1 + small) for (one, _), small in zip(pairs, halved, strict=True))
     return Narrowed(float(moved), len(casts), float(CAST_BYTES * sum(tensor.elements for tensor in casts)))
 
 
@@ -164,8 +166,7 @@ class _Types:
             narrow = bool(small)
         else:
             narrow = given[:1] == [True]
-        # Atomic operations take as long in either type.
-        return [False] * len(given) if call.kind == SCATTER else given, narrow, []
+        return given, narrow, []
 
     def follow(self, call: Call) -> bool:
         """Return whether a call of the backward pass is narrow: as the operator that it is the gradient of."""

@@ -189,11 +189,15 @@ def tabulate_autocast(step: TracedStep, peaks: Mapping[str, float]) -> pd.DataFr
     rates, found = measure_rates(step.calls, peaks), pd.DataFrame(0.0, step.launches.index, AUTOCAST)
     reached = max((call.effects.bytes / call.ns for call in step.calls if call.ns > 0), default=1.0)
     rate, ns = rates.bytes_per_ns or reached or 1.0, step.launches["ns"].to_numpy(dtype=float)
+    needed = step.launches["needed_bytes"].fillna(0.0).to_numpy(dtype=float)
     for call, one in zip(step.calls, narrow_calls(Flow(step.calls)), strict=True):
         rows = list(call.launches)
         # A cast moves bytes, but takes no less than any launch.
         casts_ns = max(one.cast_bytes / rate, one.casts * rates.shortest_ns)
-        whole = np.array([call.effects.bytes / rate, one.bytes / rate, one.casts, casts_ns])
+        # What some operators write is not known of the call, but of its layer.
+        own = call.effects.bytes if call.writes else max(call.effects.bytes, needed[rows].sum())
+        left = one.bytes / call.effects.bytes if call.effects.bytes else 1.0
+        whole = np.array([own / rate, own * left / rate, one.casts, casts_ns])
         found.iloc[rows] = np.outer(ns[rows] / max(ns[rows].sum(), 1e-9), whole)
     return found
 

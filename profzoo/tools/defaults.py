@@ -158,7 +158,7 @@ PROVIDED: Mapping[str, str] = {
     "layers": "time and counters per module (profzoo.tables.layers.TABLE)",
     "layer_kernels": "the kernels of each module (profzoo.tables.layers.LAYER_KERNELS_TABLE)",
     "fusion": "operators that fewer kernels could compute (profzoo.fusion.table.CHAINS)",
-    "fusion_kernels": "the kernels of these operators (profzoo.fusion.table.KERNELS)",
+    "fusion_kernels": "launches of a step, by chain and under autocast (profzoo.fusion.table.KERNELS)",
     "operators": "time per operator and its input shapes (profzoo.tables.layers.OPERATORS_TABLE)",
     "activities": "time per operator, range and kernel as torch.profiler has it (profzoo.tools.torch.tables.TABLE)",
     "owners": "how much of the GPU time has an owner (profzoo.tables.layers.OWNER_COVERAGE_TABLE)",

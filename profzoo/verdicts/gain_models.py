@@ -39,6 +39,9 @@ ADDED_NS = 3_000.0
 # Time of a tensor-core kernel besides its operations, and the share of the peak rate that these reach.
 BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
+# The share that convolutions reach whose operations are estimated from time, by trials of unet, vgg16 and vgg19 (H200).
+# Depthwise ones run in kernels of torch that no tensor core computes.
+REACHED_UNCOUNTED, DEPTHWISE = {"tf32": 0.42, "bf16": 0.21}, "(?i)depthwise"
 # Time that the change of layout to channels last and back adds to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
 # Where operators are not known: an operator casts its weights, and in training their gradients; in inference it takes
@@ -46,8 +49,8 @@ LAYOUT = {"tf32": 0.25, "bf16": 0.5}
 # products. Names of kernels tell some of the operators that stay in fp32.
 GUESSED_CASTS, GUESSED_CAPTURED = 2.0, 2 / 3
 WIDE_KERNELS = (
-    r"(?i)soft_?max|layer_?norm|group_?norm|nll_loss|upsample"
-    rf"|(?<![a-z])(?:{autocast.names(autocast.WIDE)})_kernel"
+    r"(?i)soft_?max|layer_?norm|group_?norm|nll_loss|upsample|pow_tensor"
+    rf"|(?<![a-z])(?:{autocast.join_names(autocast.WIDE)})_kernel"
 )
 # In fp32, attention multiplies on tensor cores already, three times in tf32 for each product (CUTLASS's
 # OpMultiplyAddFastF32, in torch's memory-efficient attention), whether tf32 is allowed or not.
@@ -88,8 +91,10 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     """
     before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TARGET_PRECISIONS})} <= set(peaks) else RATES
     left, attends = _bytes_left(rows), rows["class"].eq("attention")
-    products = rows["class"].isin(PRODUCTS) & left.lt(1) & (_in_passes(rows) | (to == "bf16"))
+    products = _are_products(rows) & left.lt(1) & (_in_passes(rows) if to == "tf32" else True)
     products &= (to == "bf16") | ~attends
+    guessed = rows["class"].eq("convolution") & rows.reindex(columns=["efficiency", *ROOFS]).isna().all(axis=1)
+    reached = guessed.map({True: REACHED_UNCOUNTED[to], False: REACHED_OPERATIONS})
     after = before.copy()
     after.loc[products, "roof_simt_ns"] *= min(rates["fp32"] / rates[to], 1.0)
     if to == "bf16":
@@ -101,7 +106,7 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     sooner = (before.max(axis=1) - after.max(axis=1)).clip(lower=0)
     faster = products & (before[OPERATIONS].max(axis=1) > after[OPERATIONS].max(axis=1))
     moved = after["roof_dram_ns"].mask(_name_matches(rows, COMPLEX), 0.0)
-    takes = BEGINNING_NS[to] + np.maximum(after[OPERATIONS].max(axis=1) / REACHED_OPERATIONS, moved)
+    takes = BEGINNING_NS[to] + np.maximum(after[OPERATIONS].max(axis=1) / reached, moved)
     takes = takes.mask(_relayout_counts(rows, now, nchw), takes * (1 + LAYOUT[to]))
     sooner = sooner.where(~faster, (rows["mean_ns"] - takes).clip(lower=0)).fillna(0.0)
     # Of launches that are alike, only some may be of operators that autocast casts.
@@ -119,7 +124,7 @@ def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> 
     [[2.0, 3000.0, 0.0], [2.0, 3000.0, 1.0], [0.0, 3000.0, 0.0]]
     """
     found = pd.DataFrame({"operators": 0.0, "ns": ADDED_NS, "within": 0.0}, rows.index)
-    weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_name_matches(rows, PIECES)
+    weighted = _are_products(rows) & rows["class"].ne("attention") & ~_name_matches(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
         guessed = parts.map({"forward": GUESSED_CASTS, "graph": GUESSED_CAPTURED}).fillna(0.0).where(weighted, 0.0)
@@ -150,6 +155,11 @@ def _bytes_left(rows: pd.DataFrame) -> pd.Series:
     return left.mask(_name_matches(rows, BATCH_NORM), 1.0)
 
 
+def _are_products(rows: pd.DataFrame) -> pd.Series:
+    """Return whether tensor cores can compute each row."""
+    return rows["class"].isin(PRODUCTS) & ~_name_matches(rows, DEPTHWISE)
+
+
 def _in_passes(rows: pd.DataFrame) -> pd.Series:
     """Return whether each row belongs to the forward or backward pass, or to a graph of both; true if unknown."""
     return rows["range"].isin((*PASSES, "graph")) if "range" in rows else pd.Series(True, rows.index)
@@ -172,20 +182,20 @@ def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
     If only bound and efficiency are known, they follow from these; without counters, from the class of the kernel.
     """
     known = rows.reindex(columns=list(ROOFS)).astype("float64")
-    lacking = known.isna().all(axis=1)
+    lacking, products = known.isna().all(axis=1), _are_products(rows)
     uncounted = lacking & rows["efficiency"].isna()
-    bound = rows["bound"].mask(uncounted, "").mask(uncounted & rows["class"].isin(COPY_CLASSES), "dram")
-    bound = bound.mask(uncounted & rows["class"].isin(PRODUCTS), "simt" if now == "fp32" else "tensor")
-    beyond = UNCOUNTED * (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
     # Bytes that are known take no less than at the bandwidth of memory.
-    moved = rows.reindex(columns=[MOVED])[MOVED].astype("float64").where(~rows["class"].isin(PRODUCTS))
-    bound = bound.mask(uncounted & moved.gt(0), "dram")
-    beyond = beyond.mask(moved.gt(0), np.minimum(moved, beyond / UNCOUNTED))
-    takes = (rows["efficiency"].astype("float64") * rows["mean_ns"]).mask(uncounted, beyond)
+    moved = rows.reindex(columns=[MOVED])[MOVED].astype("float64")
+    bound = rows["bound"].mask(uncounted, "").mask(uncounted & products, "simt" if now == "fp32" else "tensor")
+    bound = bound.mask(uncounted & ~products & (rows["class"].isin(COPY_CLASSES) | moved.gt(0)), "dram")
+    beyond = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
+    moved = np.minimum(moved, beyond).where(uncounted)
+    guessed = (UNCOUNTED * beyond).mask(moved.gt(0) & ~products, moved)
+    takes = (rows["efficiency"].astype("float64") * rows["mean_ns"]).mask(uncounted, guessed)
     for roof in ROOFS:
         mine = lacking & bound.eq(roof.removeprefix(ROOF).removesuffix("_ns"))
         known.loc[mine, roof] = takes[mine]
-    return known.fillna(0.0)
+    return known.assign(roof_dram_ns=known["roof_dram_ns"].fillna(moved)).fillna(0.0)
 
 
 GRAPH = "graph"

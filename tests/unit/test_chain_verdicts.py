@@ -14,7 +14,8 @@ from torch import nn
 
 from profzoo.foreign_reports import nsys_of_torch
 from profzoo.fusion import gains, patterns, row_patterns, table
-from profzoo.fusion.calls import Call, TracedStep
+from profzoo.fusion.autocast import narrow_calls
+from profzoo.fusion.calls import Call, Flow, TracedStep, read_step
 from profzoo.fusion.chains import OTHER, Chain
 from profzoo.io import csv_tables
 from profzoo.tools.torch.trace import range_spans, read_trace
@@ -101,6 +102,23 @@ def test_a_cell_has_a_row_for_layers_alike_with_the_lines_of_their_class(attenti
     assert by_chain.size()[own["chain"]].tolist() == own["launches"].tolist()
     assert by_chain[gains.STAYS].sum()[own["chain"]].tolist() == own["fused_launches"].tolist()
     assert by_chain["ns"].sum()[own["chain"]].to_numpy() == pytest.approx(own["ns"].to_numpy(), rel=0.01)
+
+
+def test_each_launch_has_what_autocast_changes_of_its_operator(attention_cell: Any) -> None:
+    """Bytes move at the rate of the peaks; each cast takes as long as its bytes, or as the shortest launch."""
+    _, kernels, folder = attention_cell
+    step = read_step(read_trace(folder / "trace.json.gz"))
+    found, shortest = narrow_calls(Flow(step.calls)), gains.measure_rates(step.calls, {"dram": RATE * 1e9}).shortest_ns
+    assert len(kernels) == len(step.launches) and kernels[gains.NUMBER].isna().any()
+    right = [sum(one.bytes for one in found) / RATE, sum(one.casts for one in found),
+             sum(max(one.cast_bytes / RATE, one.casts * shortest) for one in found)]  # fmt: skip
+    assert kernels[[gains.NARROW, gains.CASTS, gains.CASTS_NS]].sum().tolist() == pytest.approx(right, rel=0.01)
+    softmax = kernels["mangled"].str.contains("_softmax")
+    left = kernels[gains.NARROW] / kernels[gains.MOVED]
+    assert (
+        left[softmax].tolist() == pytest.approx([1.0] * 4) and left[kernels["mangled"].str.contains("mm")].max() <= 0.5
+    )
+    assert gains.tabulate_autocast(step, {})[gains.CASTS].sum() == pytest.approx(right[1])
 
 
 def test_the_simulated_gain_is_that_of_a_step_without_the_saved_time(attention_cell: Any) -> None:

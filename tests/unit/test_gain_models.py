@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.fusion import gains
 from profzoo.verdicts import advice_scores, gain_models
 from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.verdicts.causes import verdicts
@@ -297,6 +298,58 @@ ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_ten
 )  # fmt: skip
 def test_what_is_saved_by_narrower_operands(right: float, given: dict[str, Any]) -> None:
     assert saved_part(**given) == pytest.approx(right)
+
+
+@pytest.mark.parametrize(
+    ("right", "given"),
+    [
+        # Half of the bytes of its operator; none of one that stays in fp32; a third of one that reads both types.
+        (0.45, {"class": "elementwise", "bytes_ns": 9e4, "bf16_ns": 4.5e4}),
+        (0.45, {"class": "reduction", "bytes_ns": 9e4, "bf16_ns": 4.5e4, "range": "loss"}),
+        (0.0, {"class": "elementwise", "bytes_ns": 9e4, "bf16_ns": 9e4}),
+        (0.3, {"class": "elementwise", "bytes_ns": 9e4, "bf16_ns": 6e4}),
+        # Bytes that come from the cache take no longer than the launch; counters are surer than shapes.
+        (0.49, {"class": "elementwise", "bytes_ns": 9e5, "bf16_ns": 4.5e5}),
+        (0.2, {"class": "elementwise", "bytes_ns": 9e4, "bf16_ns": 4.5e4, "bound": "dram", "efficiency": 0.4}),
+        # A product of 0.7 of 98 us takes 5.4 us and 8, but here its bytes take 45; one in fp32 stays as it is.
+        (1 - 0.08 - 0.45, {"bytes_ns": 9e4, "bf16_ns": 4.5e4}),
+        (0.0, {"bytes_ns": 9e4, "bf16_ns": 9e4}),
+        (0.0, {"bytes_ns": 9e4, "bf16_ns": 9e4, "to": "tf32"}),
+        # Half of the launches alike are of operators that autocast casts.
+        ((1 - 0.08 - 0.7 * 0.98 / 16 / 0.8) / 2, {"bytes_ns": 1e3, "bf16_ns": 750.0}),
+        # Attention multiplies in tf32 three times already.
+        (0.0, {"class": "attention", "to": "tf32"}),
+        (1 - 0.08 - 0.7 * 0.98 / 6 / 0.8, {"class": "attention"}),
+        # Convolutions without counters reach less of the peak, depthwise ones are left alone.
+        (1 - 1.25 * (0.15 + 0.7 * 0.98 / 8 / 0.42), {"class": "convolution", "to": "tf32"}),
+        (0.0, {"class": "convolution", "to": "tf32", "kernel": "conv_depthwise2d_forward_kernel"}),
+        (0.45, {"class": "convolution", "kernel": "conv_depthwise2d_forward_kernel", "bytes_ns": 9e4, "bf16_ns": 4.5e4}),
+        # Without operators, names tell what stays in fp32.
+        (0.0, {"class": "softmax", "kernel": "softmax_warp_forward"}),
+        (0.0, {"class": "elementwise", "kernel": "vectorized_elementwise_kernel<4, exp_kernel_cuda>"}),
+        (0.35 * 0.98, {"class": "elementwise", "kernel": "vectorized_elementwise_kernel<4, sigmoid_kernel_cuda>"}),
+    ],
+)  # fmt: skip
+def test_what_operators_tell_of_launches_without_counters(right: float, given: dict[str, Any]) -> None:
+    assert saved_part(**{"to": "bf16", "range": "forward", **given}) == pytest.approx(right)
+
+
+def test_operators_of_launches_alike_are_taken_together() -> None:
+    """Of two launches of one configuration, and one of another range; nothing is known of a third configuration."""
+    keys = dict.fromkeys(gains.KEYS, 1) | {"mangled": "k", "range": "forward"}
+    known = [{"bytes_ns": 2.0, "bf16_ns": 1.0, "casts": 3.0, "casts_ns": 9e3}, dict.fromkeys(gains.AUTOCAST, 0.0)]
+    cast = pd.DataFrame([keys | one for one in known] + [keys | {"range": "backward"} | known[0]])
+    rows = pd.DataFrame([keys, keys | {"range": "backward"}, keys | {"mangled": "another"}]).assign(**{"class": "gemm"})
+    found = gain_models.add_operators(rows, cast)
+    assert found["casts"].tolist() == pytest.approx([1.5, 3.0, np.nan], nan_ok=True)
+    assert found["bf16_ns"].tolist() == pytest.approx([0.5, 1.0, np.nan], nan_ok=True)
+    more = gain_models.added_launches(found, "bf16", "fp32")
+    # Each cast takes as long as those before it on average; two are guessed of the product of which nothing is known.
+    assert more["operators"].tolist() == [1.5, 3.0, 2.0] and more["ns"].tolist() == [3e3] * 3
+    assert gain_models.added_launches(found, "tf32", "fp32")["operators"].tolist() == [0.0] * 3
+    assert gain_models.add_operators(rows, None) is rows and "casts" not in gain_models.add_operators(
+        rows[["class"]], cast
+    )
 
 
 def test_channels_last_need_no_other_layout() -> None:
