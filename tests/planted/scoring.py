@@ -148,13 +148,9 @@ def summarise(scored: Sequence[Scored]) -> list[str]:
     if told:
         lines.append(f"expected gains where the cause is right: {len(told)}")
         lines.append(f"  median relative error: {np.median([one.error for one in told]):.0%}")
-        for name, own in (
-            ("within the expected interval", [one for one in told if math.isfinite(one.low)]),
-            (
-                "at most the expected upper end",
-                [one for one in told if math.isfinite(one.high) > math.isfinite(one.low)],
-            ),
-        ):
+        ends = [one for one in told if math.isfinite(one.high)]
+        whole, upper = ([one for one in ends if math.isfinite(one.low) == both] for both in (True, False))
+        for name, own in (("within the expected interval", whole), ("at most the expected upper end", upper)):
             lines.append(f"  measured gain {name}: {sum(one.holds for one in own)} of {len(own)}")
         if widths := [one.width for one in told if math.isfinite(one.width)]:
             lines.append(f"  median width of the interval: {np.median(widths):.2f} times")

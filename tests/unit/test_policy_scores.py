@@ -70,17 +70,16 @@ def test_past_gains_choose_no_better_on_the_first_half() -> None:
 
 
 def test_the_best_plan_gains_what_was_expected_of_it() -> None:
-    """Of the held-out half, by hand: the sum of the logarithms of expected over measured gains, over 20 cells."""
+    """The numbers of docs/guides/trials.md; by hand, expected over measured gains of the held-out half."""
     picks = past_gains.list_picks(trials())
     held_out = picks[picks["half"] == advice_scoring.HELD_OUT]
-    logs = np.log(held_out["expected"]) - np.log(held_out["gain"])
-    assert len(logs) == 20 and past_gains.mean_ratio(held_out) == pytest.approx(np.exp(logs.sum() / 20))
-    half = 1.96 * logs.std() / np.sqrt(20)
-    assert abs(logs.mean()) < half, (
-        "best plans gain something else than was expected of them: see docs/guides/trials.md"
-    )
+    alone = [1.239, 0.953, 1.104, 1.001, 1.049, 0.779, 1.043, 1.404, 0.949, 1.080, 0.922]
+    together = [1.430, 0.670, 0.956, 1.047, 0.778, 0.673, 0.886, 1.119, 0.723]
     several = held_out[held_out["kind"].str.contains(advice_scores.TOGETHER, regex=False)]
-    assert len(several) == 9
+    for found, by_hand, right in ((held_out, [*alone, *together], 0.97), (several, together, 0.89)):
+        mean = np.exp(np.log(by_hand).mean())
+        assert len(found) == len(by_hand) and past_gains.mean_ratio(found) == pytest.approx(mean, abs=1e-3)
+        assert mean == pytest.approx(right, abs=5e-3)
     assert advice_scores.load_scores().picked == pytest.approx(past_gains.mean_ratio(several), abs=1e-4)
 
 
