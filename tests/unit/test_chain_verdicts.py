@@ -319,6 +319,22 @@ def of_step(calls: Sequence[Call], *names: str, **more: Any) -> TracedStep:
     return TracedStep(calls, **given | more)
 
 
+def test_bytes_that_a_call_does_not_tell_are_those_of_its_layer() -> None:
+    """A convolution reads 384 bytes and writes as many as its layer needs besides; a quotient tells its own bytes."""
+    calls = [
+        ("convolution", [(4, 8), (8, 8, 1)], [], {"around": ("aten::conv1d",), "kind": "opaque", "launches": (0, 1)}),
+        ("div", [(4, 8), ()], [(4, 8)], {"launches": (2,)}),
+    ]
+    launches = pd.DataFrame({"ns": [30.0, 10.0, 8.0], "needed_bytes": [640.0, np.nan, 999.0]})
+    step = TracedStep(make_flow(*calls).calls, launches, {}, {}, True)
+    found = gains.tabulate_autocast(step, {"dram": 2e9})
+    assert found[gains.MOVED].tolist() == pytest.approx([240, 80, (128 + 4 + 128) / 2])
+    assert found[gains.NARROW].tolist() == pytest.approx([120, 40, (64 + 4 + 64) / 2])
+    # Input and weight are cast, each for 6 bytes per element.
+    assert found[gains.CASTS].tolist() == pytest.approx([1.5, 0.5, 0])
+    assert found[gains.CASTS_NS].sum() == pytest.approx(6 * 96 / 2)
+
+
 X = (1024,)
 
 
