@@ -21,9 +21,10 @@ NODE_GAP_NS = 1_000.0
 # Longest CPU time that counts as one operator's. Under nsys on virtual machines, nine of ten launches of the zoo took
 # 5 to 60 us, and 99 of 100 took up to 150 us.
 OPERATOR_NS = 100_000.0
-# Columns of the host's times that shrink together where the CPU is faster; earlier programs have no `locked`.
-PACED = ("gap", "own", "input", "library", "locked")
+# Columns of the host's times that shrink together where the CPU is faster; earlier programs lack the last two.
+PACED = ("gap", "own", "input", "library", "locked", "data")
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
+IN_DATA = IN_INPUT[0]
 
 
 def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
@@ -126,19 +127,45 @@ def node_gap(program: Program) -> float:
     return float(gaps.median()) if len(gaps) else NODE_GAP_NS
 
 
-def prefetch_input(program: Program) -> Program:
-    """Have the input on the GPU when a step begins: remove the work of the ranges `data` and `transfer`."""
-    host, gpu = program.host, program.gpu
-    calls = host["part"].isin(IN_INPUT).to_numpy() & (host["kind"] == CALL).to_numpy()
-    gone = gpu["gone"].to_numpy() | calls[gpu["host"].to_numpy()]
-    gap = np.maximum(host["gap"].to_numpy(dtype=float) - host["input"].to_numpy(dtype=float), 0.0)
-    without = {
-        "gap": np.where(calls, 0.0, gap),
-        "own": np.where(calls, 0.0, host["own"]),
+def prefetch_input(program: Program, kept_ns: float = 0.0) -> Program:
+    """Have the batch of each step loaded when it begins: remove the CPU time of the range `data`.
+
+    What the range gives the GPU stays with its calls, because only this process can do it. So does the range `transfer`
+    with its copies.
+
+    kept_ns: time in ns of each step that stays, at most as much as loading takes.
+    """
+    host, gap = program.host, program.host["gap"].to_numpy(dtype=float)
+    own, data, calls = _split_loading(program)
+    whole = np.bincount(np.maximum(host["step"], 0), weights=own + data)[np.maximum(host["step"], 0)]
+    gone = 1 - np.minimum(kept_ns / np.maximum(whole, 1.0), 1.0)
+    columns = {
+        "gap": gap - data * gone,
+        "input": np.maximum(np.minimum(host["input"], gap) - data * gone, 0.0),
+        "data": data * (1 - gone),
+        "own": host["own"] - own * gone,
         "wait": np.where(calls, dependencies.NOTHING, host["wait"]),
-        "input": 0,
     }
-    return replace_tables(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
+    return replace_tables(program, host=columns)
+
+
+def loading_ns(program: Program) -> float:
+    """Return the CPU time in ns per step that `prefetch_input` removes, without the first step if there are several."""
+    own, data, _ = _split_loading(program)
+    first = min(1, program.steps - 1)
+    counted = (program.host["step"] >= first).to_numpy()
+    return float((own + data)[counted].sum() / (program.steps - first))
+
+
+def _split_loading(program: Program) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return per host row the ns of a call that loads, those of the gap before it, and whether the call loads.
+
+    Programs of earlier versions do not tell loading from copying the input.
+    """
+    host = program.host
+    loads = (host["part"] == IN_DATA).to_numpy() & (host["kind"] == CALL).to_numpy() & ~host["launches"].to_numpy()
+    data = np.minimum(host["data"] if "data" in host else host["input"], host["gap"]).to_numpy(dtype=float)
+    return np.where(loads, host["own"], 0.0), data, loads
 
 
 def remove_waits(program: Program) -> Program:

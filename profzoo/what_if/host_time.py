@@ -10,7 +10,7 @@ from profzoo.tools.nsys.events import intervals
 from profzoo.tools.nsys.events.launches import PACKS
 from profzoo.tools.nsys.steps.steps import WAITS_NS
 from profzoo.what_if import dependencies
-from profzoo.what_if.changes import OPERATOR_NS
+from profzoo.what_if.changes import IN_INPUT, OPERATOR_NS
 from profzoo.what_if.predicted_gains import OF_HOST
 from profzoo.what_if.program import BEGIN, CALL, END, Program, replace_tables
 
@@ -62,14 +62,17 @@ def find_pageable_copies(program: Program) -> np.ndarray:
     return gpu["pageable"].to_numpy(dtype=bool) if "pageable" in gpu else np.zeros(len(gpu), dtype=bool)
 
 
-def pin_copies(program: Program) -> Program:
+def pin_copies(program: Program, of_input: bool = False) -> Program:
     """Let the host launch copies from pageable memory without waiting, as it does from pinned memory.
 
     Their calls then take no longer than blocking_calls.CALL_NS, and the synchronisation that directly follows such a
     copy is removed. The time of a copy on the GPU stays, which pinned memory shortens too: the gain is rather too low.
+
+    of_input: whether only copies of the input are meant.
     """
     host = program.host
     copies = np.bincount(program.gpu["host"], weights=find_pageable_copies(program), minlength=len(host)) > 0
+    copies &= host["part"].isin(IN_INPUT).to_numpy() | (not of_input)
     waits = (host["wait"] != dependencies.NOTHING).to_numpy()
     launches = host["launches"].to_numpy(dtype=bool)
     follows = np.append(False, copies[:-1]) & waits & ~launches

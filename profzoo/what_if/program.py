@@ -38,6 +38,7 @@ class Program:
         `gap`: the CPU's own time before the call since the previous row's end, or since its start if they overlap.
         `overlaps`: the call began before the previous row had ended.
         `input`, `library`: part of `gap` in the ranges `data` and `transfer`; part of `gap` in cuDNN or cuBLAS.
+        `data`: part of `gap` in the range `data`, in which a batch is loaded.
         `locked`: part of `gap` in which the thread that makes the call waits for the interpreter's lock.
         `own`: the call's own time, without waiting.
         `wait`, `target`, `tail`: what the call waits for (a constant of blocking_calls.py); the number of that stream
@@ -135,7 +136,10 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
     free = np.concatenate(([starts[0]], np.maximum.accumulate(ends)[:-1]))
     overlaps = starts < free
     before = np.concatenate(([starts[0]], starts[:-1]))
-    inputs = events.parts[events.parts["name"].isin(INPUT)][["start", "end"]].to_numpy(dtype=np.int64)
+    of_input, of_data = (
+        events.parts[events.parts["name"].isin(names)][["start", "end"]].to_numpy(dtype=np.int64)
+        for names in (INPUT, INPUT[:1])
+    )
     launched = host.assign(launched=starts, process=events.process)
     names = host["name"].astype("category")
     kinds = {
@@ -147,7 +151,8 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         **kinds,
         overlaps=overlaps,
         gap=np.where(overlaps, starts - before, starts - free),
-        input=intervals.covered_ns(inputs, free, starts),
+        input=intervals.covered_ns(of_input, free, starts),
+        data=intervals.covered_ns(of_data, free, starts),
         library=intervals.covered_ns(events.library, free, starts),
         locked=_locked_ns(host, events.locks, free),
         own=ends - starts,
@@ -206,7 +211,7 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED, MEASURED_GPU = ("waited", "locked", "loads"), ("inward", "pageable")
+MEASURED, MEASURED_GPU = ("waited", "locked", "loads", "data"), ("inward", "pageable")
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"

@@ -1,5 +1,6 @@
 """What each change makes of a program, on programs of a few rows, each column worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from profzoo.what_if.simulator import simulate
 from profzoo.what_if.trace_events import COPY
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
-TRANSFER, FORWARD = PARTS.index("transfer") + 1, PARTS.index("forward") + 1
+DATA, TRANSFER, FORWARD = (PARTS.index(name) + 1 for name in ("data", "transfer", "forward"))
 
 
 def of(one: Program, table: str, column: str) -> list[Any]:
@@ -160,14 +161,30 @@ def test_nodes_of_a_trace_are_as_far_apart_as_their_median() -> None:
     assert changes.node_gap(program([call()], others)) == 1_000
 
 
-def test_an_input_that_is_ready_takes_neither_cpu_nor_gpu() -> None:
-    host = [call(50, 5, part=TRANSFER, wait=ALL, input=50), call(50, 5, part=FORWARD, input=20),
-            call(50, 5, part=FORWARD, input=90, wait=ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
-    ready = changes.prefetch_input(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
-    assert of(ready, "host", "gap") == [0, 30, 0, 9] and of(ready, "host", "own") == [0, 5, 5, 0]
-    assert of(ready, "host", "wait") == [NOTHING, NOTHING, ALL, NOTHING]
-    assert of(ready, "host", "input") == [0] * 4
-    assert of(ready, "gpu", "gone") == [True, False, True] and of(ready, "gpu", "ns") == [0, 4, 0]
+def test_a_batch_that_is_there_takes_no_loading_but_is_copied() -> None:
+    """What the loading range gives the GPU stays with its call, and so does what the copy takes."""
+    host = [BEGINS, call(50, 5, part=DATA, wait=ALL, input=50, data=50), call(8, 6, part=DATA, wait=ALL, input=8, data=8),
+            call(50, 7, part=TRANSFER, wait=ALL, input=50, data=20), call(50, 5, input=90), ENDS | {"gap": 9.0}]  # fmt: skip
+    one = program(host, [kernel(2, 3), kernel(3, 4, kind=COPY), kernel(4, 5)])
+    ready = changes.prefetch_input(one)
+    assert of(ready, "host", "gap") == [0, 0, 0, 30, 50, 9] and of(ready, "host", "own") == [0, 0, 6, 7, 5, 0]
+    assert of(ready, "host", "wait") == [NOTHING, NOTHING, ALL, ALL, NOTHING, NOTHING]
+    assert of(ready, "host", "input") == [0, 0, 0, 30, 50, 0] and sum(of(ready, "host", "data")) == 0
+    assert of(ready, "gpu", "ns") == [3, 4, 5] and not any(of(ready, "gpu", "gone"))
+    # 83 ns are loading. A third of each row stays of 27.7 that receiving takes, and all of it where that takes longer.
+    assert changes.loading_ns(one) == 83
+    kept = changes.prefetch_input(one, 83 / 3)
+    assert kept.host["gap"].tolist() == pytest.approx([0, 50 / 3, 8 / 3, 30 + 20 / 3, 50, 9])
+    assert changes.loading_ns(kept) == pytest.approx(83 / 3) and kept.host["own"].iloc[1] == pytest.approx(5 / 3)
+    assert of(changes.prefetch_input(one, 100.0), "host", "gap") == of(one, "host", "gap")
+    # Programs of earlier versions do not tell loading from copying.
+    old = replace(one, host=one.host.drop(columns="data"))
+    assert of(changes.prefetch_input(old), "host", "gap")[:5] == [0] * 5
+
+
+def test_loading_is_that_of_the_steps_that_count() -> None:
+    steps = [row for ns in (9, 2, 4) for row in (BEGINS, call(ns, part=TRANSFER, input=ns, data=ns), ENDS)]
+    assert changes.loading_ns(program(steps, [])) == 3 and changes.loading_ns(program(steps[:3], [])) == 9
 
 
 def test_the_input_is_read_and_copied() -> None:

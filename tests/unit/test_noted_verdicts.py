@@ -19,6 +19,7 @@ from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.rules.cell_facts import NotedFacts, Padding, add_activities, read_cell_facts
 from profzoo.verdicts.rules.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules, simulated_waits
 from tests.simulated_waits import operator
@@ -284,6 +285,15 @@ def test_what_was_noted_is_read_from_the_sidecar_of_each_cell(tmp_path: Path) ->
     assert found.repeated == [{"module": "m"}]
     with_operators = add_activities({("m", "train"): found}, {("n", "train"): pd.DataFrame()})
     assert with_operators["m", "train"].activities is None and with_operators["n", "train"].padding == ()
+    own = {"loading_cores": 0.5, "step_cores": 1.5, "batch_bytes": 100}
+    path.write_text(json.dumps({"cell": {"workers": 3}, "cores": 8.0, "loading": own}))
+    found = read_cell_facts([str(path)])
+    assert found.noted["m", "train"].loading == Loading(cores=8.0, **own) and found.ran_with["m", "train"] == {
+        "workers": 3
+    }
+    # A script's loader has workers that no setting tells of.
+    path.write_text(json.dumps({"cell": {"workers": 0}, "loading": {**own, "workers": 2, "pin_memory": True}}))
+    assert read_cell_facts([str(path)]).ran_with["m", "train"] == {"workers": 2, "pin_memory": True}
     path.write_text(json.dumps({"cell": {}}))
     assert read_cell_facts([str(path)]).noted["m", "train"] == NotedFacts()
 

@@ -19,7 +19,7 @@ from profzoo.verdicts import advice_scores
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.causes.noted_verdicts import NOTED, judge_clocks
 from profzoo.verdicts.gain_models import SENT_ONCE, CellSimulation, RequestedChange
-from profzoo.verdicts.rules.cell_facts import CellFacts
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.feasibility import (
     CLEARING,
     EVERYTHING,
@@ -330,9 +330,10 @@ def tabulate_verdicts(
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
         here = advice_scores.scores_on(known.devices.get(cell), scored)
-        traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell), known.failed.get(cell)
         trees, chain = (layers or {}).get(cell), (chains or {}).get(cell)
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, chain[1] if chain else None)
+        traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell)
+        more = known.failed.get(cell), chain[1] if chain else None, known.noted.get(cell)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, *more)
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
@@ -413,19 +414,22 @@ def judge_cell(
     lines: "Sequence[BlockingLine] | None" = None,
     failed: Mapping[str, str] | None = None,
     cast: pd.DataFrame | None = None,
+    noted: NotedFacts | None = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
         ran_with, given, peaks, scored, cast: as for CellRules. lines: lines at which its step waits; None if unknown.
-        failed: why settings failed in trials, by their words.
+        failed: why settings failed in trials, by their words. noted: what its processes noted.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
-    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
+    own = replace((noted or NotedFacts()).loading, workers=ran_with.get("workers") or 0)
+    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated, own) if program else None
+    loading = replayed.fit_loading() if replayed else None
     feasible = refuse_failed(judge_feasibility(ran_with, program, lines), failed or {})
-    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible, cast)
+    return CellRules(where, ran_with, given, peaks, replayed, scored, replace(feasible, loading=loading), cast)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

@@ -145,7 +145,8 @@ def ask_simulation(
     """
     change = advice.replay
     if change is None or change in STEP_CHANGES:
-        return RequestedChange(change, workers=advice.workers) if change else None
+        pinned = "pin_memory=true" in (advice.settings or "") or bool(ran_with.get("pin_memory"))
+        return RequestedChange(change, workers=advice.workers, pinned=pinned) if change else None
     if traits is None:
         return None
     if change in gain_models.TARGET_PRECISIONS:
