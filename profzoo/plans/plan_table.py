@@ -25,7 +25,6 @@ from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import NotedFacts, read_cell_facts
 from profzoo.verdicts.rules.feasibility import EVERYTHING, refuse_failed
-from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
 from profzoo.what_if import program
 from profzoo.what_if.program import Program
@@ -111,7 +110,7 @@ def tabulate_plans(
             more = broken, (cast or {}).get(cell), (noted or {}).get(cell)
             judged = judge_cell(own["steps"], settings, given, peaks, traced, here, waits, *more)
             infeasible |= judged.feasible.refused
-        traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
+        traits = judged.mark_traits(own["kernels"], own.get("roofline")) if judged else own["kernels"]
         words = row.get("arguments")
         arguments = words if isinstance(words, str) and words else " ".join(cell)
         for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments), 1):

@@ -10,11 +10,12 @@ from profzoo.fusion import autocast
 from profzoo.fusion.gains import AUTOCAST, CASTS, CASTS_NS, KEYS, MOVED, NARROW, fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
 from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Operations
-from profzoo.what_if.program import Program
+from profzoo.what_if.program import Program, read_flags
 from profzoo.what_if.trace_events import COPY, SET
 
 # Predict which part of each launch's time tf32 or bf16 would save, by measured roofs.
@@ -196,6 +197,8 @@ WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
 WITHOUT_HOST_PAUSES = "host_pauses_removed"
 # With gradients sent once per update, where they are accumulated.
 SENT_ONCE = "gradients_sent_once"
+# Without what a library or compiler tries within steps.
+WITHOUT_TUNING = "tuning_removed"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -262,7 +265,6 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
-    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
     "lock_waits_removed": lambda program, _: host_time.remove_lock_waits(program),
     "host_work_removed": lambda program, _: host_time.remove_host_work(program),
     "loading_removed": lambda program, _: host_time.remove_loading(program),
@@ -270,6 +272,7 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     # Of steps whose only waits are those for logging.
     "logging_removed": lambda program, _: _remove_step_waits(program),
     SENT_ONCE: lambda program, _: predicted_gains.send_once(program),
+    WITHOUT_TUNING: lambda program, _: changes.remove_tuning(program),
     # No rule names it: what is left out of the idle time of launches.
     WITHOUT_HOST_PAUSES: lambda program, _: host_time.remove_pauses(program),
 }
@@ -297,6 +300,7 @@ class CellSimulation:
         self.differ = graph_obstacles.steps_differ(program)
         step_ns = float(self.before.mean())
         self.loading = (loading or Loading()).of_step(step_ns, changes.loading_ns(program) / max(step_ns, 1.0))
+        self.tried = read_flags(program.gpu, "tried")
 
     def fit_loading(self) -> Loading | None:
         """Return how batches are loaded, and the rest of a step whose batches workers load and a thread pins.
@@ -307,6 +311,27 @@ class CellSimulation:
             return None
         rest = _have_workers(self.program, RequestedChange(INPUT_READY, pinned=True), self.loading)
         return replace(self.loading, rest_ns=float(simulator.step_times(rest, simulator.simulate(rest)).mean()))
+
+    def tried_share(self) -> float:
+        """Return the share of the counted steps, 0 to 1, in which the GPU runs what a tuner tries."""
+        steps = self.program.host["step"].to_numpy()[self.program.gpu["host"]]
+        counted = self.tried & (steps >= min(1, self.program.steps - 1))
+        return min(float(self.program.gpu["ns"].to_numpy(dtype=float)[counted].sum() / self.before.sum()), 1.0)
+
+    def tried_parts(self, rows: pd.DataFrame) -> pd.Series:
+        """Return the part of the GPU time of launches, 0 to 1, that a tuner's launches of that configuration take.
+
+        rows: of a table of kernels.
+        """
+        if not self.tried.any() or not set(rows.columns) >= {*CONFIGURATION}:
+            return pd.Series(0.0, rows.index)
+        ns = self.program.gpu["ns"].astype(float)
+        own = self.operations.keys.astype({"mangled": object}).assign(ns=ns, tried=ns.where(self.tried, 0.0))
+        sums = own[self.operations.kernels].groupby(CONFIGURATION)[["ns", "tried"]].sum()
+        parts = (sums["tried"] / sums["ns"]).reindex(
+            pd.MultiIndex.from_frame(rows[CONFIGURATION].astype({"mangled": object}))
+        )
+        return parts.fillna(0.0).set_axis(rows.index)
 
     def gain(
         self, asked: RequestedChange, step: Row, error: ErrorBound | float, graph: bool = False

@@ -45,6 +45,7 @@ class Program:
             or operation; the time from that end to the call's end.
         `part`: 1 + the index in PARTS, or 0 for none.
         `launches`: whether the call gives the GPU work. `loads`: whether it loads code for the GPU.
+        `tries`: whether it is a tuner's (changes.mark_tuning).
 
     gpu: one row per operation, in the order of their calls. Columns:
         `start`, `end`: as measured.
@@ -55,6 +56,7 @@ class Program:
         `dep`, `dep_gap`: an earlier operation that this one also waits for, -1 for none; time from its end.
         `room`: number of launches that the stream's queue holds.
         `pageable`: it copies from pageable memory of the host to the device.
+        `tried`: a tuner launched it to time it.
         `gone`: a change removed the operation.
 
     kernels: mangled names by their numbers in PACKS.
@@ -198,6 +200,11 @@ def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = 
     return found & (parts == (PARTS.index(part) + 1 if part else 0))
 
 
+def read_flags(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Return a column of flags; all are False where an earlier version made the table, which then lacks the column."""
+    return table[name].to_numpy(dtype=bool) if name in table else np.zeros(len(table), dtype=bool)
+
+
 def replace_tables(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
     """Return the program with some columns of its tables replaced; host, gpu: new values by column."""
     return replace(program, host=program.host.assign(**host or {}), gpu=program.gpu.assign(**gpu or {}))
@@ -211,7 +218,8 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED, MEASURED_GPU = ("waited", "locked", "loads", "data"), ("inward", "pageable")
+MEASURED = ("waited", "locked", "loads", "data", "tries")
+MEASURED_GPU = ("inward", "pageable", "tried")
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"

@@ -51,7 +51,8 @@ def cells(step_ns: float = 10 * MS, **given: object) -> pd.DataFrame:
 
 
 def judged(timed: pd.DataFrame, parts: pd.DataFrame, own: pd.DataFrame, **ran_with: object) -> pd.DataFrame:
-    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    found = cpu_verdicts.tabulate_cpu_verdicts(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    return known_rules.keep_to_amdahl(found)
 
 
 def even(count: int, ns: float) -> list[tuple[str, str, str, float, float]]:

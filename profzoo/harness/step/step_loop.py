@@ -201,8 +201,7 @@ def run_steps(
     numbers = first.read(losses := _finite(results, cell), results[-1])
     sample = [] if cell["phase"] == "train" else first_steps.sample_outputs(results[-1])
     loss, last = ((losses[:end] or losses)[-1] for end in (cell["steps"], before))
-    counted = count_parameters(network)
-    seen = {**observers.facts(), **loading.read()}
+    counted, seen = count_parameters(network), {**observers.facts(), **loading.read()}
     return RunOutcome(counted, loss, last, sample, numbers, repeated, seen, padding.read())
 
 

@@ -19,6 +19,7 @@ from profzoo.tools.nsys.steps.steps import COLUMNS
 from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules.feasibility import EVERYTHING, Feasibility
 from profzoo.verdicts.rules.rule_types import Advice, Bounds, Cause, ExtensionRules, KnownSettings, Rule, Rules
+from profzoo.verdicts.verdict import UNDECIDED
 from profzoo.what_if.loading import count_workers
 
 FILES = ("rules.yaml", "rules.schema.yaml")
@@ -35,7 +36,7 @@ SHARES = {
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
     "trace": (
-        "allocations_removed", "unrepeated_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
+        "allocations_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
         "copies_pinned", "logging_removed",
     ),
     "cpu": ("data", "operator", "overhead"),
@@ -58,7 +59,7 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
     "chains": ("fused_chains",),
-    "noted": ("allocations_removed", "gradients_sent_once"),
+    "noted": ("allocations_removed", "gradients_sent_once", "tuning_removed"),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")
@@ -115,11 +116,15 @@ def check_rules(content: JsonObject) -> Rules:
     """The content of a file of rules, as it is.
 
     Raises:
-        ConfigError: it does not fit the schema; an expression of a cause is none; a setting that advice names does not
-            exist; advice fits no cell that the advice before it leaves.
+        ConfigError: it does not fit the schema; an expression of a cause is none; a setting that advice names, or a
+            verdict that explanations name, does not exist; advice fits no cell that the advice before it leaves.
     """
     schema.check_value(content, _schema()["file"], RULES_FILE.name)
     checked = cast(Rules, content)
+    names = {UNDECIDED, *_verdicts(checked["rules"], RULES_FILE.name)}
+    for one in checked["explanations"]:
+        if unknown := [name for name in (*one.get("by", ()), *one["explains"]) if name not in names]:
+            raise ConfigError(f"{RULES_FILE.name}: explanations name '{unknown[0]}', which no rule gives: correct it")
     _check_parts(checked["traits"]["causes"], checked["rules"], checked["traits"]["causes"])
     return checked
 
