@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from profzoo.verdicts.rules import rules
 from profzoo.verdicts.rules.rule_types import Rules
-from profzoo.verdicts.verdict import Verdict
+from profzoo.verdicts.verdict import UNDECIDED, Verdict
 
 # Verdicts of the known rules: those that most tests look at, and the others.
 VERDICTS = (
@@ -14,7 +16,7 @@ VERDICTS = (
     "compute-bound (SIMT)", "compute-bound (tensor)", "latency-bound (occupancy, tail)", "uncoalesced access",
     "bank conflicts", "register spills", "tail of the last wave", "L2 thrashing", "off tensor cores", "full precision",
     "double precision", "changes of layout", "redundant casts", "stalled on memory", "stalled on shared memory",
-    "stalled at barriers", "stalled on arithmetic", "allocator stalls", "tuning within the window", "work beyond need",
+    "stalled at barriers", "stalled on arithmetic", "allocator stalls", "work beyond need",
     "operator-bound", "overhead-bound",
 )  # fmt: skip
 OTHERS = (
@@ -38,7 +40,26 @@ def load(every: bool = False) -> Rules:
     first = {(rule["of"], rule["verdict"]): rule for rule in reversed(content["rules"]) if rule["verdict"] in known}
     kept = [rule for rule in content["rules"] if first.get((rule["of"], rule["verdict"])) is rule]
     assert {rule["verdict"] for rule in kept} == {*known}
-    return {**content, "rules": kept}
+    named = [
+        {
+            **one,
+            **{
+                key: [name for name in one[key] if name in (*known, UNDECIDED)]
+                for key in ("by", "explains")
+                if key in one
+            },
+        }
+        for one in content["explanations"]
+    ]
+    explained = [one for one in named if one["explains"] and one.get("by", True)]
+    return {**content, "explanations": explained, "rules": kept}
+
+
+def keep_to_amdahl(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of verdicts of which none promises more than its share of the step allows."""
+    known = verdicts[verdicts["share"].notna() & verdicts["gain"].notna()]
+    assert (known["gain"] * (1 - known["share"]) <= 1 + 1e-9).all(), known[["verdict", "share", "gain"]]
+    return verdicts
 
 
 def a_verdict(name: str, **given: Any) -> Verdict:

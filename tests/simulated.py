@@ -373,7 +373,9 @@ def program(seed: int) -> list[Act]:
     acts: list[Act] = []
     for step in range(steps):
         acts.append(Act("begin", step, before=2e3))
-        acts += [_varied(act, step, draw) for act in data + pattern]
+        copy, *others = [_varied(act, step, draw) for act in data + pattern]
+        # The batch is loaded first, and then copied at once.
+        acts += [Act("other", step, "data", copy.before, 500), replace(copy, before=1e3), *others]
         acts.append(Act("end", step, before=3e3))
     return acts
 

@@ -91,23 +91,29 @@ def told(
     every_rule: bool = False,
     noted: NotedFacts | None = None,
     sync: GradientSync | None = None,
+    kernel: str | None = None,
     **ran_with: Any,
 ) -> Told:
     """Verdicts on a cell with such steps; lines: at which it waits; ran_with: settings besides GIVEN.
 
     every_rule: whether every known rule judges it. noted: what its unprofiled process noted.
-    sync: how it sends gradients.
+    sync: how it sends gradients. kernel: name of all its kernels.
     """
     program, rows = traced(inside, folder, amend)
     number, took = process_number(program.process), step_ns(inside)
     rows = rows.assign(model="m", phase="train", step_ns=took, step_median_ns=took, process=number, waiting_ns=0.0)
     rows["busy_share"] = (rows["busy_ns"] / took).clip(upper=1)
     kernels = launched.configurations(program)
-    names = {"function": kernels["mangled"], "kernel": kernels["mangled"], "class": "gemm", "multiprocessors": 1}
+    names = {
+        "function": kernels["mangled"],
+        "kernel": kernel or kernels["mangled"],
+        "class": "gemm",
+        "multiprocessors": 1,
+    }
     kernels = kernels.assign(model="m", phase="train", **names)
     used = known_rules.load(every_rule)
     found = verdicts.tabulate_verdicts(
         rows, kernels, None, {}, {}, {CELL: GIVEN | ran_with}, used, None, {CELL: {number: program}},
         lines=None if lines is None else {CELL: lines}, facts=CellFacts(noted={CELL: noted} if noted else {}, syncs={CELL: sync} if sync else {}),
     )  # fmt: skip
-    return Told(program, rows.iloc[0], found, kernels)
+    return Told(program, rows.iloc[0], known_rules.keep_to_amdahl(found), kernels)

@@ -17,7 +17,7 @@ from profzoo.what_if.program import BEGIN, CALL, END, Program
 BEGINS, ENDS = {"kind": BEGIN}, {"kind": END}
 OF_HOST = {
     "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": dependencies.NOTHING, "target": -1, "tail": 0.0,
-    "input": 0.0, "library": 0.0, "part": 0, "allocates": False, "copies": False, "waited": 0.0, "start": 0, "end": 0,
+    "input": 0.0, "data": 0.0, "library": 0.0, "part": 0, "allocates": False, "copies": False, "waited": 0.0, "start": 0, "end": 0,
 }  # fmt: skip
 OF_GPU = {
     "stream": 7, "ns": 0.0, "latency": 0.0, "gap": 0.0, "dep": -1, "dep_gap": 0.0, "room": 1024, "gone": False,

@@ -335,6 +335,19 @@ class PaddedRows(TypedDict):
     mask: NotRequired[str]
 
 
+class LoadingFacts(TypedDict, total=False):
+    """What steps of the warm-up took of the CPU; missing with too few steps of warm-up."""
+
+    # Mean number of cores that the process kept busy while it loaded or received a batch, and in the rest of a step.
+    loading_cores: float
+    step_cores: float
+    # Size of the tensors of a batch.
+    batch_bytes: int
+    # Only for scripts: worker processes of its DataLoader, and whether it pins memory.
+    workers: int
+    pin_memory: bool
+
+
 class RepeatedCall(TypedDict):
     """A module that one warm-up step called several times on the same inputs, with the same result."""
 
@@ -392,6 +405,9 @@ class Sidecar(ProcessFacts, total=False):
     blocking_lines: Sequence[BlockingLine]
     # Lines at which the host spends the step; missing where no step was sampled.
     host_lines: Sequence[HostLine]
+    # Cores that the process may use, its part of those that processes of one launcher share; and what loading takes.
+    cores: float
+    loading: LoadingFacts
     # Padding of early batches, compilations, and modules that were called again; missing where none was looked at.
     padding: Sequence[PaddedRows]
     compilations: Sequence[Compilation]

@@ -12,7 +12,7 @@ from profzoo.io import strict_yaml
 from profzoo.report import glossary
 from profzoo.verdicts.causes.noted_verdicts import DROPPED
 from profzoo.verdicts.rules import rule_types, rules
-from profzoo.verdicts.rules.rule_types import Advice, Bounds, Rule
+from profzoo.verdicts.rules.rule_types import Advice, Bounds, Explanation, Rule
 
 FILES = ("verdict_evidence.yaml",)
 EVIDENCE_FILE = Path(__file__).with_name(FILES[0])
@@ -33,10 +33,12 @@ After this page you know what a verdict says about your model, what it is based 
 writes this page from the rules that give verdicts; do not edit it.
 
 A verdict names a bottleneck of one cell: a model in training or inference. It stands in `tables/verdicts.csv`, on the
-page, and in the last lines of a run. Each verdict has an expected gain with an interval. Begin with the largest gain,
+page, and in the last lines of a run. Each verdict has an expected gain with an interval. Begin with the first verdict,
 change one thing, and measure whether it helped ([Did it get faster?](faster.md)). `snakemake trials` does that for all
 settings that verdicts and plans advise ([Try the advice](trials.md)). The column `source` of `tables/verdicts.csv` has
 the literature behind each advice.
+
+A gain is never larger than without the `share` of the step that the advice acts on (Amdahl's law).
 
 Where no share is named, a finding is a verdict if the step is at least 5 % shorter without it, in a
 [simulation](../how/simulation.md).
@@ -46,6 +48,19 @@ Three more words stand where verdicts do:
 | word | meaning | what to do |
 |---|---|---|
 """
+ORDER = """## In which order verdicts stand
+
+Verdicts are ordered by their gains. Where one explains another, it comes first, however much more the other gains:
+
+| cause | comes before | if | because |
+|---|---|---|---|
+"""
+ANY_CAUSE = "any other verdict"
+WHEN = {
+    "always": "both are verdicts on the cell",
+    "prevented": "the cause prevents a CUDA graph of the step",
+    "simulated": "in a simulation, mending the first takes half or more of what the remedy of the second saves",
+}
 # Conditions on an operator, in words.
 OF_OPERATORS = {
     rules.ROOF_SHARE: "the operator reaches {bound} {limit} of the CPU's measured roof",
@@ -74,11 +89,17 @@ class Group(TypedDict):
     verdicts: Mapping[str, Evidence]
 
 
-def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings: Mapping[str, str]) -> str:
+def write_verdicts_page(
+    groups: Sequence[Group],
+    known: Sequence[Rule],
+    meanings: Mapping[str, str],
+    explanations: Sequence[Explanation] = (),
+) -> str:
     """Return the page in Markdown.
 
     Args:
         groups: content of verdict_evidence.yaml.
+        explanations: which verdicts explain which, of rules.yaml.
         known: rules of verdicts.
         meanings: meaning of each verdict by its name, as on the report's page.
 
@@ -92,12 +113,18 @@ def write_verdicts_page(groups: Sequence[Group], known: Sequence[Rule], meanings
     if unknown := [name for name in named if name not in verdicts]:
         raise ConfigError(f"{EVIDENCE_FILE.name}: {unknown[0]} is not a verdict of rules.yaml: remove it")
     lines = [f"| {word} | {meanings[word]} | {advice} |" for word, advice in OTHER_WORDS.items()]
+    lines += ["", ORDER + "\n".join(map(_describe_explanation, explanations))]
     for group in groups:
         lines += ["", f"## {group['group']}", "", f"What has to be measured: {group['needs']}.", ""]
         for name, evidence in group["verdicts"].items():
             chosen = [rule for rule in known if rule["verdict"] == name]
             lines += [f"### {name}", "", *_describe_verdict(meanings[name], evidence, chosen), ""]
     return INTRODUCTION + "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _describe_explanation(one: Explanation) -> str:
+    causes, explained = (", ".join(names) for names in (one.get("by", [ANY_CAUSE]), one["explains"]))
+    return f"| {causes} | {explained} | {WHEN[one['when']]} | {one['because']} |"
 
 
 def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) -> list[str]:
@@ -158,8 +185,9 @@ def main(path: Path) -> None:
     """Check the shipped rules, note that, and write their page to `path`; exit with one line on an error."""
     meanings = {word: entry["means"] for word, entry in glossary.load_meanings().items()}
     try:
-        shipped = rules.check_rules(strict_yaml.load_yaml(rules.RULES_FILE))["rules"]
-        page = write_verdicts_page(strict_yaml.load_yaml(EVIDENCE_FILE), shipped, meanings)
+        shipped = rules.check_rules(strict_yaml.load_yaml(rules.RULES_FILE))
+        groups = strict_yaml.load_yaml(EVIDENCE_FILE)
+        page = write_verdicts_page(groups, shipped["rules"], meanings, shipped["explanations"])
     except ConfigError as error:
         sys.exit(f"profzoo: error: {error}")
     path.write_text(page, encoding="utf-8")

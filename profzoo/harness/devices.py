@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # What a CPU's roof is measured with: calls, the order of the matrices, and bytes that no cache holds.
 ROOF_CALLS, ORDER, COPIED_BYTES = 5, 1024, 1 << 26
+# CPU time that a container may use, in each period (Linux, cgroup-v2.rst).
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def choose_device(asked: str, number: int = 0) -> torch.device:
@@ -88,12 +91,23 @@ def describe_machine(asked: str, device: torch.device) -> dict[str, Any]:
         "device_uuid": read_uuid(device),
         "device_why": explain_cpu(asked, device),
         "threads": torch.get_num_threads(),
+        "cores": count_cores(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         **describe_packages(),
     }
+
+
+def count_cores() -> float:
+    """Number of CPU cores that this process may use, its part of those that processes of one launcher share."""
+    cores = float(len(os.sched_getaffinity(0)))
+    with suppress(OSError, ValueError):
+        # Without a limit, the first word is not a number.
+        used, period = CPU_LIMIT.read_text().split()
+        cores = min(cores, int(used) / int(period))
+    return cores / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def describe_packages() -> dict[str, Any]:

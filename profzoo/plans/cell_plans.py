@@ -11,6 +11,7 @@ from profzoo.cell import rerun_commands
 from profzoo.plans.plan import ABSTAINS, ADVISABLE, IN_FORCE, Plan, find_contradiction, judge_interval, parse_typed
 from profzoo.verdicts import gain_models
 from profzoo.verdicts.advice_scores import Scores, find_kind
+from profzoo.verdicts.rules.feasibility import split_words
 from profzoo.verdicts.rules.rule_evaluation import (
     AND,
     CELL_LEVEL,
@@ -21,6 +22,7 @@ from profzoo.verdicts.rules.rule_evaluation import (
     list_settings,
 )
 from profzoo.verdicts.verdict import BY_PROFZOO, SIMULATED
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 
 # Says in plain words what a setting changes.
@@ -210,9 +212,15 @@ def _simulated_plans(
     known, counted = list(list_settings(judged, traits)), are_counted(judged, traits)
     found = search_combinations(known, CombinedSimulation(judged, traits).predict, allowed)
     return [
-        _simulated_plan(chosen, gain, judged.scored, advising, SIMULATION.format(_name_change(chosen, counted)))
+        _simulated_plan(chosen, gain, judged.scored, advising, _name_evidence(chosen, counted, judged.feasible.loading))
         for chosen, gain in found
     ]
+
+
+def _name_evidence(chosen: Settings, counted: bool, loading: Loading | None) -> str:
+    """Name what was simulated; of workers, say from how many on input no longer limits the step alone."""
+    named = SIMULATION.format(_name_change(chosen, counted))
+    return f"{named} ({loading.describe()})" if loading and any(one.asked.workers for one in chosen) else named
 
 
 def rules_out(infeasible: Mapping[str, str], words: str) -> bool:
@@ -222,10 +230,12 @@ def rules_out(infeasible: Mapping[str, str], words: str) -> bool:
     >>> known = {"pin_memory=true": IN_FORCE, "graph=true": "it waits"}
     >>> [rules_out(known, words) for words in ("workers=4 pin_memory=true", "pin_memory=true", "graph=true batch=4")]
     [False, True, True]
+    >>> rules_out({"workers=4": "it failed in a trial"}, "workers=2 pin_memory=true")
+    True
     """
-    given = {*words.split()}
-    known = any(why != IN_FORCE and {*other.split()} <= given for other, why in infeasible.items())
-    return known or all(infeasible.get(word) == IN_FORCE for word in given)
+    given = split_words(words)
+    known = any(why != IN_FORCE and split_words(other) <= given for other, why in infeasible.items())
+    return known or all(infeasible.get(word) == IN_FORCE for word in words.split())
 
 
 def rank_plans(plans: Sequence[Plan]) -> list[Plan]:

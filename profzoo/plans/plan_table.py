@@ -23,9 +23,8 @@ from profzoo.verdicts.advice_scores import Scores, scores_on
 from profzoo.verdicts.causes.cpu_verdicts import CPU
 from profzoo.verdicts.causes.verdicts import CellKey, judge_cell
 from profzoo.verdicts.rules import rules as verdict_rules
-from profzoo.verdicts.rules.cell_facts import read_cell_facts
+from profzoo.verdicts.rules.cell_facts import NotedFacts, read_cell_facts
 from profzoo.verdicts.rules.feasibility import EVERYTHING, refuse_failed
-from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
 from profzoo.what_if import program
 from profzoo.what_if.program import Program
@@ -79,6 +78,7 @@ def tabulate_plans(
     scored: Scores | None = None,
     failed: Mapping[CellKey, Mapping[str, str]] | None = None,
     cast: Mapping[CellKey, pd.DataFrame] | None = None,
+    noted: Mapping[CellKey, NotedFacts] | None = None,
 ) -> pd.DataFrame:
     """Return the table of plans (COLUMNS).
 
@@ -89,6 +89,8 @@ def tabulate_plans(
         lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
         failed: by cell, why settings failed in trials, by their words.
         cast: by cell, rows of fusion-kernels.csv; cells without a trace of their operators are missing.
+        lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing. noted: what was
+            noted of each cell.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):
@@ -105,10 +107,10 @@ def tabulate_plans(
         if on_gpu:
             traced, waits = programs.get(cell, {}), (lines or {}).get(cell)
             here = scores_on(row.get("device"), scored)
-            more = waits, broken, (cast or {}).get(cell)
-            judged = judge_cell(own["steps"], settings, given, peaks, traced, here, *more)
+            more = broken, (cast or {}).get(cell), (noted or {}).get(cell)
+            judged = judge_cell(own["steps"], settings, given, peaks, traced, here, waits, *more)
             infeasible |= judged.feasible.refused
-        traits = mark_traits(own["kernels"], own.get("roofline"), given["traits"], peaks)
+        traits = judged.mark_traits(own["kernels"], own.get("roofline")) if judged else own["kernels"]
         words = row.get("arguments")
         arguments = words if isinstance(words, str) and words else " ".join(cell)
         for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments), 1):
@@ -143,4 +145,4 @@ def main(
     facts, rates = read_cell_facts(sidecars, failed), read_peaks(peaks) if peaks else {}
     cast = {cell_key(path): reading.read(path, fusion.KERNELS) for path in chain_kernels}
     told = facts.ran_with, verdict_rules.load_rules(), known, facts.lines
-    write_csv(tabulate_plans(read, rates, *told, failed=facts.failed, cast=cast), csv)
+    write_csv(tabulate_plans(read, rates, *told, failed=facts.failed, cast=cast, noted=facts.noted), csv)

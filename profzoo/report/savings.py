@@ -139,7 +139,7 @@ def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPl
 
 
 def _verdicts_on_cell(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Return profzoo's verdicts on the cell itself, the largest gain first."""
+    """Return profzoo's verdicts on the cell itself, in their order."""
     rows = verdicts[(verdicts["level"] == CELL_LEVEL) & (verdicts["by"] == BY_PROFZOO)]
     return rows.sort_values("rank")
 
@@ -162,7 +162,8 @@ class Saving:
     saved_ns, low_ns, high_ns: saved time with its interval. how: MEASURED, SIMULATED or AT_MOST. typed: command to
     type. score: how right such advice has been, if known. unsteady: why the cell's times are not to be relied on; empty
     if they are. plan: the settings that save the time; None for advice of a single verdict. step_ns: the cell's step.
-    function: name of the kernel or operator that the advice is about, if it is about one.
+    function: name of the kernel or operator that the advice is about, if it is about one. rank: place of the verdict
+    among those on the cell, from 1 on; 0 for anything else.
     timed_under: the tool under which the step was timed, where its report was made elsewhere; empty for others.
     """
 
@@ -182,6 +183,7 @@ class Saving:
     step_ns: float = np.nan
     function: str = ""
     timed_under: str = ""
+    rank: int = 0
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -244,13 +246,17 @@ def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
 def first_savings(promises: list[Saving]) -> list[Saving]:
     """Return the first saving of each cell, the largest first.
 
-    That is the cell's largest saving, but an upper limit does not come before a plan, which has an expected gain.
+    That is the cell's largest saving, but an upper limit does not come before a plan, which has an expected gain. Where
+    it is a verdict's on the cell and was not measured, the first verdict on the cell takes its place, which may explain
+    it.
     """
     best: dict[tuple[str, str], Saving] = {}
     for one in promises:
         known = best.setdefault(one.cell, one)
         if one.plan and known.how == AT_MOST:
             best[one.cell] = one
+    ranked = sorted((one for one in reversed(promises) if one.rank), key=lambda one: -one.rank)
+    best |= {one.cell: one for one in ranked if best[one.cell].rank and best[one.cell].how != MEASURED}
     return sorted(best.values(), key=_sorting_key)
 
 
@@ -291,8 +297,9 @@ def _make_saving(
     about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
     score = row.get("score")
     told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
-    function = name if isinstance(name := row.get("function"), str) else ""
-    return Saving(*told, saved, least, most, how, typed, score if isinstance(score, str) else "", function=function)
+    function, rank = name if isinstance(name := row.get("function"), str) else "", 0 if about else int(row["rank"])
+    known = score if isinstance(score, str) else ""
+    return Saving(*told, saved, least, most, how, typed, known, function=function, rank=rank)
 
 
 def _make_command(arguments: str, words: str, tools: Sequence[str] = ()) -> str:

@@ -91,7 +91,7 @@ def watch_loaders(session: Session) -> None:
                 return original(iterator)
             session.batch_asked_for()
             batch = inside(iterator)
-            session.batch_loaded(batch)
+            session.batch_loaded(batch, iterator._num_workers, iterator._pin_memory)
             return batch
 
         return call

@@ -302,6 +302,7 @@ class Session:
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
         self._samples, self._padding = SampleCount(), batches.BatchPadding()
+        self._loading, self._loader = batches.BatchLoading(), dict[str, Any]()
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int] = []
         self._loss: Tensor | None = None
@@ -378,9 +379,14 @@ class Session:
         """Note that a data loader is asked for its next batch."""
         if self.finder.batch_asked_for() and self._counts:
             self._end_step()
+        if self._stages is None:
+            self._loading.begin()
 
-    def batch_loaded(self, batch: Any) -> None:
-        """Note that a data loader has given a batch."""
+    def batch_loaded(self, batch: Any, workers: int, pins: bool) -> None:
+        """Note that a data loader has given a batch; workers: its processes; pins: whether it pins memory."""
+        if self._stages is None:
+            self._loading.end(batch)
+            self._loader = {"workers": workers, "pin_memory": pins}
         self._counts[BATCHES] += 1
         self._samples.note_batch(batch)
 
@@ -513,6 +519,7 @@ class Session:
             "read_variables": program_variables.describe_reads(),
             "script": script,
             **self._waits.facts(),
+            **self._loading.read(**self._loader),
             **distributed.describe_gradient_sync(self.networks.found),
             **stages.describe_work(self._padding.read(), self._stages.facts()),
         }

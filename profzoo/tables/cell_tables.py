@@ -117,18 +117,6 @@ def amdahl_gain(share: float, cured: float, workers: int = 0) -> float:
     return 1 / left if left >= LEAST_LEFT else math.inf
 
 
-def largest_gain(least: float, most: float, cured: float, workers: int = 0) -> float:
-    """Return the largest speedup by `amdahl` of a share between two ends.
-
-    Workers save most where each takes as long as the rest.
-
-    >>> largest_gain(0.5, 0.75, 1), largest_gain(0.5, 1, 1, 3), largest_gain(0.8, 1, 1, 1), largest_gain(0.1, 0.5, 1, 3)
-    (4.0, 4.0, 1.25, 2.0)
-    """
-    best = workers / (workers + 1) / cured if workers and cured else most
-    return amdahl_gain(min(max(best, least), most), cured, workers)
-
-
 # Between what there is to say of a cell that was made elsewhere.
 LINE_SEPARATOR = " | "
 # Of a cell that was made elsewhere these are not known.

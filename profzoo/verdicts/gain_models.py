@@ -10,10 +10,12 @@ from profzoo.fusion import autocast
 from profzoo.fusion.gains import AUTOCAST, CASTS, CASTS_NS, KEYS, MOVED, NARROW, fuse_chains
 from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Operations
-from profzoo.what_if.program import Program
+from profzoo.what_if.program import Program, read_flags
 from profzoo.what_if.trace_events import COPY, SET
 
 # Predict which part of each launch's time tf32 or bf16 would save, by measured roofs.
@@ -198,13 +200,15 @@ def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
     return known.assign(roof_dram_ns=known["roof_dram_ns"].fillna(moved)).fillna(0.0)
 
 
-GRAPH = "graph"
+GRAPH, INPUT_READY = "graph", "input_ready"
 # Without the waits of the step itself, and without these and the calls that allocate and free memory.
 WITHOUT_WAITS, WITHOUT_PAUSES = "step_waits_removed", "step_pauses_removed"
 # Without pauses of the host between launches that neither launches nor the GPU cause.
 WITHOUT_HOST_PAUSES = "host_pauses_removed"
 # With gradients sent once per update, where they are accumulated.
 SENT_ONCE = "gradients_sent_once"
+# Without what a library or compiler tries within steps.
+WITHOUT_TUNING = "tuning_removed"
 # The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
@@ -218,7 +222,8 @@ class RequestedChange:
         rows: launches that it is about, a row per launch configuration.
         saved: share of each row's time that it saves, nan where unknown; for reduced precision, 1 for launches that
             disappear.
-        workers: processes that make the input meanwhile; 0 where it is there without any work.
+        workers: processes that load batches meanwhile; 0 where these are there without any work.
+        pinned: whether a thread receives the batches of workers and pins their memory.
         added: launches that it adds per launch, from added_launches.
         fused: GPU time in ns per step of the fused kernels, by chain; then `rows` are kernels of chains.
     """
@@ -229,6 +234,7 @@ class RequestedChange:
     added: pd.DataFrame | None = None
     fused: pd.Series | None = None
     workers: int = 0
+    pinned: bool = False
 
 
 def _remove_copies(program: Program, crossing: bool) -> Program:
@@ -250,9 +256,15 @@ def _remove_step_waits(program: Program) -> Program:
     return changes.remove_blocking_calls(program, graph_obstacles.find_step_waits(program))
 
 
+def _have_workers(program: Program, asked: RequestedChange, loading: Loading) -> Program:
+    """Have batches loaded by workers: the process only receives them, unless a thread does and pins them."""
+    ready = changes.prefetch_input(program, 0.0 if asked.pinned else loading.handover_ns)
+    return host_time.pin_copies(ready, of_input=True) if asked.pinned else ready
+
+
 # Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.
 STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
-    "input_ready": lambda program, _: changes.prefetch_input(program),
+    INPUT_READY: lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
     WITHOUT_WAITS: lambda program, _: _remove_step_waits(program),
     WITHOUT_PAUSES: lambda program, _: _remove_step_waits(changes.remove_allocations(program)),
@@ -263,7 +275,6 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
-    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
     "lock_waits_removed": lambda program, _: host_time.remove_lock_waits(program),
     "host_work_removed": lambda program, _: host_time.remove_host_work(program),
     "loading_removed": lambda program, _: host_time.remove_loading(program),
@@ -271,6 +282,7 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Row], Program]] = {
     # Of steps whose only waits are those for logging.
     "logging_removed": lambda program, _: _remove_step_waits(program),
     SENT_ONCE: lambda program, _: predicted_gains.send_once(program),
+    WITHOUT_TUNING: lambda program, _: changes.remove_tuning(program),
     # No rule names it: what is left out of the idle time of launches.
     WITHOUT_HOST_PAUSES: lambda program, _: host_time.remove_pauses(program),
 }
@@ -284,15 +296,52 @@ LAUNCH_CHANGES = (FASTER, FUSED, *TARGET_PRECISIONS)
 class CellSimulation:
     """What-if simulation of a cell's traced steps."""
 
-    def __init__(self, program: Program, unrepeated: float = 0.0) -> None:
+    def __init__(self, program: Program, unrepeated: float = 0.0, loading: Loading | None = None) -> None:
         """Simulate the unchanged steps.
 
-        unrepeated: relative difference between processes to assume if the program has only one process.
+        Args:
+            program: the traced steps.
+            unrepeated: relative difference between processes to assume if the program has only one process.
+            loading: how the steps get their batches.
         """
         self.program, self.operations = program, Operations(program)
         self.apart = program.apart or unrepeated
         self.before = simulator.step_times(program, simulator.simulate(program))
         self.differ = graph_obstacles.steps_differ(program)
+        step_ns = float(self.before.mean())
+        self.loading = (loading or Loading()).of_step(step_ns, changes.loading_ns(program) / max(step_ns, 1.0))
+        self.tried = read_flags(program.gpu, "tried")
+
+    def fit_loading(self) -> Loading | None:
+        """Return how batches are loaded, and the rest of a step whose batches workers load and a thread pins.
+
+        The result is None if loading takes less than handing over a batch.
+        """
+        if self.loading.batch_ns < self.loading.handover_ns:
+            return None
+        rest = _have_workers(self.program, RequestedChange(INPUT_READY, pinned=True), self.loading)
+        return replace(self.loading, rest_ns=float(simulator.step_times(rest, simulator.simulate(rest)).mean()))
+
+    def tried_share(self) -> float:
+        """Return the share of the counted steps, 0 to 1, in which the GPU runs what a tuner tries."""
+        steps = self.program.host["step"].to_numpy()[self.program.gpu["host"]]
+        counted = self.tried & (steps >= min(1, self.program.steps - 1))
+        return min(float(self.program.gpu["ns"].to_numpy(dtype=float)[counted].sum() / self.before.sum()), 1.0)
+
+    def tried_parts(self, rows: pd.DataFrame) -> pd.Series:
+        """Return the part of the GPU time of launches, 0 to 1, that a tuner's launches of that configuration take.
+
+        rows: of a table of kernels.
+        """
+        if not self.tried.any() or not set(rows.columns) >= {*CONFIGURATION}:
+            return pd.Series(0.0, rows.index)
+        ns = self.program.gpu["ns"].astype(float)
+        own = self.operations.keys.astype({"mangled": object}).assign(ns=ns, tried=ns.where(self.tried, 0.0))
+        sums = own[self.operations.kernels].groupby(CONFIGURATION)[["ns", "tried"]].sum()
+        parts = (sums["tried"] / sums["ns"]).reindex(
+            pd.MultiIndex.from_frame(rows[CONFIGURATION].astype({"mangled": object}))
+        )
+        return parts.fillna(0.0).set_axis(rows.index)
 
     def gain(
         self, asked: RequestedChange, step: Row, error: ErrorBound | float, graph: bool = False
@@ -315,8 +364,8 @@ class CellSimulation:
         The changes are made one after the other, and the steps are simulated once. A graph is captured last, because
         it holds the launches as the other changes leave them.
 
-        A step takes at least as long as the workers of a change need for its input, if the host's time for that is
-        known. Where no time would be left, nothing is known.
+        A step takes at least as long as the workers of a change, or the cores, need for its batch. Where no time would
+        be left, nothing is known.
 
         The interval has the spread of the traced steps, the error, and how far processes are apart, unless trials
         measured the error on cells with several processes and this cell has several too.
@@ -333,19 +382,23 @@ class CellSimulation:
         bound = error if isinstance(error, ErrorBound) else ErrorBound(error, error)
         apart = 0.0 if bound.repeated and self.program.apart else self.apart
         down, up = (float(np.expm1(np.hypot(np.log1p(one), apart))) for one in (bound.error, bound.above))
-        times = np.maximum(simulator.step_times(after, simulator.simulate(after)), _input_ns(asked, step))
+        times, workers = simulator.step_times(after, simulator.simulate(after)), max(one.workers for one in asked)
+        least = replace(self.loading, rest_ns=float(times.mean())).least_step_ns(workers) if workers else 0.0
+        times = np.maximum(times, least)
         if times.sum() < LEAST_LEFT * self.before.sum():
             return None
         found = predicted_gains.gain_of_steps(self.before, times, down, differ=self.differ, above=up)
         # A single step has no spread.
         low, high = error_interval(found.gain, down, up) if np.isnan(found.low) else (found.low, found.high)
-        if needed := _input_ns(asked, step):
-            high = max(min(high, self.before.mean() / needed), found.gain)
+        if least:
+            high = max(min(high, self.before.mean() / least), found.gain)
         gain, low, high = (one / bound.hopeful for one in (found.gain, low, high))
         return predicted_gains.Gain(found.step_ns, found.step_ns / gain, gain, low, high, bound.whole)
 
     def _changed(self, program: Program, asked: RequestedChange, step: Row) -> Program | None:
         """Return a program with one more change; its operations are those of the trace, in the same order."""
+        if asked.workers:
+            return _have_workers(program, asked, self.loading)
         if asked.change in STEP_CHANGES:
             return STEP_CHANGES[asked.change](program, step)
         if asked.fused is not None and asked.rows is not None:
@@ -372,12 +425,6 @@ class CellSimulation:
         after = changes.add_launches(after, more[:, 0], more[:, 1])
         after = changes.add_launches(after, more[:, 2], ADDED_NS, within=True)
         return changes.fuse(after, chosen & (saved >= 1))
-
-
-def _input_ns(asked: Sequence[RequestedChange], step: Row) -> float:
-    """Return the time in ns that the workers of some changes need for a step's input; 0 where it is unknown."""
-    of_host = step.get("cpu_data_ns", np.nan)
-    return max((of_host / one.workers for one in asked if one.workers and of_host > 0), default=0.0)
 
 
 def error_interval(gain: float, error: float, above: float | None = None) -> tuple[float, float]:

@@ -32,7 +32,8 @@ VERDICTS_TABLE = Table(
         "value": Column(NUMBER.or_missing, "Value of that number.", "see metric"),
         "threshold": Column(NUMBER.or_missing, "From which value on the verdict holds.", "see metric"),
         **with_interval("share", Column(
-            NUMBER.or_missing, "Part of the unprofiled step that the verdict is about.", "fraction", clock=GPU)),
+            NUMBER.or_missing, "Part of the unprofiled step that the advice acts on: no gain is larger than without "
+            "it.", "fraction", clock=GPU)),
         "evidence": Column(TEXT, "Table and columns that the number is from."),
         "cured": Column(NUMBER.or_missing, "Part of that time which the advice would remove.", "fraction"),
         **with_interval("gain", Column(
@@ -76,6 +77,7 @@ class Verdict:
         change: the change by whose simulation the gain is predicted, and by which verdicts are compared.
         lead: the beginning of the next step, which is still to be put before it.
         about: the share that its rule is about.
+        most_share: the largest part of the step that the advice can act on, of which `share` is the part it is about.
         refused: words of settings that the rule would rather advise but that the cell cannot run with.
     """
 
@@ -112,6 +114,7 @@ class Verdict:
     change: "RequestedChange | None" = None
     lead: str = ""
     about: str = ""
+    most_share: float | None = None
     refused: str = ""
 
     @property
@@ -126,4 +129,4 @@ class Verdict:
         return {"class" if name == KERNEL_CLASS else name: value for name, value in values.items()}
 
 
-NO_COLUMNS = ("potential", "change", "lead", "about", "refused")
+NO_COLUMNS = ("potential", "change", "lead", "about", "most_share", "refused")

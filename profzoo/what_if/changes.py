@@ -1,6 +1,10 @@
 """Changes a program: pure functions from a program to the changed one, which can be chained."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,7 +13,7 @@ from profzoo.range_names import PARTS
 from profzoo.tools.nsys.events.launches import PACKS
 from profzoo.tools.nsys.steps.steps import INPUT
 from profzoo.what_if import dependencies
-from profzoo.what_if.program import BEGIN, CALL, Program, replace_tables
+from profzoo.what_if.program import BEGIN, CALL, END, Program, read_flags, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
 # Launching a graph of consecutive nodes takes 2.5 us plus 1 ns per node (NVIDIA's technical blog, "Constant Time Launch
@@ -21,18 +25,20 @@ NODE_GAP_NS = 1_000.0
 # Longest CPU time that counts as one operator's. Under nsys on virtual machines, nine of ten launches of the zoo took
 # 5 to 60 us, and 99 of 100 took up to 150 us.
 OPERATOR_NS = 100_000.0
-# Columns of the host's times that shrink together where the CPU is faster; earlier programs have no `locked`.
-PACED = ("gap", "own", "input", "library", "locked")
+# Columns of the host's times that shrink together where the CPU is faster; earlier programs lack the last two.
+PACED = ("gap", "own", "input", "library", "locked", "data")
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
+IN_DATA = IN_INPUT[0]
 
 
 def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
-    """Make the chosen operations faster.
+    """Make the chosen operations faster, but for those that a tuner times.
 
     Args:
         chosen: one flag per operation, for example from program.choose_operations.
         times: speedup of all operations, or an array with one speedup per operation.
     """
+    chosen = chosen & ~read_flags(program.gpu, "tried")
     ns, dep = program.gpu["ns"].to_numpy(dtype=float), program.gpu["dep"].to_numpy()
     dep_gap = program.gpu["dep_gap"].to_numpy(dtype=float)
     # If an operation begins before the one that it depends on has ended, the overlap shrinks with that one.
@@ -49,14 +55,14 @@ def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
 
     The launching call of a fused operation is removed, and with it the CPU time since the previous call. If this time
     is longer than one operator takes, the excess stays, because it is other work. A call that launches further
-    operations, such as a CUDA graph, stays too.
+    operations, such as a CUDA graph, stays too, and so does what a tuner launches.
 
     Args:
         chosen: one flag per operation.
         share: share of the operation's GPU time that fusing saves, 0 to 1; the rest is added to the operation before.
     """
     gpu = program.gpu
-    gone = chosen & ~gpu["gone"].to_numpy()
+    gone = chosen & ~gpu["gone"].to_numpy() & ~read_flags(gpu, "tried")
     ns = gpu["ns"].to_numpy(dtype=float)
     left = np.where(gone, ns * (1 - share), 0.0)
     kept = np.where(gone, 0.0, ns)
@@ -85,7 +91,8 @@ def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Prog
     """Replay everything that each step launches, except for its input, as one CUDA graph.
 
     One call per step launches the graph, in the place of the first launch after the input. The other launching calls
-    are removed, and so is the CPU time between them; waits stay. Nodes keep the order of their streams.
+    are removed, and so is the CPU time between them; waits stay. Nodes keep the order of their streams. What a tuner
+    does stays as it is, and so does making and loading code, because no graph holds it.
 
     Args:
         node_gap_ns: gap between two nodes in ns, and never more than was measured. By default node_gap() of the trace.
@@ -93,7 +100,7 @@ def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Prog
     host, gpu = program.host, program.gpu
     inside = (host["kind"] == CALL).to_numpy() & ~host["part"].isin(IN_INPUT).to_numpy()
     calls = gpu["host"].to_numpy()
-    nodes = inside[calls] & ~gpu["gone"].to_numpy()
+    nodes = inside[calls] & ~gpu["gone"].to_numpy() & ~read_flags(gpu, "tried")
     steps = host["step"].to_numpy()[calls]
     first = np.full(program.steps + 1, -1)
     # The first launching call of each step. Assigned in reverse order, because the last assignment counts.
@@ -126,19 +133,45 @@ def node_gap(program: Program) -> float:
     return float(gaps.median()) if len(gaps) else NODE_GAP_NS
 
 
-def prefetch_input(program: Program) -> Program:
-    """Have the input on the GPU when a step begins: remove the work of the ranges `data` and `transfer`."""
-    host, gpu = program.host, program.gpu
-    calls = host["part"].isin(IN_INPUT).to_numpy() & (host["kind"] == CALL).to_numpy()
-    gone = gpu["gone"].to_numpy() | calls[gpu["host"].to_numpy()]
-    gap = np.maximum(host["gap"].to_numpy(dtype=float) - host["input"].to_numpy(dtype=float), 0.0)
-    without = {
-        "gap": np.where(calls, 0.0, gap),
-        "own": np.where(calls, 0.0, host["own"]),
+def prefetch_input(program: Program, kept_ns: float = 0.0) -> Program:
+    """Have the batch of each step loaded when it begins: remove the CPU time of the range `data`.
+
+    What the range gives the GPU stays with its calls, because only this process can do it. So does the range `transfer`
+    with its copies.
+
+    kept_ns: time in ns of each step that stays, at most as much as loading takes.
+    """
+    host, gap = program.host, program.host["gap"].to_numpy(dtype=float)
+    own, data, calls = _split_loading(program)
+    whole = np.bincount(np.maximum(host["step"], 0), weights=own + data)[np.maximum(host["step"], 0)]
+    gone = 1 - np.minimum(kept_ns / np.maximum(whole, 1.0), 1.0)
+    columns = {
+        "gap": gap - data * gone,
+        "input": np.maximum(np.minimum(host["input"], gap) - data * gone, 0.0),
+        "data": data * (1 - gone),
+        "own": host["own"] - own * gone,
         "wait": np.where(calls, dependencies.NOTHING, host["wait"]),
-        "input": 0,
     }
-    return replace_tables(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
+    return replace_tables(program, host=columns)
+
+
+def loading_ns(program: Program) -> float:
+    """Return the CPU time in ns per step that `prefetch_input` removes, without the first step if there are several."""
+    own, data, _ = _split_loading(program)
+    first = min(1, program.steps - 1)
+    counted = (program.host["step"] >= first).to_numpy()
+    return float((own + data)[counted].sum() / (program.steps - first))
+
+
+def _split_loading(program: Program) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return per host row the ns of a call that loads, those of the gap before it, and whether the call loads.
+
+    Programs of earlier versions do not tell loading from copying the input.
+    """
+    host = program.host
+    loads = (host["part"] == IN_DATA).to_numpy() & (host["kind"] == CALL).to_numpy() & ~host["launches"].to_numpy()
+    data = np.minimum(host["data"] if "data" in host else host["input"], host["gap"]).to_numpy(dtype=float)
+    return np.where(loads, host["own"], 0.0), data, loads
 
 
 def remove_waits(program: Program) -> Program:
@@ -159,6 +192,7 @@ def add_launches(program: Program, more: np.ndarray, ns: float | np.ndarray, wit
     """
     host, gpu = program.host, program.gpu
     launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == dependencies.NOTHING)).to_numpy()
+    launching, more = launching & ~read_flags(host, "tries"), np.where(read_flags(gpu, "tried"), 0.0, more)
     gap, own = (host[name].to_numpy(dtype=float) for name in ("gap", "own"))
     alone = launching & ~host["overlaps"].to_numpy()
     usual = 0.0
@@ -171,9 +205,13 @@ def add_launches(program: Program, more: np.ndarray, ns: float | np.ndarray, wit
 
 
 def remove_allocations(program: Program) -> Program:
-    """Remove all calls that allocate memory from the driver or free it, with their waits."""
+    """Remove all calls that allocate memory from the driver or free it, with their waits, except for a tuner's."""
+    return _without_calls(program, program.host["allocates"].to_numpy(dtype=bool) & ~read_flags(program.host, "tries"))
+
+
+def _without_calls(program: Program, going: np.ndarray) -> Program:
+    """Let the flagged calls take no time and wait for nothing; the time before them stays."""
     host = program.host
-    going = host["allocates"].to_numpy(dtype=bool)
     return replace_tables(
         program,
         host={
@@ -184,16 +222,134 @@ def remove_allocations(program: Program) -> Program:
     )
 
 
-def find_unrepeated(program: Program) -> np.ndarray:
-    """Return one flag per operation: it is a kernel whose configuration occurs in fewer than half of the steps.
+# Finds what a tuner does within steps, and removes it.
+#
+# A tuner is a library or a compiler that times several of its kernels for one operator and chooses the fastest: it
+# launches one, waits for it, launches the same again, waits again, and goes on with the next (cuDNN's search,
+# time_sorted_plan in cudnn_frontend_find_plan.h; Triton's do_bench; torch's TunableOp). At last it launches the chosen
+# one without waiting for it. A program that reads values waits, too, but for a copy to the host.
 
-    In a program of fewer than four steps no operation is flagged.
+# A tuner times one operator, which has no more launch configurations: cuDNN's algorithms by transforms have up to six.
+MOST_TIMED = 8
+
+
+class Section(NamedTuple):
+    """The kernels that a step launches between two waits of the host.
+
+    first, last: places of its first and last operation; kernels: numbers of their launch configurations; timed: the
+    host waits for these kernels and for nothing else.
     """
+
+    step: int
+    first: int
+    last: int
+    kernels: frozenset[int]
+    timed: bool
+
+
+def mark_tuning(program: Program) -> Program:
+    """Return the program with the columns `tried` of operations and `tries` of calls: they are a tuner's.
+
+    The calls are those from the last launch before what the tuner times to the first launch after it, without input.
+    """
+    host, gpu = program.host, program.gpu
+    tried, tries = np.zeros(len(gpu), dtype=bool), np.zeros(len(host), dtype=bool)
+    numbers, calls, kinds = _number_kernels(program), gpu["host"].to_numpy(), host["kind"].to_numpy()
+    steps, rows = host["step"].to_numpy(), np.arange(len(host))
+    of_step = (np.cumsum(kinds == BEGIN) > np.cumsum(kinds == END)) & (kinds == CALL)
+    of_step &= ~host["part"].isin(IN_INPUT).to_numpy()
+    for first, last in _find_searches(_split_at_waits(program, numbers), program.steps):
+        begin, step = first.first, first.step
+        # The first launches may come before any wait of the tuner.
+        while begin and numbers[begin - 1] in first.kernels and steps[calls[begin - 1]] == step:
+            begin -= 1
+        tried[begin : last.last + 1] = True
+        before = calls[begin - 1] if begin else -1
+        behind = calls[last.last + 1] if last.last + 1 < len(gpu) else len(host)
+        tries |= of_step & (steps == step) & (rows > before) & (rows < behind)
+    return replace_tables(program, host={"tries": tries}, gpu={"tried": tried})
+
+
+def _number_kernels(program: Program) -> np.ndarray:
+    """Return the number of each operation's launch configuration, -1 for what is not a kernel that computes."""
     gpu = program.gpu
-    steps = program.host["step"].to_numpy()[gpu["host"]]
-    seen = gpu[PACKS].assign(step=steps).groupby(PACKS)["step"].transform("nunique").to_numpy()
     kernels = (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
-    return kernels & (2 * seen < program.steps) & (program.steps >= 4)
+    return np.where(kernels, gpu.groupby(PACKS, sort=False).ngroup().to_numpy(), -1)
+
+
+def _split_at_waits(program: Program, numbers: np.ndarray) -> list[Section]:
+    """Return the sections of all steps that have kernels; numbers: of the operations' launch configurations."""
+    host, gpu = program.host, program.gpu
+    waits = (host["wait"] != dependencies.NOTHING) & ~host["launches"].astype(bool) & ~host["allocates"].astype(bool)
+    calls, ends = gpu["host"].to_numpy(), host["step"].to_numpy()[waits]
+    steps, before = host["step"].to_numpy()[calls], np.cumsum(waits.to_numpy())[calls]
+    mixed = gpu["crossing"].to_numpy(dtype=bool) | gpu["talking"].to_numpy(dtype=bool)
+    found = []
+    for places in np.split(np.arange(len(gpu)), np.flatnonzero(np.diff(steps) | np.diff(before)) + 1):
+        kernels = frozenset(numbers[places].tolist()) - {-1}
+        if kernels:
+            step, section = steps[places[0]], before[places[0]]
+            waited = section < len(ends) and ends[section] == step and not mixed[places].any()
+            found.append(Section(step, places[0], places[-1], kernels, waited and len(kernels) <= MOST_TIMED))
+    return found
+
+
+def _find_searches(sections: Sequence[Section], steps: int) -> Iterator[tuple[Section, Section]]:
+    """Yield the first and last section of each search of a tuner.
+
+    In a search, the host waits for each kernel several times in a row, and for several kernels. Later the step launches
+    one of them again. Fewer than half of the steps have this search: what most steps time is the program's own.
+    """
+    again = [
+        one.timed and other.timed and one.kernels == other.kernels and one.step == other.step
+        for one, other in pairwise(sections)
+    ]
+    repeated = [before or behind for before, behind in zip([False, *again], [*again, False], strict=True)]
+    searches = []
+    for (step, found), run in groupby(range(len(sections)), lambda at: (sections[at].step, repeated[at])):
+        places = list(run)
+        tried = {sections[at].kernels for at in places}
+        if found and len(tried) > 1:
+            later = [
+                at for at in range(places[-1] + 1, len(sections)) if sections[at].step == step and not repeated[at]
+            ]
+            launched = frozenset[int]().union(*(sections[at].kernels for at in later))
+            if any(one <= launched for one in tried):
+                searches.append((sections[places[0]], sections[places[-1]], frozenset[int]().union(*tried)))
+    seen = Counter(kernels for _, kernels in {(first.step, kernels) for first, _, kernels in searches})
+    yield from ((first, last) for first, last, kernels in searches if 2 * seen[kernels] < steps)
+
+
+def remove_tuning(program: Program) -> Program:
+    """Remove what a tuner launches, with its calls and the CPU time between them.
+
+    Steps in which a tuner runs allocate no memory either, because torch gives its free memory back after each search of
+    cuDNN, and takes it again. Before the first launch behind a search, the time of one operator stays.
+    """
+    host, gpu = program.host, program.gpu
+    tries, tried = read_flags(host, "tries"), read_flags(gpu, "tried")
+    if not tries.any():
+        return program
+    gap, launching = host["gap"].to_numpy(dtype=float), (host["launches"] & (host["kind"] == CALL)).to_numpy()
+    usual = float(np.median(gap[launching & ~tries])) if (launching & ~tries).any() else 0.0
+    searches = np.cumsum(~tries)
+    spent = gap + np.append(0.0, np.bincount(searches, weights=gap * tries))[searches]
+    follows = np.append(False, tries[:-1]) & launching & ~tries
+    kept = np.where(tries, np.minimum(host["input"], gap), np.where(follows, np.minimum(spent, usual), gap))
+    within = np.isin(host["step"], host["step"][tries]) & host["allocates"].to_numpy(dtype=bool)
+    lean = _without_calls(replace_tables(program, host={"gap": kept}), tries | within)
+    return replace_tables(lean, gpu={"gone": gpu["gone"].to_numpy() | tried, "ns": np.where(tried, 0.0, gpu["ns"])})
+
+
+def making_ns(program: Program) -> np.ndarray:
+    """Return for each host row the ns of its gap in which code for the GPU is made, before a call that loads it.
+
+    Time up to OPERATOR_NS is not counted, because it is that of the operator.
+    """
+    host = program.host
+    gap = host["gap"].to_numpy(dtype=float)
+    own = gap - np.minimum(host["input"].to_numpy(dtype=float), gap)
+    return np.where(read_flags(host, "loads"), np.maximum(own - OPERATOR_NS, 0.0), 0.0)
 
 
 def speed_up_host(program: Program, times: float) -> Program:
@@ -231,11 +387,10 @@ def _of_operators(program: Program) -> np.ndarray:
     1977). Far out means beyond the upper quartile by more than three interquartile ranges. Times up to OPERATOR_NS
     always belong to the operator, because most launches may not be the first of their operator.
     """
-    host, following = program.host, _following(program)
-    taken = np.bincount(
-        following, weights=host["gap"] - np.minimum(host["input"], host["gap"]), minlength=len(host) + 1
-    )
-    launching = taken[:-1][(host["launches"] & (host["kind"] == CALL)).to_numpy()]
+    host, following, tries = program.host, _following(program), read_flags(program.host, "tries")
+    own = np.where(tries, 0.0, host["gap"] - np.minimum(host["input"], host["gap"]))
+    taken = np.bincount(following, weights=own, minlength=len(host) + 1)
+    launching = taken[:-1][(host["launches"] & (host["kind"] == CALL)).to_numpy() & ~tries]
     if not len(launching):
         return np.ones(len(host))
     low, high = np.quantile(launching, [0.25, 0.75])
@@ -246,15 +401,16 @@ def _of_operators(program: Program) -> np.ndarray:
 def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0) -> Program:
     """Remove the CPU time of the flagged host rows and `share` of the time before them; share: 0 to 1.
 
-    Time that prepares the input stays, and so do waits.
+    Time that prepares the input stays, and so do waits, a tuner's calls, and making and loading of code.
     """
     host = program.host
-    kept = np.minimum(host["input"], host["gap"])
+    kept = np.minimum(host["input"], host["gap"]) + making_ns(program)
+    rows = rows & ~read_flags(host, "tries")
     return replace_tables(
         program,
         host={
             "gap": np.where(rows, kept + (host["gap"] - kept) * (1 - share), host["gap"]),
-            "own": np.where(rows, 0.0, host["own"]),
+            "own": np.where(rows & ~read_flags(host, "loads"), 0.0, host["own"]),
         },
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from profzoo.tools.nsys.events.launches import PACKS
 from profzoo.what_if import dependencies
 from profzoo.what_if.changes import IN_INPUT
-from profzoo.what_if.program import BEGIN, CALL, END, Program
+from profzoo.what_if.program import BEGIN, CALL, END, Program, read_flags
 from profzoo.what_if.trace_events import KERNEL
 
 # Kinds of obstacles.
@@ -43,14 +43,15 @@ class GraphObstacle:
 def find_step_waits(program: Program) -> np.ndarray:
     """Return one flag per host row: within a step, the call waits for the GPU, and not for its input.
 
-    Calls that allocate or free memory are not flagged. Of copies only those between host and device are: the host waits
-    for no other.
+    Calls that allocate or free memory are not flagged, nor are those of a tuner. Of copies only those between host and
+    device are: the host waits for no other.
     """
     host = program.host
     crossing = np.bincount(program.gpu["host"], weights=program.gpu["crossing"], minlength=len(host)) > 0
     waits = (host["wait"] != dependencies.NOTHING).to_numpy()
     other_copies = host["launches"].to_numpy(dtype=bool) & ~crossing
-    return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~other_copies
+    others = other_copies | read_flags(host, "tries")
+    return waits & _inside(program) & ~host["allocates"].to_numpy(dtype=bool) & ~others
 
 
 def first_of_each_wait(program: Program) -> np.ndarray:
@@ -111,11 +112,11 @@ def _differences(program: Program, waits: bool) -> list[GraphObstacle]:
 
 
 def _launches(program: Program, step: int) -> frozenset[tuple[tuple[int, ...], int]]:
-    """Return the launch configurations of a step's kernels with their counts, without those of its input."""
+    """Return the launch configurations of a step's kernels with their counts, without its input and a tuner's."""
     gpu, host = program.gpu, program.host
     calls = gpu["host"].to_numpy()
     mine = (host["step"].to_numpy()[calls] == step) & _inside(program)[calls] & (gpu["kind"] == KERNEL).to_numpy()
-    mine &= ~gpu["talking"].to_numpy(dtype=bool)
+    mine &= ~gpu["talking"].to_numpy(dtype=bool) & ~read_flags(gpu, "tried")
     counted = gpu.loc[mine, PACKS].value_counts()
     return frozenset(zip(map(tuple, counted.index), counted.to_list(), strict=True))
 

@@ -10,9 +10,9 @@ from profzoo.tools.nsys.events import intervals
 from profzoo.tools.nsys.events.launches import PACKS
 from profzoo.tools.nsys.steps.steps import WAITS_NS
 from profzoo.what_if import dependencies
-from profzoo.what_if.changes import OPERATOR_NS
+from profzoo.what_if.changes import IN_INPUT, OPERATOR_NS, making_ns
 from profzoo.what_if.predicted_gains import OF_HOST
-from profzoo.what_if.program import BEGIN, CALL, END, Program, replace_tables
+from profzoo.what_if.program import BEGIN, CALL, END, Program, read_flags, replace_tables
 
 # Changes a program so that the host no longer pauses between launches for reasons other than launches and the GPU.
 #
@@ -44,10 +44,8 @@ def remove_loading(program: Program) -> Program:
     OPERATOR_NS stays, because it is that of the operator.
     """
     host = program.host
-    if "loads" not in host:
-        return program
-    loads = host["loads"].to_numpy(dtype=bool)
-    making = np.where(loads, np.maximum(_own_gap(program) - OPERATOR_NS, 0.0), 0.0)
+    loads = read_flags(host, "loads") & ~read_flags(host, "tries")
+    making = np.where(loads, np.minimum(making_ns(program), _own_gap(program)), 0.0)
     return replace_tables(_shorten_gaps(program, making), host={"own": np.where(loads, 0.0, host["own"])})
 
 
@@ -58,18 +56,20 @@ def remove_pauses(program: Program) -> Program:
 
 def find_pageable_copies(program: Program) -> np.ndarray:
     """Return one flag per operation: it copies from pageable memory to the device."""
-    gpu = program.gpu
-    return gpu["pageable"].to_numpy(dtype=bool) if "pageable" in gpu else np.zeros(len(gpu), dtype=bool)
+    return read_flags(program.gpu, "pageable")
 
 
-def pin_copies(program: Program) -> Program:
+def pin_copies(program: Program, of_input: bool = False) -> Program:
     """Let the host launch copies from pageable memory without waiting, as it does from pinned memory.
 
     Their calls then take no longer than blocking_calls.CALL_NS, and the synchronisation that directly follows such a
     copy is removed. The time of a copy on the GPU stays, which pinned memory shortens too: the gain is rather too low.
+
+    of_input: whether only copies of the input are meant.
     """
     host = program.host
     copies = np.bincount(program.gpu["host"], weights=find_pageable_copies(program), minlength=len(host)) > 0
+    copies &= host["part"].isin(IN_INPUT).to_numpy() | (not of_input)
     waits = (host["wait"] != dependencies.NOTHING).to_numpy()
     launches = host["launches"].to_numpy(dtype=bool)
     follows = np.append(False, copies[:-1]) & waits & ~launches
@@ -103,8 +103,8 @@ def find_host_work(program: Program) -> np.ndarray:
     host = program.host
     first = min(1, program.steps - 1)
     pauses = np.maximum(_own_gap(program) - OPERATOR_NS, 0.0)
-    loads = host["loads"].to_numpy(dtype=bool) if "loads" in host else np.zeros(len(host), dtype=bool)
-    chosen = (pauses >= LEAST_NS) & (host["part"] != OPTIMIZER).to_numpy() & ~loads
+    others = read_flags(host, "loads") | read_flags(host, "tries")
+    chosen = (pauses >= LEAST_NS) & (host["part"] != OPTIMIZER).to_numpy() & ~others
     counted = program.steps - first
     if counted < 2 or not chosen.any():
         return np.zeros(len(host))

@@ -38,12 +38,14 @@ class Program:
         `gap`: the CPU's own time before the call since the previous row's end, or since its start if they overlap.
         `overlaps`: the call began before the previous row had ended.
         `input`, `library`: part of `gap` in the ranges `data` and `transfer`; part of `gap` in cuDNN or cuBLAS.
+        `data`: part of `gap` in the range `data`, in which a batch is loaded.
         `locked`: part of `gap` in which the thread that makes the call waits for the interpreter's lock.
         `own`: the call's own time, without waiting.
         `wait`, `target`, `tail`: what the call waits for (a constant of blocking_calls.py); the number of that stream
             or operation; the time from that end to the call's end.
         `part`: 1 + the index in PARTS, or 0 for none.
         `launches`: whether the call gives the GPU work. `loads`: whether it loads code for the GPU.
+        `tries`: whether it is a tuner's (changes.mark_tuning).
 
     gpu: one row per operation, in the order of their calls. Columns:
         `start`, `end`: as measured.
@@ -54,6 +56,7 @@ class Program:
         `dep`, `dep_gap`: an earlier operation that this one also waits for, -1 for none; time from its end.
         `room`: number of launches that the stream's queue holds.
         `pageable`: it copies from pageable memory of the host to the device.
+        `tried`: a tuner launched it to time it.
         `gone`: a change removed the operation.
 
     kernels: mangled names by their numbers in PACKS.
@@ -135,7 +138,10 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
     free = np.concatenate(([starts[0]], np.maximum.accumulate(ends)[:-1]))
     overlaps = starts < free
     before = np.concatenate(([starts[0]], starts[:-1]))
-    inputs = events.parts[events.parts["name"].isin(INPUT)][["start", "end"]].to_numpy(dtype=np.int64)
+    of_input, of_data = (
+        events.parts[events.parts["name"].isin(names)][["start", "end"]].to_numpy(dtype=np.int64)
+        for names in (INPUT, INPUT[:1])
+    )
     launched = host.assign(launched=starts, process=events.process)
     names = host["name"].astype("category")
     kinds = {
@@ -147,7 +153,8 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         **kinds,
         overlaps=overlaps,
         gap=np.where(overlaps, starts - before, starts - free),
-        input=intervals.covered_ns(inputs, free, starts),
+        input=intervals.covered_ns(of_input, free, starts),
+        data=intervals.covered_ns(of_data, free, starts),
         library=intervals.covered_ns(events.library, free, starts),
         locked=_locked_ns(host, events.locks, free),
         own=ends - starts,
@@ -193,6 +200,11 @@ def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = 
     return found & (parts == (PARTS.index(part) + 1 if part else 0))
 
 
+def read_flags(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Return a column of flags; all are False where an earlier version made the table, which then lacks the column."""
+    return table[name].to_numpy(dtype=bool) if name in table else np.zeros(len(table), dtype=bool)
+
+
 def replace_tables(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
     """Return the program with some columns of its tables replaced; host, gpu: new values by column."""
     return replace(program, host=program.host.assign(**host or {}), gpu=program.gpu.assign(**gpu or {}))
@@ -206,7 +218,8 @@ KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 # Of which a file of an earlier version has none.
-MEASURED, MEASURED_GPU = ("waited", "locked", "loads"), ("inward", "pageable")
+MEASURED = ("waited", "locked", "loads", "data", "tries")
+MEASURED_GPU = ("inward", "pageable", "tried")
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
 GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
 FACTS = "facts"

@@ -18,7 +18,7 @@ from profzoo.tools.nsys.events.trace import explain_no_steps
 from profzoo.tools.nsys.steps.ranks import TABLE as RANKS
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
-from profzoo.what_if import graph_obstacles, host_time, predicted_gains, program, simulator, trace_events
+from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, program, simulator, trace_events
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -109,7 +109,7 @@ def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program
     for found in trace_events.read(path, whole_run):
         made = program.build_program(found)
         if made is not None:
-            yield made
+            yield changes.mark_tuning(made)
 
 
 def make_tables(

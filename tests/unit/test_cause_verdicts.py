@@ -54,7 +54,7 @@ def of_layers(kernels: list[dict[str, Any]], tree: list[dict[str, Any]], idle: f
     step = a_step({"idle_host": idle} if idle else {})
     judge = CellRules(step.iloc[0], {}, PLAIN, ROOFS, None, UNTRIED)
     rows = pd.DataFrame(kernels, columns=layer_tables.LAYER_KERNELS_COLUMNS)
-    found = cause_verdicts.judge_top_layers(judge, rows, pd.DataFrame(tree, columns=layer_tables.LAYERS), ROOFS)
+    found = cause_verdicts.judge_top_layers(judge, rows, pd.DataFrame(tree, columns=layer_tables.LAYERS))
     return pd.DataFrame([row.columns() for row in found])
 
 

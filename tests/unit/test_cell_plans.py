@@ -23,15 +23,16 @@ from profzoo.verdicts.advice_scores import Score, Scores
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import RequestedChange
 from profzoo.verdicts.rules import rules as verdict_rules
-from profzoo.verdicts.rules.cell_facts import CellFacts
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.rule_evaluation import AdvisableSetting
 from profzoo.what_if import predicted_gains
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.program import Program, process_number, write_programs
 from tests import cpu_page, known_rules, simulated_waits
 from tests.benchmarks import recorded_cells
 from tests.recorded_results import _declared
 from tests.simulated import Act
-from tests.unit.test_gain_models import CELL, LAUNCH, kernels, simulation, steps
+from tests.unit.test_gain_models import CELL, LAUNCH, kernels, loaded, simulation, steps
 from tests.unit.test_host_pauses import name_memory
 from tests.unit.test_verdicts import PLAIN, ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
@@ -70,6 +71,24 @@ def planned(limited: Tables, ran_with: Mapping[str, Any], lines: Any = None, **f
         {words.replace("_", " "): failed[words] for words in failed},
     )
     return plan_table.tabulate_plans(tables, ROOFS, {CELL: ran_with}, PLAIN, programs, waits, UNTRIED, {CELL: known})
+
+
+def test_a_plan_with_workers_has_as_many_as_the_step_needs(tmp_path: Path) -> None:
+    """And it says so: three load 1.5 ms in the 0.7 of the GPU, which the copy and ten kernels take all the same."""
+    program, step_ns = loaded(tmp_path)
+    rows, number = kernels(program), process_number(program.process)
+    step = a_step({"idle_input": 0.5}).assign(process=number, queue_depth=0.0, cpu_data_ns=5e6)
+    tables = {"cells": STEP_CELLS, "steps": step, "kernels": rows}
+    noted = {CELL: NotedFacts(loading=Loading(cores=8.0))}
+    given = ROOFS, {CELL: {}}, PLAIN
+    judged = verdicts.tabulate_verdicts(step, rows, None, ROOFS, {}, {}, PLAIN, scored=UNTRIED)
+    found = plan_table.tabulate_plans(
+        {**tables, "verdicts": judged}, *given, {CELL: {number: program}}, scored=UNTRIED, noted=noted
+    )
+    own = found.set_index("settings").loc["workers=3 pin_memory=true"]
+    assert own["gain"] == pytest.approx(step_ns / 7.12e5, rel=0.01)
+    said = "(loading a batch takes 1.5 ms and the rest of the step 712 µs, so input no longer limits from 3 workers on)"
+    assert said in own["evidence"] and "variants='{changed: {workers: 3, pin_memory: true}}'" in own["command"]
 
 
 def test_the_best_plan_is_the_combination_that_gains_most(limited: Tables) -> None:

@@ -1,5 +1,6 @@
 """What each change makes of a program, on programs of a few rows, each column worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from profzoo.what_if.simulator import simulate
 from profzoo.what_if.trace_events import COPY
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
-TRANSFER, FORWARD = PARTS.index("transfer") + 1, PARTS.index("forward") + 1
+DATA, TRANSFER, FORWARD = (PARTS.index(name) + 1 for name in ("data", "transfer", "forward"))
 
 
 def of(one: Program, table: str, column: str) -> list[Any]:
@@ -160,14 +161,30 @@ def test_nodes_of_a_trace_are_as_far_apart_as_their_median() -> None:
     assert changes.node_gap(program([call()], others)) == 1_000
 
 
-def test_an_input_that_is_ready_takes_neither_cpu_nor_gpu() -> None:
-    host = [call(50, 5, part=TRANSFER, wait=ALL, input=50), call(50, 5, part=FORWARD, input=20),
-            call(50, 5, part=FORWARD, input=90, wait=ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
-    ready = changes.prefetch_input(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
-    assert of(ready, "host", "gap") == [0, 30, 0, 9] and of(ready, "host", "own") == [0, 5, 5, 0]
-    assert of(ready, "host", "wait") == [NOTHING, NOTHING, ALL, NOTHING]
-    assert of(ready, "host", "input") == [0] * 4
-    assert of(ready, "gpu", "gone") == [True, False, True] and of(ready, "gpu", "ns") == [0, 4, 0]
+def test_a_batch_that_is_there_takes_no_loading_but_is_copied() -> None:
+    """What the loading range gives the GPU stays with its call, and so does what the copy takes."""
+    host = [BEGINS, call(50, 5, part=DATA, wait=ALL, input=50, data=50), call(8, 6, part=DATA, wait=ALL, input=8, data=8),
+            call(50, 7, part=TRANSFER, wait=ALL, input=50, data=20), call(50, 5, input=90), ENDS | {"gap": 9.0}]  # fmt: skip
+    one = program(host, [kernel(2, 3), kernel(3, 4, kind=COPY), kernel(4, 5)])
+    ready = changes.prefetch_input(one)
+    assert of(ready, "host", "gap") == [0, 0, 0, 30, 50, 9] and of(ready, "host", "own") == [0, 0, 6, 7, 5, 0]
+    assert of(ready, "host", "wait") == [NOTHING, NOTHING, ALL, ALL, NOTHING, NOTHING]
+    assert of(ready, "host", "input") == [0, 0, 0, 30, 50, 0] and sum(of(ready, "host", "data")) == 0
+    assert of(ready, "gpu", "ns") == [3, 4, 5] and not any(of(ready, "gpu", "gone"))
+    # 83 ns are loading. A third of each row stays of 27.7 that receiving takes, and all of it where that takes longer.
+    assert changes.loading_ns(one) == 83
+    kept = changes.prefetch_input(one, 83 / 3)
+    assert kept.host["gap"].tolist() == pytest.approx([0, 50 / 3, 8 / 3, 30 + 20 / 3, 50, 9])
+    assert changes.loading_ns(kept) == pytest.approx(83 / 3) and kept.host["own"].iloc[1] == pytest.approx(5 / 3)
+    assert of(changes.prefetch_input(one, 100.0), "host", "gap") == of(one, "host", "gap")
+    # Programs of earlier versions do not tell loading from copying.
+    old = replace(one, host=one.host.drop(columns="data"))
+    assert of(changes.prefetch_input(old), "host", "gap")[:5] == [0] * 5
+
+
+def test_loading_is_that_of_the_steps_that_count() -> None:
+    steps = [row for ns in (9, 2, 4) for row in (BEGINS, call(ns, part=TRANSFER, input=ns, data=ns), ENDS)]
+    assert changes.loading_ns(program(steps, [])) == 3 and changes.loading_ns(program(steps[:3], [])) == 9
 
 
 def test_the_input_is_read_and_copied() -> None:
@@ -196,13 +213,172 @@ def test_allocations_that_are_removed_take_no_time_nor_wait() -> None:
     assert found == {"gap": [5, 5], "own": [0, 6], "tail": [0, 7], "wait": [NOTHING, ALL]}
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(4, {1}), (3, set()), (5, {1, 2})])
-def test_kernels_of_less_than_half_the_steps(steps: int, expected: set[int]) -> None:
-    """Kernel 1 is in one step, 2 in two, 3 in three; copies and what communicates do not count."""
-    gpu = [kernel(2 * step + 1, pack0=number) for step in range(3) for number in (1, 2, 3) if number > step]
-    gpu += [kernel(1, pack0=8, kind=COPY), kernel(1, pack0=9, talking=True)]
-    one = program([BEGINS, call()] * steps, sorted(gpu, key=lambda row: row["host"]))
-    assert set(one.gpu.loc[changes.find_unrepeated(one), "pack0"]) == expected
+def times(*kernels: int, waits: bool = True) -> list[Any]:
+    """Rows of a host that launches these configurations, one call each, and then waits for all of them."""
+    return [*(("launch", number) for number in kernels), *([("wait", 0)] if waits else [])]
+
+
+def steps_of(*given: list[Any]) -> Program:
+    """A program of steps of such rows; a copy to the host has the number of no kernel."""
+    host, gpu = [], []
+    for rows in given:
+        host.append(BEGINS)
+        for kind, number in rows:
+            if kind == "launch":
+                gpu.append(kernel(len(host), 10, **(ACROSS if number < 0 else {"pack0": number})))
+            host.append(call(9, 5, **({"wait": ALL} if kind == "wait" else {})))
+        host.append(ENDS)
+    return changes.mark_tuning(program(host, gpu))
+
+
+def search(first: int, plain: int = 1) -> list[Any]:
+    """What a library does that chooses one of three kernels, and another launch before and behind it."""
+    tried = [row for one in ([first], [first + 1, 7], [first + 2]) for row in times(*one) * 2]
+    return [*times(plain, waits=True), *tried, *times(first + 1, 7, plain, waits=False)]
+
+
+def tried_by(one: Program) -> list[list[int]]:
+    """Configurations of what a tuner launches, by step."""
+    steps = one.host["step"].to_numpy()[one.gpu["host"]]
+    return [one.gpu.loc[one.gpu["tried"] & (steps == step), "pack0"].tolist() for step in range(one.steps)]
+
+
+def test_kernels_that_a_library_times_one_by_one_are_a_tuners() -> None:
+    """Kernel 7 belongs to an algorithm of any shape, and to what is chosen; kernel 1 is not tried."""
+    found = steps_of(*(search(10 * step) for step in range(1, 4)), times(1, 21, 7, waits=False))
+    tried = [[first, first, first + 1, 7, first + 1, 7, first + 2, first + 2] for first in (10, 20, 30)]
+    assert tried_by(found) == [*tried, []]
+    # The wait before the first is the tuner's, and all calls up to what is chosen: 8 launches and 7 waits.
+    assert found.host["tries"].groupby(found.host["step"]).sum().tolist() == [15, 15, 15, 0]
+
+
+def test_the_first_launch_of_a_tuner_may_come_before_any_wait_of_its_own() -> None:
+    """As of Triton: a launch, a wait, and then more of the same between waits."""
+    triton = [*times(1, 50), *times(50, 50), *times(50, 50, 50), *times(51), *times(51, 51), *times(50, waits=False)]
+    assert tried_by(steps_of(triton, *[times(1, 50)] * 3)) == [[50] * 6 + [51] * 3, [], [], []]
+
+
+ALTERNATING = {
+    "an optimizer in every fourth step": [times(1, 2, 3), times(1, 2, 3), times(1, 2, 3), times(1, 2, 3, 4, 5, 6)],
+    "kernels at the end of a step and the beginning of the next": [
+        [*times(100 + step), *times(step), *times(step), *times(step, -1), *times(101 + step)] for step in range(4)
+    ],
+    "searches that half of the steps have": [search(10), search(10), times(1), times(1)],
+    "an evaluation now and then": [times(1, 2), times(1, 2), [*times(1, 2), *times(1), *times(1), *times(1)], times(1, 2)],
+    "as many blocks as chance will": [times(*[1, 2] * count, 3) for count in (1, 4, 2, 3)],
+    "values that are read within blocks of any shape": [
+        [row for block in (0, 0, 1, 1) for row in times(10 * step + block, -1)] + times(10 * step, waits=False)
+        for step in range(4)
+    ],
+    "stages that each step times": [[*times(1), *times(1), *times(2), *times(2), *times(1, waits=False)]] * 4,
+    "blocks of any shape that are timed forward alone": [
+        [row for block in (0, 0, 1, 1) for row in times(10 * step + block)] + times(10 * step + 5) for step in range(4)
+    ],
+    "one kernel of any shape that is timed": [[*times(step), *times(step), *times(step, waits=False)] for step in range(4)],
+    "large blocks of any shape that are timed": [
+        [row for block in (0, 0, 10, 10) for row in times(*range(30 * step + block, 30 * step + block + 9))]
+        + times(*range(30 * step, 30 * step + 9), waits=False)
+        for step in range(4)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ALTERNATING.values(), ids=ALTERNATING)
+def test_programs_that_alternate_or_wait_have_no_tuner(steps: list[list[Any]]) -> None:
+    found = steps_of(*steps)
+    assert not found.gpu["tried"].any() and not found.host["tries"].any()
+    assert changes.remove_tuning(found) is found
+
+
+def test_freeing_memory_within_blocks_is_not_timing_them() -> None:
+    found = steps_of(*(search(10 * step) for step in range(1, 4)), [])
+    freeing = found.host.assign(allocates=found.host["wait"] == ALL).drop(columns="tries")
+    assert not changes.mark_tuning(replace(found, host=freeing)).gpu["tried"].any()
+
+
+def test_a_step_without_its_tuner_has_what_the_tuner_chose() -> None:
+    """Of 300 before the chosen kernel 9 stay, as before other launches; a copy of the input between stays as it is."""
+    one = steps_of([*search(10), ("wait", 0)], *[times(1, 2, waits=False)] * 2)
+    rows, calls = np.arange(len(one.host)), one.gpu["host"].to_numpy()
+    chosen_call = calls[np.flatnonzero(one.gpu["pack0"] == 11)[-1]]
+    # Memory is allocated behind the search, and in a step without one; the fourth row makes input.
+    allocates = np.isin(rows, [chosen_call + 2, len(one.host) - 2])
+    gap = np.where(rows == chosen_call, 2.0, np.where(rows == 6, 290.0, one.host["gap"]))
+    host = one.host.assign(allocates=allocates, gap=gap, input=np.where(rows == 6, 90.0, 0.0))
+    lean = changes.remove_tuning(replace(one, host=host))
+    assert lean.gpu.loc[~lean.gpu["gone"], "pack0"].tolist() == [1, 11, 7, 1, 1, 2, 1, 2]
+    assert lean.gpu.loc[lean.gpu["gone"], "ns"].eq(0).all() and lean.gpu["gone"].sum() == 8
+    tries = one.host["tries"].to_numpy()
+    assert lean.host.loc[tries, ["gap", "own"]].sum().tolist() == [90, 0] and of(lean, "host", "gap")[chosen_call] == 9
+    assert [of(lean, "host", "own")[row] for row in np.flatnonzero(allocates)] == [0, 5]
+    # The program's own wait is left.
+    assert lean.host["wait"].eq(ALL).sum() == 1 and lean.host["wait"][tries].eq(NOTHING).all()
+    # Where less was spent than an operator takes, no more stays.
+    short = changes.remove_tuning(replace(one, host=one.host.assign(gap=np.where(tries, 0.0, gap))))
+    assert of(short, "host", "gap")[chosen_call] == 2
+
+
+def test_input_within_a_search_is_not_the_tuners() -> None:
+    one = steps_of(*(search(10 * step) for step in range(1, 4)), [])
+    rows = np.flatnonzero(one.host["tries"])[3:5]
+    part = one.host.assign(part=np.where(np.isin(np.arange(len(one.host)), rows), TRANSFER, 0)).drop(columns="tries")
+    assert not changes.mark_tuning(replace(one, host=part)).host["tries"][rows].any()
+
+
+def test_what_a_tuner_takes_says_nothing_of_other_operators() -> None:
+    """Its calls take 900 each, others 14; and an operator's time is at most 0.1 ms here, whatever the tuner's are."""
+    one = steps_of(*(search(10 * step) for step in range(1, 5)))
+    slow = replace(one, host=one.host.assign(gap=np.where(one.host["tries"], 895.0, 9.0)))
+    more = changes.add_launches(slow, np.where(slow.gpu["tried"], 0.0, 1.0), 0)
+    added = (more.host["gap"] - slow.host["gap"])[~slow.host["tries"] & slow.host["launches"]]
+    # The call of what is chosen has the wait before it in the trace, and its own gap alone counts.
+    assert added.tolist() == [14.0] * len(added)
+    last = slow.gpu["host"].iloc[-1]
+    long = replace(
+        slow,
+        host=slow.host.assign(
+            gap=np.where(slow.host["tries"], 1e7, np.where(np.arange(len(slow.host)) == last, 4e5, 9.0))
+        ),
+    )
+    assert changes.fuse(long, chosen(long, len(long.gpu) - 1)).host["gap"][last] == pytest.approx(3e5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: changes.speed_up_kernels(one, np.ones(len(one.gpu), dtype=bool), 2),
+        lambda one: changes.fuse(one, np.ones(len(one.gpu), dtype=bool)),
+        changes.capture_as_graph,
+        lambda one: changes.add_launches(one, np.ones(len(one.gpu)), 5),
+        changes.remove_allocations,
+        lambda one: without(one),
+    ],
+)
+def test_no_change_but_its_own_reaches_a_tuner(change: Any) -> None:
+    one = steps_of(*(search(10 * step) for step in range(1, 5)))
+    one = replace(one, host=one.host.assign(allocates=one.host["tries"] & one.host["launches"]))
+    changed = change(one)
+    for table, flags, columns in (
+        ("gpu", "tried", ["ns", "gone", "host", "latency"]),
+        ("host", "tries", ["gap", "own", "wait"]),
+    ):
+        before, after = (getattr(own, table) for own in (one, changed))
+        assert before[flags].any()
+        assert (
+            after.loc[after[flags], columns].to_numpy().tolist()
+            == before.loc[before[flags], columns].to_numpy().tolist()
+        )
+
+
+def test_making_and_loading_code_stays_in_every_step_that_does_it() -> None:
+    """Of 5 ms before a call that loads code, 0.1 ms are an operator's; a graph and fusing leave the rest, and its call."""
+    loads = [False, False, True, False, False]
+    host = [BEGINS, call(9, 5), call(5e6, 2e3, input=1e3), call(9, 5), ENDS]
+    one = program(host, [kernel(1, 10), kernel(3, 10)])
+    one = replace(one, host=one.host.assign(loads=loads))
+    assert of(one, "host", "loads") == loads and changes.making_ns(one).tolist() == [0, 0, 5e6 - 1e3 - 1e5, 0, 0]
+    for changed in (changes.capture_as_graph(one), changes.fuse(one, chosen(one, 1))):
+        assert of(changed, "host", "gap")[2:4] == pytest.approx([5e6 - 1e5, 0]) and of(changed, "host", "own")[2] == 2e3
 
 
 def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None:

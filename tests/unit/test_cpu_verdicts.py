@@ -18,6 +18,7 @@ from profzoo.verdicts.causes.cpu_verdicts import CpuStep, StepPart
 from profzoo.verdicts.rules import rules
 from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.verdict import BY_PROFZOO, UNDECIDED
+from profzoo.what_if.loading import Loading
 from tests import known_rules
 
 RULES = known_rules.load()
@@ -50,7 +51,8 @@ def cells(step_ns: float = 10 * MS, **given: object) -> pd.DataFrame:
 
 
 def judged(timed: pd.DataFrame, parts: pd.DataFrame, own: pd.DataFrame, **ran_with: object) -> pd.DataFrame:
-    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    found = cpu_verdicts.tabulate_cpu_verdicts(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    return known_rules.keep_to_amdahl(found)
 
 
 def even(count: int, ns: float) -> list[tuple[str, str, str, float, float]]:
@@ -109,8 +111,11 @@ def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_al
 @pytest.mark.parametrize(
     ("data_ns", "ran_with", "settings", "says"),
     [
-        (5 * MS, {"workers": 0}, "workers=2", "load batches in parallel to the step"),
-        (5 * MS, {"workers": 2}, None, "more worker processes"),
+        (5 * MS, {"workers": 0}, "workers=1", "load batches in parallel to the step"),
+        (20 * MS, {"workers": 0}, "workers=2", "so input no longer limits from 4 workers on: load batches in parallel"),
+        # Each of two workers takes at most two steps for a batch.
+        (20 * MS, {"workers": 2}, "workers=4", "more worker processes"),
+        (2 * MS, {"workers": 4}, "workers=6", "more worker processes"),
         (1.5 * MS, {"workers": 0}, None, "a worker process would need longer to hand it over"),
     ],
 )
@@ -126,11 +131,11 @@ def test_advice_that_failed_in_a_trial_is_not_given_again_on_a_cpu() -> None:
     facts = CellFacts(failed={CELL: {"workers=2": "odd"}})
     given = cells(), ranges(5 * MS), {CELL: own}, {CELL: {"workers": 0}}, RULES
     row = cpu_verdicts.tabulate_cpu_verdicts(*given, facts).iloc[0]
-    assert pd.isna(row["settings"]) and "workers=2 is not possible, as it failed in a trial: odd: " in row["next_step"]
+    assert pd.isna(row["settings"]) and "workers=1 is not possible, as it failed in a trial: odd: " in row["next_step"]
 
 
 def test_workers_bring_no_more_than_they_can_do() -> None:
-    """Two workers make a batch of 98.9 ms in 49.4; where others took CPU time, the share may be any."""
+    """Two workers load a batch of 98.9 ms in 49.4; where others took CPU time, the share may be any."""
     own = operators(VIEW, *even(5, 0.2 * MS))
     step, parts = cells(100 * MS), ranges(98.9 * MS, 1.1 * MS)
     (found,) = judged(step, parts, own, workers=0).to_dict("records")
@@ -140,11 +145,37 @@ def test_workers_bring_no_more_than_they_can_do() -> None:
         told = judged(cells(100 * MS, **given), ranges(70 * MS, 30 * MS), own, workers=0)
         (found,) = told.query("verdict == 'input-bound'").to_dict("records")
         assert found["gain"] == pytest.approx(2 / 0.7) and found["gain"] < found["gain_high"] <= 3.0
-    # Nobody knows how fast the step would be with input that is there in no time: no limit stands for that.
-    busy = judged(cells(100 * MS, cpu_taken_share=0.5), ranges(95 * MS, 5 * MS), own, workers=2).iloc[0]
-    assert busy["gain"] == pytest.approx(20) and busy["gain_low"] == 1 and pd.isna(busy["gain_high"])
+    # Of workers that the step waits for, twice as many load twice as many batches.
+    busy = judged(cells(100 * MS), ranges(95 * MS, 5 * MS), own, workers=2).iloc[0]
+    assert busy["settings"] == "workers=4" and busy["gain"] == pytest.approx(2)
     none = judged(cells(100 * MS), ranges(100 * MS, 0.0), own, workers=2).iloc[0]
-    assert none["verdict"] == "input-bound" and none[["gain", "gain_high"]].isna().all()
+    assert (none["verdict"], none["settings"], none["gain"]) == ("input-bound", "workers=4", 2)
+
+
+def test_the_step_and_its_workers_share_the_cores() -> None:
+    """Of 100 ms, one core loads for 60, and two are busy in the rest: with one to receive, 141 ms are 70.5 on two cores.
+
+    No worker loads faster than that, and one is enough. On 64 cores two are, as the rest takes 40 ms and one to receive.
+    """
+    own, parts = operators(VIEW, *even(5, 6 * MS)), ranges(60 * MS, 40 * MS)
+
+    def told(ran_with: dict[str, Any], **given: float) -> dict[str, Any]:
+        facts = CellFacts(noted={CELL: NotedFacts(loading=Loading(step_cores=2.0, **given))})
+        table = cpu_verdicts.tabulate_cpu_verdicts(cells(100 * MS), parts, {CELL: own}, {CELL: ran_with}, RULES, facts)
+        return table.to_dict("records")[0]
+
+    few, many, sleeps = told({}, cores=2.0), told({}, cores=64.0), told({}, cores=2.0, loading_cores=0.0)
+    assert (few["settings"], few["gain"]) == ("workers=1", pytest.approx(100 / 70.5))
+    assert "from 2 workers on, but the 2 cores of this process then need 70.5 ms: load" in few["next_step"]
+    assert (many["settings"], many["gain"]) == ("workers=2", pytest.approx(100 / 41))
+    assert (sleeps["settings"], sleeps["gain"]) == ("workers=2", pytest.approx(100 / 41))
+    # With workers, none is added that would have no core.
+    limited = told({"workers": 2}, cores=2.0)
+    assert (
+        pd.isna(limited["settings"])
+        and limited["gain"] == pytest.approx(2.5)
+        and "decode and collate less" in limited["next_step"]
+    )
 
 
 def test_lines_that_make_a_batch_are_named_and_reading_is_told_from_collating() -> None:
@@ -159,7 +190,7 @@ def test_lines_that_make_a_batch_are_named_and_reading_is_told_from_collating() 
     table = cpu_verdicts.tabulate_cpu_verdicts(*given, CellFacts(host_lines={CELL: lines}))
     assert table.iloc[0]["next_step"].startswith(
         "making one batch takes 5 ms; reading samples takes 40 % of the step (Images.__getitem__ at data.py:7, 40 % of the "
-        "step), collating samples takes 10 % of the step (collate at data.py:21, 10 % of the step): load batches"
+        "step), collating samples takes 10 % of the step (collate at data.py:21, 10 % of the step): loading a batch takes"
     )
 
 
@@ -472,12 +503,12 @@ def test_layers_are_named_from_a_tenth_of_the_step_on(part: float, layers: list[
 
 
 def test_cells_and_layers_come_by_their_gain() -> None:
-    """Operators have 0.3 and 0.4 of the step, input 0.2: half of the former gains 1 / 0.85 and 1 / 0.8, all of that 1.25."""
+    """Operators have 0.3 and 0.41 of the step, input 0.3, a third of which is to be received from workers all the same."""
     own = operators(("aten::mm", "a", "forward", 1, 3 * MS), ("aten::conv", "a", "forward", 1, 4.1 * MS))
-    found = judged(cells(), ranges(2 * MS, 8 * MS), own)
+    found = judged(cells(), ranges(2.9 * MS, 7.1 * MS), own)
     of_cell = found[found["level"] == "cell"]
     assert of_cell["function"].fillna("").tolist() == ["aten::conv", "", "aten::mm"]
-    assert of_cell["gain"].tolist() == pytest.approx([1 / (1 - 0.205), 1 / 0.8, 1 / 0.85])
+    assert of_cell["gain"].tolist() == pytest.approx([1 / (1 - 0.205), 1 / (0.71 + 0.1), 1 / 0.85])
     assert found.loc[found["level"] == "layer", "function"].tolist() == ["aten::conv", "aten::mm"]
 
 

@@ -1,6 +1,7 @@
 """harness/batches and tasks: the same samples for the same seed, adapters of image data sets, one line for what does not fit."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,6 +212,39 @@ def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pyte
     assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
     assert all(one["drop_last"] and one["batch_size"] == 3 and one["sampler"] is None for one in asked)
     assert asked[0]["generator"].initial_seed() == 1
+
+
+def test_loading_that_waits_keeps_no_core_busy_and_the_rest_of_the_step_does() -> None:
+    """Of 20 ms in each step, half are loading; the first steps, which fill caches, do not count."""
+
+    def source(asleep: bool) -> Iterator[torch.Tensor]:
+        for number in range(8):
+            spend(number < batches.FIRST_STEPS or not asleep)
+            yield torch.zeros(3, 5)
+
+    def spend(computes: bool) -> None:
+        until = time.thread_time() + 0.01
+        if not computes:
+            time.sleep(0.01)
+        while computes and time.thread_time() < until:
+            pass
+
+    for asleep in (True, False):
+        found, samples = batches.BatchLoading(), source(asleep)
+        while found.take(samples) is not None:
+            spend(asleep)
+        noted = found.read()["loading"]
+        waits, computes = noted["loading_cores"], noted["step_cores"]
+        assert max(waits, computes) > 2 * min(waits, computes) and (waits < computes) == asleep
+    short = batches.BatchLoading()
+    for _ in range(batches.FIRST_STEPS + 1):
+        assert short.read() == {}
+        short.take(iter([{"a": torch.zeros(3, 5), "b": torch.zeros(2, dtype=torch.int64)}]))
+    assert short.read(workers=2) == {"loading": {"workers": 2}}
+    short.begin()
+    noted = short.read()["loading"]
+    assert set(noted) == {"loading_cores", "step_cores", "batch_bytes"}
+    assert noted["batch_bytes"] == 60 + 16
 
 
 class Endless(IterableDataset):

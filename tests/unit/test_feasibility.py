@@ -79,26 +79,48 @@ def test_hints_at_graphs_are_dropped_where_none_is_possible() -> None:
 
 
 def names(*rows: Any, feasible: feasibility.Feasibility) -> list[str]:
-    return [row.verdict for row in verdicts.rank_verdicts(rows, feasible)]
+    explanations = known_rules.load(every=True)["explanations"]
+    return [row.verdict for row in verdicts.rank_verdicts(rows, explanations, feasible)]
+
+
+WAITS, LAUNCH, SHORT = "synchronisation-bound", "launch-bound", "latency-bound (short kernels)"
+MEMORY, COPY, INPUT = "memory-bound", "copy-bound", "input-bound"
 
 
 def test_what_prevents_a_graph_comes_before_what_one_would_cure() -> None:
-    waits = a_verdict("waits", gain=1.2, about="idle_synchronisation")
-    launch, short = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("short", gain=2.5, about="short")
-    other, lower = a_verdict("other", gain=3.0, about="memory"), a_verdict("lower", gain=1.1, about="copy")
+    waits, launch, short = a_verdict(WAITS, gain=1.2), a_verdict(LAUNCH, gain=2.0), a_verdict(SHORT, gain=2.5)
+    other, lower = a_verdict(MEMORY, gain=3.0), a_verdict(COPY, gain=1.1)
     cannot, can = judge_feasibility(MODEL, None, [line()]), judge_feasibility(MODEL, None, [])
     rows = [lower, waits, launch, short, other]
-    assert names(*rows, feasible=cannot) == ["other", "waits", "short", "launch", "lower"]
-    assert names(*rows, feasible=can) == ["other", "short", "launch", "waits", "lower"]
-    assert names(lower, waits, other, feasible=cannot) == ["other", "waits", "lower"]
+    assert names(*rows, feasible=cannot) == [MEMORY, WAITS, SHORT, LAUNCH, COPY]
+    assert names(*rows, feasible=can) == [MEMORY, SHORT, LAUNCH, WAITS, COPY]
+    assert names(lower, waits, other, feasible=cannot) == [MEMORY, WAITS, COPY]
+    # A verdict without a gain is not a cause.
+    assert names(launch, a_verdict(WAITS), feasible=cannot) == [LAUNCH, WAITS]
 
 
-def test_memory_given_back_comes_before_launches_whatever_is_possible() -> None:
-    stalls = a_verdict("stalls", gain=1.2, about="allocations_removed")
-    launch, other = a_verdict("launch", gain=2.0, about="idle_launching"), a_verdict("other", gain=3.0, about="memory")
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "allocator stalls", "allocator retries", "host work", "GIL contention", "code loading within the window",
+        "tuning for changing shapes", "recompilation",
+    ],
+)  # fmt: skip
+def test_what_else_the_host_does_comes_before_launches_whatever_is_possible(cause: str) -> None:
+    mine, between = a_verdict(cause, gain=1.2), a_verdict(INPUT, gain=1.5)
+    launch, other = a_verdict(LAUNCH, gain=2.0), a_verdict(MEMORY, gain=3.0)
     for lines in ([], [line()]):
         feasible = judge_feasibility(MODEL, None, lines)
-        assert names(launch, stalls, other, feasible=feasible) == ["other", "stalls", "launch"]
+        assert names(launch, mine, between, other, feasible=feasible) == [MEMORY, cause, LAUNCH, INPUT]
+
+
+@pytest.mark.parametrize("cause", ["tuning for changing shapes", "recompilation"])
+def test_what_shapes_make_libraries_do_comes_before_its_consequences(cause: str) -> None:
+    mine, launch = a_verdict(cause, gain=1.2), a_verdict(LAUNCH, gain=3.0)
+    stalls, loading = a_verdict("allocator stalls", gain=1.5), a_verdict("code loading within the window", gain=1.4)
+    unknown = a_verdict("undecided", potential=4.0)
+    found = names(loading, mine, launch, stalls, unknown, feasible=judge_feasibility(MODEL, None, []))
+    assert found == [cause, "undecided", "allocator stalls", "code loading within the window", LAUNCH]
 
 
 def programs(inside: Any, folder: Path) -> Any:

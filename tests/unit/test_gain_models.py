@@ -10,17 +10,22 @@ import pandas as pd
 import pytest
 
 from profzoo.fusion import gains
+from profzoo.range_names import PARTS
 from profzoo.verdicts import advice_scores, gain_models
 from profzoo.verdicts.advice_scores import ErrorBound
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if import tables
+from profzoo.what_if.dependencies import NOTHING
+from profzoo.what_if.loading import HANDOVER_NS, Loading
 from profzoo.what_if.program import Program, process_number
+from profzoo.what_if.trace_events import COPY
 from tests import known_rules, launched, simulated, slow
 from tests.known_rules import a_verdict
 from tests.simulated import Act
@@ -81,9 +86,11 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
     roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
     step = step.assign(process=process_number(program.process))
     programs = {CELL: {process_number(program.process): program}}
-    return verdicts.tabulate_verdicts(
-        step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given}
+    ran_with = given.pop("ran_with", {})
+    found = verdicts.tabulate_verdicts(
+        step, rows, roofs, ROOFS, {}, ran_with, RULES, None, programs, **{"scored": UNTRIED, **given}
     )
+    return known_rules.keep_to_amdahl(found)
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
@@ -130,28 +137,94 @@ def test_faster_kernels_gain_where_the_gpu_is_the_limit(tmp_path: Path, ns: floa
         assert row["next_step"].startswith(rule_evaluation.LAUNCH_LESS)
 
 
-def test_workers_need_time_for_the_input_of_a_step(tmp_path: Path) -> None:
-    """A step waits 1.5 ms for input. A step is no shorter than the part of it that each worker makes, whatever is saved."""
-    wait = replace(LAUNCH, part="data", before=1.5e6)
-    program, step_ns = simulation(steps([wait, *[LAUNCH] * 10]), tmp_path)
+def loaded(folder: Path) -> tuple[Program, float]:
+    """Steps that load for 1.5 ms, copy the batch for 0.2 ms, and launch ten kernels of 50 us; and ns of one."""
+    batch = [Act("other", 0, "data", 1.5e6, 500), Act("copy", 0, "transfer", 3e3, 5e3, ns=2e5)]
+    return simulation(steps([*batch, *[LAUNCH] * 10]), folder)
+
+
+def test_workers_need_time_for_the_batch_of_a_step(tmp_path: Path) -> None:
+    """A step is no shorter than a batch over the number of workers, whatever is saved; copies of batches stay."""
+    program, step_ns = loaded(tmp_path)
+    rest_ns = simulated.simulate(steps([Act("copy", 0, "transfer", 3e3, 5e3, ns=2e5), *[LAUNCH] * 10])).step_ns()
     replayed = CellSimulation(program)
 
-    def gain(workers: int, data_ns: float) -> Any:
-        asked = RequestedChange("input_ready", workers=workers)
-        found = replayed.gain(asked, {**a_step({}).iloc[0], "cpu_data_ns": data_ns}, 0.5)
+    def gain(workers: int, *others: str, **given: Any) -> Any:
+        asked = [RequestedChange("input_ready", workers=workers, **given), *map(RequestedChange, others)]
+        found = replayed.gain_together(asked, a_step({}).iloc[0], 0.5)
         assert found
         return found
 
-    free = gain(0, 1.5e6)
-    assert free.gain > 2.5 and free.gain == gain(4, float("nan")).gain == gain(4, 0.0).gain
+    assert rest_ns > 7e5 and gain(0).gain == pytest.approx(step_ns / rest_ns, rel=0.02)
     for workers in (1, 2, 4):
-        limit, found = step_ns * workers / 1.5e6, gain(workers, 1.5e6)
-        assert found.gain == pytest.approx(min(limit, free.gain), rel=0.02)
+        limit, found = step_ns * workers / 1.5e6, gain(workers, pinned=True)
+        assert found.gain == pytest.approx(min(limit, gain(0).gain), rel=0.02)
         assert found.low < found.gain <= found.high <= limit * 1.02
-    # One of two changes needs workers; together they need as long.
-    both = [RequestedChange("input_ready", workers=1), RequestedChange("graph")]
-    together = replayed.gain_together(both, {**a_step({}).iloc[0], "cpu_data_ns": 1.5e6}, 0.0)
-    assert together and together.gain == pytest.approx(step_ns / 1.5e6, rel=0.02)
+        # One of two changes needs workers; together they need as long.
+        assert gain(workers, "graph", pinned=True).gain == pytest.approx(min(limit, gain(0, "graph").gain), rel=0.02)
+    # Without a thread that pins, the CPU needs a millisecond to receive a batch, which is longer than the GPU's step.
+    assert gain(4).predicted_ns == pytest.approx(step_ns - 1.5e6 + HANDOVER_NS, rel=0.02)
+
+
+def test_workers_and_the_step_share_the_cores(program: Program, tmp_path: Path) -> None:
+    """On two cores, 1.5 ms of loading, 1 to receive and a step of 0.7 take 1.6 ms; where loading waits, half of 1.5."""
+    assert CellSimulation(program).fit_loading() is None
+    program, step_ns = loaded(tmp_path)
+    one, graph = RequestedChange("input_ready", workers=2, pinned=True), RequestedChange("graph")
+    for cores, busy, right in ((2.0, 1.0, (1.5e6 + HANDOVER_NS + 7e5) / 2), (2.0, 0.0, 8.5e5), (64.0, 1.0, 7.5e5)):
+        replayed = CellSimulation(program, 0.0, Loading(cores=cores, loading_cores=busy))
+        found = replayed.gain_together([one, graph], a_step({}).iloc[0], 0.0)
+        assert found and found.predicted_ns == pytest.approx(right, rel=0.03)
+        fitted = replayed.fit_loading()
+        assert fitted and fitted.batch_ns == pytest.approx(1.5e6, rel=0.01)
+        assert fitted.rest_ns == pytest.approx(7.2e5, rel=0.03)
+    # Two workers for which a step waits load a batch in two of its steps; three do so in two thirds.
+    known = CellSimulation(program, 0.0, Loading(workers=2))
+    found = known.gain(RequestedChange("input_ready", workers=3, pinned=True), a_step({}).iloc[0], 0.0)
+    assert found and found.gain == pytest.approx(1.5) and known.loading.batch_ns == pytest.approx(2 * step_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "now", "settings", "says"),
+    [
+        (
+            {"cores": 64.0},
+            0,
+            "workers=3 pin_memory=true",
+            "input no longer limits from 3 workers on: load batches ahead",
+        ),
+        # 1.5, 0.7 and a millisecond to receive are 1.6 on two cores, and the GPU's step is hidden behind 1.5 of loading.
+        ({"cores": 2.0}, 0, None, "but the 2 cores of this process then need 1.61 ms: load"),
+        ({"cores": 2.0, "loading_cores": 0.2}, 0, "workers=2 pin_memory=true", "from 3 workers on, but the 2 cores"),
+        ({}, 0, "workers=3 pin_memory=true", "loading a batch takes 1.5 ms and the rest of the step 712 µs, so input"),
+        ({"cores": 64.0}, 2, "workers=5", "loading a batch takes at most 3.16 ms and"),
+        ({"cores": 2.0}, 2, None, "then need 2.44 ms: decode and collate less on the CPU"),
+    ],
+)
+def test_as_many_workers_are_advised_as_the_step_needs(
+    tmp_path: Path, given: dict[str, float], now: int, settings: str | None, says: str
+) -> None:
+    program, _ = loaded(tmp_path)
+    facts = CellFacts(noted={CELL: NotedFacts(loading=Loading(**given))})  # type: ignore[arg-type]
+    step = a_step({"idle_input": 0.6}).assign(cpu_data_ns=5e6)
+    table = judged(program, step, ran_with={CELL: {"workers": now}}, facts=facts)
+    (row,) = table[table["verdict"].eq("input-bound") & table["level"].eq("cell")].to_dict("records")
+    assert (None if pd.isna(row["settings"]) else row["settings"]) == settings and says in row["next_step"]
+
+
+def test_only_copies_of_the_input_are_pinned_with_it(tmp_path: Path) -> None:
+    """The host no longer waits for that of the batch; nor would it for the other, which the loader does not make."""
+    other = replace(LAUNCH, kind="pageable", ns=4e5)
+    acts = steps(
+        [*[Act("other", 0, "data", 1.5e6, 500), Act("pageable", 0, "transfer", 3e3, 5e3, ns=2e5)], LAUNCH, other]
+    )
+    program, _ = simulation(acts, tmp_path)
+    program = replace(program, gpu=program.gpu.assign(pageable=program.gpu["kind"] == COPY))
+    waits = [changed.host.groupby("part")["wait"].max() for changed in
+             (gain_models._have_workers(program, RequestedChange("input_ready", workers=1, pinned=pinned), Loading())
+              for pinned in (False, True))]  # fmt: skip
+    of_input, of_step = (PARTS.index(part) + 1 for part in ("transfer", "forward"))
+    assert [one[of_input] > NOTHING for one in waits] == [True, False] and all(one[of_step] > NOTHING for one in waits)
 
 
 def test_gains_are_no_surer_than_processes_are_alike(program: Program) -> None:

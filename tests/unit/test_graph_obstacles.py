@@ -50,6 +50,17 @@ def test_what_a_graph_can_do_without_is_no_obstacle(inside: simulated_waits.Insi
     assert found(inside, tmp_path) == []
 
 
+def test_what_a_library_tries_is_no_obstacle(tmp_path: Path) -> None:
+    """Two kernels are timed in each step, twice each, one of them another one each time; the same is chosen always."""
+
+    def inside(step: int) -> list[Act]:
+        wait = Act("sync", 0, "forward", 2e3, 2e3)
+        tried = [wait, *[one for group in (1, 10 + step) for one in [operator(1e4, group=group), wait] * 2]]
+        return [*NETWORK, *tried, operator(1e4, group=1), *NETWORK]
+
+    assert found(inside, tmp_path) == []
+
+
 def test_launches_that_differ_are_an_obstacle(tmp_path: Path) -> None:
     """Of another shape in each step: of seven steps that count six differ from any one."""
     assert found(lambda step: [*NETWORK, operator(1e4, group=step)], tmp_path) == [("differs", 6 / 7, 6)]

@@ -88,6 +88,27 @@ def test_facts_of_several_processes_name_each(monkeypatch: pytest.MonkeyPatch) -
     assert {key: found[key] for key in right} == right and devices.describe_machine("cpu", CPU)["cuda"] is None
 
 
+@pytest.mark.parametrize(
+    ("limit", "beside", "cores"),
+    [
+        ("max 100000\n", "1", 6),
+        ("250000 100000\n", "1", 2.5),
+        ("900000 100000\n", "2", 3),
+        (None, "4", 1.5),
+        ("?", "1", 6),
+    ],
+)
+def test_cores_are_those_that_a_container_and_its_processes_share(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str | None, beside: str, cores: float
+) -> None:
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(6)))
+    monkeypatch.setattr(devices, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", beside)
+    if limit:
+        (tmp_path / "cpu.max").write_text(limit)
+    assert devices.count_cores() == cores
+
+
 def test_functions_that_a_model_leaves_out_have_defaults() -> None:
     optimizer = interface.make_adam(nn.Linear(1, 1).parameters())
     assert type(optimizer) is torch.optim.Adam and optimizer.defaults["lr"] == 0.001

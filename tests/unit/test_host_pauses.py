@@ -13,7 +13,7 @@ import pytest
 
 from profzoo.tables.cell_tables import LAUNCHING, PARTS, step_shares
 from profzoo.verdicts.gain_models import STEP_CHANGES, CellSimulation, RequestedChange
-from profzoo.verdicts.rules import rule_evaluation
+from profzoo.verdicts.rules import step_quality
 from profzoo.what_if import host_time, predicted_gains, tables
 from profzoo.what_if.program import read_programs, write_programs
 from tests import simulated_waits, slow
@@ -87,7 +87,7 @@ def test_pauses_come_before_launches_whose_share_no_longer_holds_them(tmp_path: 
     idle = [one.of_cell.set_index("verdict").loc["launch-bound", "share"] * one.row["step_ns"] for one in (told, twin)]
     assert idle[0] == pytest.approx(idle[1], rel=0.2)
     shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
-    charged = rule_evaluation.charge_pauses(shares, CellSimulation(told.program), told.row)
+    charged = step_quality.charge_pauses(shares, CellSimulation(told.program), told.row)
     assert sum(charged[name] for name in PARTS) == pytest.approx(1)
 
 
@@ -131,6 +131,22 @@ def test_code_that_is_loaded_in_each_step_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_the_host_does_while_a_library_tries_kernels_is_no_other_pause(tmp_path: Path) -> None:
+    """In each step two kernels are timed, one of any shape, behind a pause of 3 ms and the loading of their code."""
+
+    def inside(step: int) -> list[Act]:
+        wait = Act("sync", 0, "forward", 2e3, 2e3)
+        tried = [one for plan in (1, 10 * step + 2) for one in [operator(1e4, group=plan), wait] * 2]
+        makes = [replace(wait, before=PAUSE_NS), Act("load", 0, "forward", PAUSE_NS, 2e5)]
+        return [*BUSY, *makes, *tried, operator(1e4, group=1), *BUSY]
+
+    told = told_by_all(inside, tmp_path)
+    program = told.program
+    assert host_time.find_host_work(program).sum() == 0
+    assert host_time.remove_loading(program).host["own"].equals(program.host["own"].astype(float))
+    assert told.of_cell["verdict"].tolist()[0] == "tuning for changing shapes" and not NEW & {*told.verdicts["verdict"]}
+
+
 def test_copies_from_pageable_memory_cost_what_their_calls_take_longer(tmp_path: Path) -> None:
     """Two copies through the staging buffer, of which the second waits for the first, in each step of little work."""
     small = [operator(6e3) for _ in range(60)]
@@ -176,11 +192,11 @@ def test_a_recorded_training_of_the_zoo_has_none_of_these(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("saved", "moved"), [(0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.9, 0.4)])
 def test_what_pauses_take_moves_from_launching(saved: float, moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than the 0.4 that waits for launches; each part of it keeps its share of the rest."""
-    monkeypatch.setattr(rule_evaluation, "saved_share", lambda replayed, change, step: saved)
+    monkeypatch.setattr(step_quality, "saved_share", lambda replayed, change, step: saved)
     first, *others = LAUNCHING
     shares = dict.fromkeys(PARTS, 0.0) | {"idle_unknown": 0.25, first: 0.3}
     shares |= dict.fromkeys(others, 0.1 / len(others))
-    found = rule_evaluation.charge_pauses(shares, CellSimulation.__new__(CellSimulation), pd.Series())
+    found = step_quality.charge_pauses(shares, CellSimulation.__new__(CellSimulation), pd.Series())
     assert found["idle_unknown"] == pytest.approx(0.25 + moved)
     assert found[first] == pytest.approx(0.3 * (0.4 - moved) / 0.4)
     assert sum(found[name] for name in LAUNCHING) == pytest.approx(0.4 - moved)

@@ -11,6 +11,8 @@ import pytest
 
 from profzoo.verdicts.causes import verdicts
 from tests import known_rules
+from tests.simulated import Act
+from tests.simulated_waits import operator, step_ns, told
 from tests.unit.test_gain_models import LAUNCH, judged, simulation, steps
 from tests.unit.test_verdicts import kernel_rows
 from tests.unit.test_verdicts import made as a_step
@@ -112,7 +114,7 @@ def test_memory_taken_from_the_driver_within_steps_is_named(tmp_path: Path) -> N
     acts = [LAUNCH] * 20
     plain, _ = simulation(steps(acts), tmp_path)
     table = judged(plain, a_step({}))
-    assert not {"allocator stalls", "tuning within the window"} & set(table["verdict"])
+    assert "allocator stalls" not in set(table["verdict"])
     busy = plain.host.assign(allocates=plain.host["launches"] & (np.arange(len(plain.host)) % 4 == 0))
     stalled = replace(plain, host=busy.assign(own=np.where(busy["allocates"], 3e5, busy["own"])))
     found = judged(stalled, a_step({})).iloc[0]
@@ -128,15 +130,48 @@ def test_the_calls_that_allocate_are_told_by_name(tmp_path: Path, monkeypatch: A
     assert program.host["allocates"].sum() == 5 * 5
 
 
-def test_kernels_of_a_step_alone_are_tuning(tmp_path: Path) -> None:
-    acts = steps([LAUNCH] * 10)
-    trials = [replace(LAUNCH, step=1, group=3, ns=3e5)] * 4
-    place = next(index for index, act in enumerate(acts) if act.kind == "kernel" and act.step == 1)
-    program, _ = simulation([*acts[:place], *trials, *acts[place:]], tmp_path)
-    found = judged(program, a_step({}))
-    (row,) = found[found["verdict"] == "tuning within the window"].to_dict("records")
-    # 1.2 of 3.2 ms, of four steps that count.
-    assert row["share"] == pytest.approx(1.2 / 3.25, rel=0.1) and row["method"] == "replay"
+def convolutions(step: int, tuned: bool) -> list[Act]:
+    """Four convolutions with two other launches each, of shapes of this step, for which six algorithms may be tried.
+
+    One of these has the same configuration for any shape.
+    """
+    acts = []
+    for first in (1000 * (step + 1) + 50 * number for number in range(4)):
+        plans = [first, first + 1, 7, *range(first + 2, first + 5)]
+        if tuned:
+            acts.append(Act("sync", 0, "forward", 6e5, 2e3))
+            for number, plan in enumerate(plans, 1):
+                acts += [
+                    Act("kernel", 0, "forward", 4e3, 4e3, ns=4e4 * number, group=plan),
+                    Act("sync", 0, "forward", 2e3, 2e3),
+                ] * 2
+        acts += [operator(4e4, group=first), operator(1e4, group=first + 40), operator(1e4, group=first + 41)]
+    return acts
+
+
+def test_what_is_tried_for_new_shapes_gains_what_fixed_shapes_do(tmp_path: Path) -> None:
+    """All kernels have names of full precision, and nearly all of their time is in what is tried."""
+    tries, fixed = (lambda step, tuned=tuned: convolutions(step, tuned) for tuned in (True, False))
+    name = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_ffma_aligna4"
+    found = told(tries, tmp_path, every_rule=True, kernel=name)
+    truth = step_ns(tries) / step_ns(fixed)
+    first = found.of_cell.iloc[0]
+    assert truth > 35 and first["verdict"] == "tuning for changing shapes"
+    assert first["gain"] == pytest.approx(truth, rel=0.02) and first["method"] == "replay"
+    # What is left has 3 % of the step, so that nothing else gains more; a tenth is that of a verdict.
+    assert found.of_cell["verdict"].tolist() == [first["verdict"]]
+    others = found.verdicts[found.verdicts["level"] == "setting"]
+    assert {"precision=tf32", "precision=bf16"} <= {*others["settings"]} and (others["gain"] < 1 / (1 - 0.03)).all()
+    # The same kernels without anything to try are a verdict.
+    assert "full precision" in {*told(fixed, tmp_path, every_rule=True, kernel=name).of_cell["verdict"]}
+
+
+def test_tuning_that_ends_is_told_by_what_it_takes_of_the_window(tmp_path: Path) -> None:
+    """Of eight steps the first is not counted, and the second and third try algorithms for new shapes."""
+    tries = lambda step: convolutions(min(step, 2), step < 3)  # noqa: E731
+    found = told(tries, tmp_path, every_rule=True).of_cell.iloc[0]
+    truth = step_ns(tries) / step_ns(lambda step: convolutions(step, False))
+    assert found["verdict"] == "tuning for changing shapes" and found["gain"] == pytest.approx(truth, rel=0.02)
 
 
 def test_products_in_full_precision_are_told_by_their_names() -> None:

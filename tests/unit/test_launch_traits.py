@@ -123,3 +123,26 @@ def test_what_of_a_trait_is_saved() -> None:
     slower = launch_traits.mark_traits(rows, counted, RULES["traits"], {"fp32": 2.0, "tf32": 1.0})
     assert slower["simt_saved_ns"].tolist() == [0, 0, 0]
     assert "simt_saved_ns" not in launch_traits.mark_traits(rows, counted, RULES["traits"], {"fp32": 2.0})
+
+
+def test_what_a_tuner_tries_has_no_trait() -> None:
+    """A quarter of a kernel's time, of a kind each: short, few blocks, near a roof, by a cause; all of it is counted."""
+    rows = kernel_rows(
+        **{"class": ["copy", "gemm", "gemm"]},
+        mean_ns=[1e3, 1e5, 1e5],
+        grid_x=[1000, 4, 1000],
+        total_ns=[100.0] * 3,
+        launches=[8.0] * 3,
+    )
+    rows = rows.assign(kernel="ampere_sgemm_128x64_tn")
+    given = held([0.4, 0.4, 0.8], ["dram"] * 3), RULES["traits"], ROOFS
+    whole, part = launch_traits.mark_traits(rows, *given), launch_traits.mark_traits(rows.assign(tried=0.25), *given)
+    names = [
+        f"{name}{of}"
+        for name in ("short", "small_grid", "memory", "full_precision")
+        for of in ("_ns", "_least_ns", "_most_ns", "_launches")
+    ]
+    assert (whole[names].sum() > 0).all()
+    for name in [*names, "small_grid_saved_ns"]:
+        assert part[name].tolist() == pytest.approx((whole[name] * 0.75).tolist())
+    assert part["counted_ns"].tolist() == part["total_ns"].tolist() == [100.0] * 3

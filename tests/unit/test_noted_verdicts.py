@@ -16,9 +16,11 @@ from profzoo.cell.job_types import ClockReading
 from profzoo.harness.step import measure
 from profzoo.harness.step.batches import BATCHES, BatchPadding
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
+from profzoo.verdicts.gain_models import CellSimulation
 from profzoo.verdicts.rules.cell_facts import NotedFacts, Padding, add_activities, read_cell_facts
 from profzoo.verdicts.rules.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
+from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules, simulated_waits
 from tests.simulated_waits import operator
@@ -240,6 +242,21 @@ def test_convolutions_of_new_shapes_that_take_the_host_long_are_tuned() -> None:
         assert cause_verdicts.find_tuning(pd.DataFrame(twin)) is None
 
 
+def test_the_hosts_time_for_new_shapes_counts_where_the_trace_shows_less(tmp_path: Path) -> None:
+    """A step of 20 launches without any search, 2 ms long and idle for half: torch.profiler shows 1 ms of tuning."""
+    usual = {"kind": "operator", "name": "aten::cudnn_convolution", "count": 40, "cpu_ns": 4e5, "shapes": "[[16, 64]]"}
+    new = usual | {"count": 2, "cpu_ns": 4e6, "shapes": "[[16, 3, 84, 84]]"}
+    rows = pd.DataFrame([usual, new, {"kind": "range", "name": "step", "count": 4, "cpu_ns": 8e6, "shapes": ""}])
+    program, _ = simulated_waits.traced([simulated_waits.operator(5e4)] * 20, tmp_path)
+    step = a_step({"idle_host": 0.5}).assign(step_ns=2e6, step_median_ns=2e6, idle_ns=1e6).iloc[0]
+    judged = CellRules(step, {}, EVERY, {}, CellSimulation(program))
+    (row,) = cause_verdicts.judge_tuning(judged, rows)
+    share = (4e6 - 2 * 1e4) / 4 / 2e6
+    assert row.method == "Amdahl" and row.share == pytest.approx(share) and row.gain == pytest.approx(1 / (1 - share))
+    assert row.next_step.startswith("aten::cudnn_convolution of [16, 3, 84, 84], a shape that not every step has: ")
+    assert list(cause_verdicts.judge_tuning(judged, None)) == []
+
+
 @pytest.mark.parametrize(
     ("behind", "part"),
     # Where the longest row leaves a tenth, batches can be cut there; else padding has to go by other means.
@@ -284,6 +301,15 @@ def test_what_was_noted_is_read_from_the_sidecar_of_each_cell(tmp_path: Path) ->
     assert found.repeated == [{"module": "m"}]
     with_operators = add_activities({("m", "train"): found}, {("n", "train"): pd.DataFrame()})
     assert with_operators["m", "train"].activities is None and with_operators["n", "train"].padding == ()
+    own = {"loading_cores": 0.5, "step_cores": 1.5, "batch_bytes": 100}
+    path.write_text(json.dumps({"cell": {"workers": 3}, "cores": 8.0, "loading": own}))
+    found = read_cell_facts([str(path)])
+    assert found.noted["m", "train"].loading == Loading(cores=8.0, **own) and found.ran_with["m", "train"] == {
+        "workers": 3
+    }
+    # A script's loader has workers that no setting tells of.
+    path.write_text(json.dumps({"cell": {"workers": 0}, "loading": {**own, "workers": 2, "pin_memory": True}}))
+    assert read_cell_facts([str(path)]).ran_with["m", "train"] == {"workers": 2, "pin_memory": True}
     path.write_text(json.dumps({"cell": {}}))
     assert read_cell_facts([str(path)]).noted["m", "train"] == NotedFacts()
 

@@ -100,6 +100,10 @@ def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
     assert [PARTS[part - 1] for part in rows["part"].iloc[:2]] == ["transfer", "forward"]
     # Of the 50 ns before the first all are input, of the 90 before the second 40, and 10 in a library before the third.
     assert rows["input"].tolist()[:3] == [50, 40, 0] and rows["library"].tolist()[:3] == [0, 0, 10]
+    made = trace(calls, [work(0, 1_070, 1_080)])
+    loaded = build_program(replace(made, parts=made.parts.replace("transfer", "data")))
+    assert loaded is not None and rows["data"].sum() == 0
+    assert (loaded.host["data"] == one.host["input"]).all() and (loaded.host["input"] == one.host["input"]).all()
 
 
 def test_a_graphs_nodes_are_on_the_stream_of_its_first() -> None:

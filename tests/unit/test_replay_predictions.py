@@ -21,6 +21,7 @@ from tests.simulated import Act
 
 PROGRAMS = 240
 WITHIN, OF_ALL = 0.03, 0.95
+INPUT = ("data", "transfer")
 Change = tuple[Callable[[Sequence[Act]], list[Act]], Callable[[Program, np.ndarray], Program]]
 
 
@@ -47,7 +48,8 @@ def unsynchronised(acts: Sequence[Act]) -> list[Act]:
 
 
 def ready(acts: Sequence[Act]) -> list[Act]:
-    return [act for act in acts if act.part != "transfer"]
+    """Batches are there when they are needed; they are still copied to the GPU."""
+    return [act for act in acts if act.part != "data"]
 
 
 def unwaited(acts: Sequence[Act]) -> list[Act]:
@@ -63,11 +65,11 @@ def graphed(acts: Sequence[Act]) -> list[Act]:
     for act in acts:
         if act.kind == "end":
             found.append(replace(act, before=0))
-        elif act.kind == "begin" or act.part == "transfer":
+        elif act.kind == "begin" or act.part in INPUT:
             found.append(act)
         elif done != act.step:
             done = act.step
-            mine = [one for one in acts if one.step == done and one.part != "transfer"]
+            mine = [one for one in acts if one.step == done and one.part not in INPUT]
             nodes = [node for one in mine if one.kind in simulated.LAUNCHES
                      for node in one.nodes or [(one.group, one.ns, one.gap)]]  # fmt: skip
             shut = tuple((group, ns, min(gap, between)) for group, ns, gap in nodes)

@@ -1,22 +1,27 @@
 """What rules say of a step, each number worked out by hand: limits by the CPU, doubts, replays, scores."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.tables import cell_tables
 from profzoo.verdicts import gain_models
 from profzoo.verdicts.advice_scores import ErrorBound, Score, Scores, scores_on
+from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.rules import rule_evaluation, step_quality
 from profzoo.verdicts.rules import rules as verdict_rules
-from profzoo.verdicts.rules.rule_evaluation import CellRules
+from profzoo.verdicts.rules.rule_evaluation import LAYER_LEVEL, CellRules
+from profzoo.verdicts.rules.rule_types import Rule
 from profzoo.verdicts.rules.rules import ChosenAdvice
 from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules
 from tests.known_rules import a_verdict
 from tests.unit.test_verdicts import ROOFS, UNTRIED, kernel_rows, made
+from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
 RULES = known_rules.load()
 FLOORS = RULES["floors"]
@@ -314,3 +319,77 @@ def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     assert (wide.gain, wide.gain_low, wide.gain_high) == (1.2, None, None)
     silent = told(scored({}, {"a": score()}), limit=1.1, settings="a=1")
     assert (silent.gain, silent.gain_low, silent.gain_high, silent.limit) == (None,) * 4
+
+
+EVERY = verdict_rules.load_rules()["rules"]
+
+
+class Hopeful(CellSimulation):
+    """A simulation by which whatever is changed makes a step fifty times as fast."""
+
+    def gain_together(self, *_: Any) -> Gain:
+        return Gain(50.0, 1.0, 50.0, 40.0, 60.0)
+
+
+@pytest.mark.parametrize("one", [rule for rule in EVERY if rule["of"] != "cpu"], ids=lambda one: one["verdict"])
+@pytest.mark.parametrize("share", [0.12, 0.5])
+def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) -> None:
+    """Whatever a simulation says, and with each of a rule's advices; the rest of the step idles for launches by a tenth."""
+    replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
+    step = made(
+        {"idle_host": 0.1, one["share"]: share}
+        if one["of"] == "step" and one["share"] != "idle_launching"
+        else {"idle_host": share}
+    )
+    rows = kernel_rows(total_ns=[share * 100, 100 - share * 100], launches=[50.0, 50.0])
+    for ran_with in ({}, {"precision": "bf16", "graph": True, "compile": True, "workers": 4, "pin_memory": True}):
+        judge = CellRules(step.iloc[0], ran_with, {**RULES, "rules": EVERY}, ROOFS, None, UNTRIED)
+        judge.replayed = replayed
+        name, of_launches = one["share"], one["of"] in ("kernels", "layers")
+        own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
+        traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
+        found = judge.row(one, share, traits if of_launches else None, LAYER_LEVEL, "e")
+        asked = found.change or RequestedChange("graph")
+        told = judge.expect(replace(found, change=asked))
+        assert told.share is not None and told.gain and told.gain <= 1 / (1 - told.share) + 1e-9
+        assert told.gain_low and told.gain_high and told.gain_high / told.gain_low == pytest.approx(1.5)
+        # What is beside the rule's own share is a tenth at most, or, in lower precision, the other kernels.
+        kind = asked.change in gain_models.TARGET_PRECISIONS
+        assert share <= told.share <= (1.0 if kind else share + 0.1 + 1e-9) and told.value == share
+
+
+@pytest.mark.parametrize(("verdict", "share"), [("transfer-bound", 0.2 + 0.1 + 0.15), ("copy-bound", 0.2 + 0.1)])
+def test_copies_to_the_gpu_go_with_the_waits_for_them(verdict: str, share: float) -> None:
+    name = verdict.removesuffix("-bound")
+    judge = cell(made({name: 0.2, "idle_host": 0.1, "idle_synchronisation": 0.15}))
+    judge.replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
+    row = judge.row(next(one for one in EVERY if one["verdict"] == verdict), 0.2, None, LAYER_LEVEL, "e")
+    assert judge.expect(row).share == pytest.approx(share)
+
+
+def test_lower_precision_reaches_no_kernels_that_are_tried() -> None:
+    """Half of the step is products in full precision, and other kernels have the rest; these are tried for four fifths."""
+    rule = next(one for one in EVERY if one["verdict"] == "full precision")
+    rows = kernel_rows(total_ns=[50.0, 50.0], **{"class": ["gemm", "copy"]}, mean_ns=[1e5, 1e5])
+    rows = rows.assign(bound=["simt", "dram"], efficiency=0.8, tried=[0.0, 0.8], full_precision_ns=[50.0, 0.0])
+    judge = cell(made({}))
+    assert judge.row(rule, 0.5, rows, LAYER_LEVEL, "e").most_share == pytest.approx(0.5 + 0.5 * 0.2)
+
+
+@pytest.mark.parametrize(("tried", "moved"), [(0.0, 0.5), (0.2, 0.3), (0.5, 0.0), (0.6, 0.0)])
+def test_idle_time_around_what_is_tried_is_neither_launching_nor_waiting(tried: float, moved: float) -> None:
+    """Without it the step is twice as fast, of which kernels that are tried have some; 0.6 of it idles."""
+    shares = {**dict.fromkeys(cell_tables.PARTS, 0.0), "kernels": 0.4, "idle_host": 0.2, "idle_synchronisation": 0.4}
+    replayed = SimpleNamespace(gain=lambda *_: Gain(2.0, 1.0, 2.0, 2.0, 2.0), tried_share=lambda: tried)
+    found = step_quality.charge_tuning(shares, replayed, {})  # type: ignore[arg-type]
+    assert found["idle_unknown"] == pytest.approx(moved) and sum(found.values()) == pytest.approx(1)
+    assert found["idle_host"] == pytest.approx(0.2 * (1 - moved / 0.6)) and found["kernels"] == 0.4
+
+
+def test_a_gain_within_what_the_share_allows_stays_and_tells_the_share() -> None:
+    row = a_verdict("input-bound", share=0.2, most_share=0.4, gain=1.25, gain_low=1.0, gain_high=9.0)
+    assert rule_evaluation.limit_gain(row) == replace(row, share=pytest.approx(0.2))
+    more = rule_evaluation.limit_gain(replace(row, gain=1.6))
+    assert (more.share, more.gain, more.gain_high) == (pytest.approx(0.375), 1.6, 9.0)
+    for kept in (replace(row, gain=None), replace(row, share=None), replace(row, gain=0.5)):
+        assert rule_evaluation.limit_gain(kept) == kept

@@ -160,6 +160,27 @@ def test_advice_that_a_simulation_expects_more_of_than_of_any_setting_comes_firs
     assert first.verdict == "synchronisation-bound" and not first.plan and second.plan
 
 
+def test_a_cause_comes_before_what_it_explains_though_that_saves_more(tmp_path: Path) -> None:
+    """Waits save 1 of 10 ms, and late launches, that they explain, 6; a plan of other settings saves 2.5."""
+    of = {"settings": "", "method": "replay", "gain_high": 3.0}
+    rows = [advice(verdict="synchronisation-bound", gain=1 / 0.9, **of), advice(gain=2.5, rank=2, **of)]
+    plans = [a_plan(settings="precision=tf32", gain=1 / 0.75)]
+    for more in ({}, {"plans": pd.DataFrame(plans)}):
+        (first,) = savings.first_savings(told(rows, **more))
+        assert first.verdict == "synchronisation-bound" and first.saved_ns == pytest.approx(1e6)
+        (said,) = run_ends_with(tmp_path, cells=CELLS, verdicts=pd.DataFrame(rows), **more)
+        assert said.startswith("a train: synchronisation-bound, saves 1 of 10 ms per step")
+    # A plan that saves more than both stays first, with the cause as its first reason.
+    better = pd.DataFrame([a_plan(gain=4.0)])
+    (first,) = savings.first_savings(told(rows, plans=better))
+    assert first.plan and first.plan.bottleneck == "synchronisation-bound"
+    (said,) = run_ends_with(tmp_path, cells=CELLS, verdicts=pd.DataFrame(rows), plans=better)
+    assert "; bottlenecks: synchronisation-bound, launch-bound;" in said
+    # What was measured stays first.
+    tried = [rows[0], advice(gain=2.5, rank=2, method="replay")]
+    assert savings.first_savings(told(tried, trials=trial()))[0].how == savings.MEASURED
+
+
 @pytest.mark.parametrize(
     ("plans", "chosen"),
     [

@@ -144,6 +144,12 @@ def test_settings_are_applied_from_outside(found: Mapping[str, Any]) -> None:
     assert found["compiled"]["script"]["observed"]["compile"] and not found["loop"]["script"]["observed"]["compile"]
 
 
+def test_a_loader_is_seen_with_its_workers_whoever_set_them(found: Mapping[str, Any]) -> None:
+    for name, workers in (("loop", 2), ("settings", 2), ("compiled", 0)):
+        noted = found[name]["loading"]
+        assert (noted["workers"], noted["pin_memory"]) == (workers, False) and found[name]["cores"] > 0
+
+
 @pytest.mark.parametrize(("asked", "mode"), [(True, None), ("max-autotune", "max-autotune")])
 def test_a_network_is_compiled_once_in_the_mode_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: Any, mode: str | None

@@ -12,6 +12,7 @@ from profzoo import run
 from profzoo.errors import ConfigError
 from profzoo.verdicts import advice_scores, verdict
 from profzoo.verdicts.rules import rules as verdict_rules
+from profzoo.verdicts.rules.feasibility import Feasibility
 from tests import known_rules
 
 RULES = known_rules.load()
@@ -63,6 +64,9 @@ def spoil(change: Callable) -> dict[str, Any]:
         (lambda c: memory(c)["advice"][0]["when"].update(precision=["fp23"]), "did you mean 'fp32'?"),
         (lambda c: memory(c)["advice"][0]["when"].update(precision="fp32"), "advice.0.when.precision = 'fp32' is a string, not array"),
         (lambda c: memory(c)["advice"][0]["when"].update(cpu_dta_ns={"below": 1}), "did you mean 'cpu_data_ns'?"),
+        (lambda c: c["explanations"][0].update(explains=["memory-bund"]), "explanations name 'memory-bund', which no rule gives"),
+        (lambda c: c["explanations"][-1].update(by=["waits"]), "explanations name 'waits', which no rule gives"),
+        (lambda c: c["explanations"][0].update(when="often"), "explanations.0.when = 'often'"),
         (lambda c: memory(c)["advice"].pop(), "the last advice has a `when`"),
         (lambda c: memory(c)["advice"].insert(0, {"next": "x"}), "advice after 'x' is never reached"),
         (lambda c: memory(c).update(advice=[{"next": "a", "cured": 2}]), "advice.0.cured = 2 is too large: at most 1"),
@@ -135,7 +139,11 @@ def test_every_advice_is_some_cells() -> None:
                     cell |= verdict_rules._parse_settings(other.get("settings", ""))
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
             known = {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9, **dict.fromkeys(verdict_rules.OF_OPERATORS, math.nan)}
-            found = verdict_rules.choose_advice(each, known | step, cell)
+            refused = {}
+            if "doubled" not in one:  # More of what cannot be had is no advice.
+                doubled = [other["doubled"] for other in each["advice"] if "doubled" in other]
+                refused = {f"{name}={2 * cell[name]}": "no room" for name in doubled if name in cell and not conditions}
+            found = verdict_rules.choose_advice(each, known | step, cell, Feasibility(refused=refused))
             assert found.next_step == one["next"]
 
 
@@ -169,8 +177,8 @@ def test_advice_is_the_first_that_fits() -> None:
         ("compute-bound (SIMT)", {"precision": "tf32"}, None, "do not use tensor cores"),
         ("compute-bound (tensor)", {"precision": "tf32"}, "precision=bf16", "narrower operands"),
         ("compute-bound (tensor)", {"precision": "bf16"}, None, "limit for 16-bit operands"),
-        ("input-bound", {"workers": 0}, "workers=4 pin_memory=true", "workers: 2"),
-        ("input-bound", {"workers": 4, "pin_memory": True}, None, "more worker processes"),
+        ("input-bound", {"workers": 0}, "workers=4 pin_memory=true", "load batches ahead"),
+        ("input-bound", {"workers": 4, "pin_memory": True}, "workers=8", "more worker processes"),
         ("input-bound", {"workers": 0, "cpu_data_ns": 3e5}, None, "a larger batch"),
         ("transfer-bound", {"pin_memory": False}, "pin_memory=true", "from pinned memory"),
         ("transfer-bound", {"pin_memory": True}, None, "move less data between host and GPU"),

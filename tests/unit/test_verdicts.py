@@ -23,7 +23,7 @@ from profzoo.verdicts.gain_models import FUSED, GRAPH, CellSimulation, Requested
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules.cell_facts import CellFacts
 from profzoo.verdicts.rules.feasibility import Feasibility
-from profzoo.verdicts.rules.rule_evaluation import SYNCHRONISATION
+from profzoo.verdicts.rules.step_quality import SYNCHRONISATION
 from profzoo.verdicts.verdict import UNDECIDED, Verdict
 from tests import known_rules, launched, simulated_waits, slow
 from tests.conftest import DATA
@@ -102,7 +102,8 @@ def table(
 ) -> pd.DataFrame:
     """The verdicts on a cell, by default of one kernel that nothing is known of."""
     rows, more = kernel_rows(total_ns=[1.0]) if rows is None else rows, {"scored": UNTRIED, **given}
-    return verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, more.pop("rules", PLAIN), **more)
+    found = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, more.pop("rules", PLAIN), **more)
+    return known_rules.keep_to_amdahl(found)
 
 
 def test_leading_verdicts_of_real_cells(judged: pd.DataFrame) -> None:
@@ -500,7 +501,10 @@ def test_one_verdict_on_waits_is_enough_and_others_stay_as_they_are() -> None:
 NO_STEP = pd.Series(dtype=float)
 
 
-@pytest.mark.parametrize(("looped", "others", "first"), [(25, 20, "loop"), (8, 37, "launches")])
+LOOP, LAUNCHES = "looped optimizer", "launch-bound"
+
+
+@pytest.mark.parametrize(("looped", "others", "first"), [(25, 20, LOOP), (8, 37, LAUNCHES)])
 def test_launches_come_behind_the_loop_that_makes_most_of_them(
     looped: int, others: int, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,17 +518,17 @@ def test_launches_come_behind_the_loop_that_makes_most_of_them(
     changes = (RequestedChange(GRAPH), RequestedChange(FUSED, rows, rows["launches"] * 0 + 0.01))
     launches, loop = (
         a_verdict(name, about=of, change=change, gain=getattr(replayed.gain(change, NO_STEP, 0.0), "gain", None))
-        for name, of, change in zip(("launches", "loop"), ("idle_launching", "optimizer_loop"), changes, strict=True)
+        for name, of, change in zip((LAUNCHES, LOOP), ("idle_launching", "optimizer_loop"), changes, strict=True)
     )
     assert launches.gain > loop.gain > 1
 
     def ranked(rows: Sequence[Verdict], **given: Any) -> list[str]:
-        return [row.verdict for row in verdicts.rank_verdicts(rows, **given)]
+        return [row.verdict for row in verdicts.rank_verdicts(rows, RULES["explanations"], **given)]
 
     simulation = {"replayed": replayed, "step": NO_STEP}
     assert ranked([loop, launches], **simulation)[0] == first
     # Without a simulation nothing is known to explain anything.
-    assert ranked([loop, launches]) == ["launches", "loop"]
+    assert ranked([loop, launches]) == [LAUNCHES, LOOP]
     # Another finding of the same gain keeps its place, and so does what has no simulated change.
-    for kept in (replace(launches, about="padding"), replace(launches, change=None)):
-        assert ranked([loop, kept], **simulation) == ["launches", "loop"]
+    for kept in (replace(launches, verdict="padded batches"), replace(launches, change=None)):
+        assert ranked([loop, kept], **simulation) == [kept.verdict, LOOP]

@@ -10,7 +10,7 @@ import pytest
 
 from profzoo.tables.cell_tables import PARTS, step_shares
 from profzoo.verdicts.gain_models import CellSimulation
-from profzoo.verdicts.rules import rule_evaluation
+from profzoo.verdicts.rules import rule_evaluation, step_quality
 from profzoo.verdicts.rules.feasibility import POSSIBLE
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.predicted_gains import Gain
@@ -63,7 +63,7 @@ def test_many_small_waits_are_synchronisation_and_gain_what_they_cost(
     assert "graph=true" not in told.settings and not (told.verdicts["verdict"].str.contains(r"launch-bound \+")).any()
     # Shares still add up to the step.
     shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
-    charged = rule_evaluation.charge_waits(shares, CellSimulation(told.program), told.row)
+    charged = step_quality.charge_waits(shares, CellSimulation(told.program), told.row)
     assert sum(charged[name] for name in PARTS) == pytest.approx(1) and min(charged.values()) >= 0
     more = charged["idle_synchronisation"] - shares["idle_synchronisation"]
     assert more > 0.1 if waiting[-1] == READ[-1] and waiting[: len(BUSY)] == BUSY else more >= 0
@@ -93,7 +93,7 @@ def test_waits_of_a_step_that_launches_too_much_come_first_and_launches_after_th
 def test_a_step_without_waits_keeps_its_shares_and_its_advice(tmp_path: Path) -> None:
     told = simulated_waits.told(SMALL, tmp_path, lines=[])
     shares = step_shares(told.row.to_frame().T.infer_objects()).iloc[0].to_dict()
-    assert rule_evaluation.charge_waits(shares, CellSimulation(told.program), told.row) == shares
+    assert step_quality.charge_waits(shares, CellSimulation(told.program), told.row) == shares
     launch = launch_row(told)
     assert launch["settings"] == "graph=true" and launch["gain"] > 1.3
     assert SYNCHRONISATION not in set(told.of_cell["verdict"])
@@ -121,7 +121,7 @@ class Together:
         self.known = known
 
     def gain_together(self, asked: list[Any], step: Any, error: Any) -> Any:
-        assert [one.change for one in asked] == [rule_evaluation.WITHOUT_WAITS, rule_evaluation.GRAPH]
+        assert [one.change for one in asked] == [step_quality.WITHOUT_WAITS, rule_evaluation.GRAPH]
         assert error.error == UNTRIED.unscored_error
         return Gain(3.0, 2.0, 1.5, 1.25, 1.75, error.whole) if self.known else None
 
@@ -160,15 +160,15 @@ def test_what_a_graph_gains_besides_is_said_where_it_becomes_possible(
 def test_idle_time_moves_from_launching_to_what_causes_it(
     waits: float, pauses: float, right: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved = {rule_evaluation.WITHOUT_WAITS: waits, rule_evaluation.WITHOUT_PAUSES: pauses}
-    monkeypatch.setattr(rule_evaluation, "saved_share", lambda replayed, change, step: saved[change])
+    saved = {step_quality.WITHOUT_WAITS: waits, step_quality.WITHOUT_PAUSES: pauses}
+    monkeypatch.setattr(step_quality, "saved_share", lambda replayed, change, step: saved[change])
     shares = dict.fromkeys(PARTS, 0.0) | {"idle_synchronisation": 0.2, "idle_unknown": 0.05}
-    first, *others = rule_evaluation.LAUNCHING
+    first, *others = step_quality.LAUNCHING
     shares |= {first: 0.3, **dict.fromkeys(others, 0.1 / max(len(others), 1))}
-    launching = sum(shares[name] for name in rule_evaluation.LAUNCHING)
-    found = rule_evaluation.charge_waits(shares, CellSimulation.__new__(CellSimulation), pd.Series())
+    launching = sum(shares[name] for name in step_quality.LAUNCHING)
+    found = step_quality.charge_waits(shares, CellSimulation.__new__(CellSimulation), pd.Series())
     moved = {name: found[name] for name in ("idle_synchronisation", "idle_unknown")}
-    moved["launching"] = sum(found[name] for name in rule_evaluation.LAUNCHING)
+    moved["launching"] = sum(found[name] for name in step_quality.LAUNCHING)
     assert launching == pytest.approx(0.4) and moved == pytest.approx(right)
     # Each part of launching keeps its share of it.
     assert found[first] * 0.1 == pytest.approx(0.3 * (moved["launching"] - found[first]))
@@ -177,4 +177,4 @@ def test_idle_time_moves_from_launching_to_what_causes_it(
 @pytest.mark.parametrize(("gain", "share"), [(2.0, 0.5), (1.0, 0.0), (0.5, 0.0), (None, 0.0)])
 def test_a_gain_saves_that_share_of_the_step(gain: float | None, share: float) -> None:
     simulated = SimpleNamespace(gain=lambda asked, step, error: gain and SimpleNamespace(gain=gain))
-    assert rule_evaluation.saved_share(simulated, rule_evaluation.WITHOUT_WAITS, pd.Series()) == share  # type: ignore[arg-type]
+    assert step_quality.saved_share(simulated, step_quality.WITHOUT_WAITS, pd.Series()) == share  # type: ignore[arg-type]

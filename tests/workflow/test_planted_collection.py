@@ -49,3 +49,31 @@ def test_the_first_look_collects_scores_and_packs(tmp_path: Path, capsys: pytest
     assert set(scores["case"]) == set(chosen) and (scores["measured"] > 0).all()
     with tarfile.open(small) as packed:
         assert sum(name.endswith(".time.csv") for name in packed.getnames()) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "among_two"),
+    [
+        (["looped heads", "memory-bound"], True, True),
+        (["memory-bound", "launch-bound"], False, True),
+        (["memory-bound", "casts", "launch-bound"], False, False),
+        (["memory-bound"], False, False),
+    ],
+)
+def test_a_case_is_right_by_the_first_and_the_first_two_verdicts(
+    said: list[str], right: bool, among_two: bool, tmp_path: Path
+) -> None:
+    (case,) = collect.choose_cases(cases.DEVELOPMENT, NAME)
+    for name, ns in ((case.name, 4e6), (case.twin, 2e6)):
+        (tmp_path / name).mkdir()
+        steps = pd.DataFrame({"gpu_ns": [ns] * 4, "wall_ns": ns})
+        steps.to_csv(tmp_path / name / f"{case.phase}.time.csv", index=False)
+    rows = [{"verdict": name, "rank": rank, "level": "cell", "gain": 1.5} for rank, name in enumerate(said, 1)]
+    # Verdicts on layers do not count, nor does the order of rows.
+    rows = [{"verdict": "looped heads", "rank": 1, "level": "layer", "gain": 9.0}, *rows[::-1]]
+    table = pd.DataFrame(rows).assign(model=case.name, phase=case.phase, settings="", gain_low=1.0, gain_high=2.0)
+    scored = scoring.score_case(case, table, scoring.read_mapping(), tmp_path)
+    assert scored is not None and (scored.right, scored.among_two) == (right, among_two)
+    assert (scored.verdict, scored.measured.gain) == (said[0], 2.0)
+    first, two = f"first cause right: {int(right)} of 1", f"among the first two: {int(among_two)} of 1"
+    assert all(line.startswith(start) for line, start in zip(scoring.summarise([scored]), (first, two), strict=False))

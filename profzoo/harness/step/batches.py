@@ -3,11 +3,12 @@
 import inspect
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from profzoo.harness.interface import ModelFunctions
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.cell.job_types import PaddedRows
+    from profzoo.cell.job_types import LoadingFacts, PaddedRows
 
 
 # Splits a batch into input and target; a mapping of the network's arguments serves as both.
@@ -171,6 +172,65 @@ def count_ends(rows: Tensor) -> Tensor:
 def run_length(flags: Tensor) -> Tensor:
     """Return how many places at the beginning of each row are true, without a gap."""
     return flags.long().cumprod(1).sum(1)
+
+
+# Notes what of the CPU a batch and the rest of a step take, by which the step with worker processes is predicted.
+
+# Steps that fill caches and start workers, and are left out.
+FIRST_STEPS = 2
+
+
+class BatchLoading:
+    """Cores that are busy while a batch is loaded and in the rest of a step, and the size of a batch.
+
+    Call `begin` before a batch is asked for and `end` with the batch, in steps of the warm-up.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is noted yet."""
+        # Wall time and CPU time of the process, in ns, of each batch and of each rest of a step.
+        self._batches: list[tuple[int, int]] = []
+        self._rests: list[tuple[int, int]] = []
+        self._at: tuple[int, int] | None = None
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Note that a batch is asked for."""
+        self._lap(self._rests)
+
+    def end(self, batch: Any) -> None:
+        """Note that this batch has come."""
+        self._lap(self._batches)
+        with suppress(Exception):
+            tensors = inspection.find_tensors(batch)
+            self._bytes = sum(one.numel() * one.element_size() for one in tensors if one.device.type == "cpu")
+        # Without the time of looking at the batch.
+        self._at = time.perf_counter_ns(), time.process_time_ns()
+
+    def take(self, source: Iterator[Any]) -> Any:
+        """Return the next batch, with both notes; None at the end of the source."""
+        self.begin()
+        batch = next(source, None)
+        self.end(batch)
+        return batch
+
+    def _lap(self, into: list[tuple[int, int]]) -> None:
+        now = time.perf_counter_ns(), time.process_time_ns()
+        if self._at:
+            into.append((now[0] - self._at[0], now[1] - self._at[1]))
+        self._at = now
+
+    def read(self, **known: Any) -> "dict[str, LoadingFacts]":
+        """Return what was noted as the fact `loading`, with what is known besides; empty if there is neither.
+
+        If no step is left after the first ones, nothing was noted.
+        """
+        noted = self._batches[FIRST_STEPS:], self._rests[FIRST_STEPS:]
+        found = cast("LoadingFacts", known)
+        if all(noted):
+            loading, rest = (sum(cpu for _, cpu in own) / sum(wall for wall, _ in own) for own in noted)
+            found |= {"loading_cores": loading, "step_cores": rest, "batch_bytes": self._bytes}
+        return {"loading": found} if found else {}
 
 
 # Reads a model's own data set: each sample is read when needed, so that reading is measured.

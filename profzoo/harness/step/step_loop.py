@@ -171,7 +171,7 @@ def run_steps(
         # torch ranges are on from the first step, except where a baseline is timed first.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(iterate_batches(extend_epochs(cell, recorder), model))
-    first, padding = first_steps.FirstSteps(cell, network), batches.BatchPadding()
+    first, padding, loading = first_steps.FirstSteps(cell, network), batches.BatchPadding(), batches.BatchLoading()
     repeated = make_step(cell, model, network, device, ranges)
     if repeated.trainer:
         repeated.trainer.first_steps = first
@@ -183,7 +183,7 @@ def run_steps(
             watching = _begin_window(begins[index], watching, ranges, cell)
         with observers.during(index), ranges(STEP):
             with ranges("data"):
-                batch = next(source, None)
+                batch = next(source, None) if watching else loading.take(source)
             if batch is None:
                 raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
             with ranges("transfer"):
@@ -201,8 +201,8 @@ def run_steps(
     numbers = first.read(losses := _finite(results, cell), results[-1])
     sample = [] if cell["phase"] == "train" else first_steps.sample_outputs(results[-1])
     loss, last = ((losses[:end] or losses)[-1] for end in (cell["steps"], before))
-    counted = count_parameters(network)
-    return RunOutcome(counted, loss, last, sample, numbers, repeated, observers.facts(), padding.read())
+    counted, seen = count_parameters(network), {**observers.facts(), **loading.read()}
+    return RunOutcome(counted, loss, last, sample, numbers, repeated, seen, padding.read())
 
 
 def count_parameters(network: nn.Module) -> int:

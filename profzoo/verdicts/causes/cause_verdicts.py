@@ -14,11 +14,11 @@ from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
 from profzoo.verdicts.advice_scores import find_kind
 from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, make_row
-from profzoo.verdicts.gain_models import CHAINS, RequestedChange
+from profzoo.verdicts.gain_models import CHAINS, WITHOUT_TUNING, RequestedChange
 from profzoo.verdicts.rules.feasibility import add_wait_texts
-from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule
+from profzoo.verdicts.rules.step_quality import saved_share
 from profzoo.verdicts.verdict import AMDAHL, Verdict
 
 if TYPE_CHECKING:
@@ -123,17 +123,15 @@ PADDED = "padded"
 TILED = ("convolution", "gemm")
 
 
-def judge_top_layers(
-    judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]
-) -> list[Verdict]:
+def judge_top_layers(judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFrame) -> list[Verdict]:
     """Return one verdict for each of the TOP layers of a cell, forward and backward separately, largest gain first.
 
     Args:
-        kernels: rows of its layer-kernels.csv; tree: rows of its layers.csv; peaks: rates by name, flop/s.
+        kernels: rows of its layer-kernels.csv; tree: rows of its layers.csv.
     """
     if kernels.empty:
         return []
-    traits = mark_traits(kernels, kernels.assign(level="launch"), judged.given["traits"], peaks)
+    traits = judged.mark_traits(kernels, kernels.assign(level="launch"))
     total, work = traits["total_ns"].sum(), _work(tree)
     layers = traits.groupby(NODE, sort=False)
     summed = judged.summed(layers)
@@ -315,7 +313,7 @@ def _format(size: float) -> str:
     return f"{size / 2**30:,.1f} GiB"
 
 
-# Judges convolutions for whose new shapes a library looks for an algorithm again, by the host's time for it.
+# Judges what libraries try for new shapes, by the traced steps without it, or by the host's time for convolutions.
 
 TUNING = "tuning"
 CONVOLUTIONS = r"aten::(cudnn|miopen)_convolution|aten::convolution_backward"
@@ -365,17 +363,23 @@ def find_tuning(activities: pd.DataFrame) -> Tuning | None:
 
 
 def judge_tuning(judged: CellRules, activities: pd.DataFrame | None) -> Iterator[Verdict]:
-    """Yield the verdict on tuning for new shapes: the host's time for it, as far as the GPU is idle meanwhile."""
+    """Yield the verdict on tuning for new shapes: what the simulated steps save without the kernels that are timed.
+
+    Where the host's time for new shapes, as far as the GPU is idle meanwhile, is more than the trace of nsys shows, the
+    gain follows from that time by Amdahl's law. activities: of torch.profiler, None without.
+    """
     found = None if activities is None else find_tuning(activities)
+    # Tuning is of a step as most are.
+    of_host = min(found.ns, float(judged.step["idle_ns"])) / float(judged.step["step_median_ns"]) if found else 0.0
+    simulated = saved_share(judged.replayed, WITHOUT_TUNING, judged.step) if judged.replayed else 0.0
+    lead = f"{found.operator} of {shorten_shapes(found.shapes)}, a shape that not every step has: " if found else ""
     for rule in judged.given["rules"]:
-        if rule["of"] != NOTED or rule["share"] != TUNING or found is None:
-            continue
-        # Tuning is of a step as most are.
-        share = min(found.ns, float(judged.step["idle_ns"])) / float(judged.step["step_median_ns"])
-        if share >= rule["at_least"]:
-            row = judged.row(rule, share, None, LAYER_LEVEL, TUNING_EVIDENCE)
-            lead = f"{found.operator} of {shorten_shapes(found.shapes)}, a shape that not every step has: "
-            yield judged.expect(replace(row, level=CELL_LEVEL, lead=lead))
+        share = max(of_host, simulated)
+        if rule["of"] == NOTED and rule["share"] == TUNING and share >= rule["at_least"]:
+            evidence = TUNING_EVIDENCE if share > simulated else "program.npz: run again"
+            row = judged.row(rule, share, None, LAYER_LEVEL, evidence)
+            change = None if share > simulated else row.change
+            yield judged.expect(replace(row, level=CELL_LEVEL, change=change, lead=lead))
 
 
 def shorten_shapes(shapes: str) -> str:

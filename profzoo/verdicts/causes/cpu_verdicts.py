@@ -13,7 +13,7 @@ from profzoo.formatting import duration, fixed, number, percent
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import PARTS
 from profzoo.tables import schemas
-from profzoo.tables.cell_tables import amdahl_gain, largest_gain
+from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import CELL, QUARTILES, prefer_tool
 from profzoo.verdicts import advice_scores
@@ -280,6 +280,8 @@ def describe_rate(sums: Row, roof: "CpuRoof | None") -> OperatorRate:
 
 CLOCK = "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
+# Shares of an interval by which its largest gain is looked for.
+SHARES = 101
 MEASURE_AGAIN = "stop other programs and measure again with more steps (time.window, torch.window)"
 CONVOLUTIONS, PRODUCTS = re.compile(r"conv"), re.compile(r"mm\b|addmm|bmm|matmul|linear|rnn|lstm|gru")
 
@@ -342,7 +344,7 @@ def tabulate_cpu_verdicts(
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         noted, whole = known.noted.get(cell, NotedFacts()), sum(times.values())
         feasible = refuse_failed(EVERYTHING, known.failed.get(cell, {}))
-        told = known.host_lines.get(cell, ()), noted.roof, feasible
+        told = known.host_lines.get(cell, ()), noted, feasible
         judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given, *told)
         of_work = judge_noted(given["rules"], noted, ran_with.get(cell, {}), times)
         guards = cause_verdicts.find_guards(noted.activities)
@@ -369,19 +371,21 @@ class CpuCellJudge:
         ran_with: KnownSettings,
         given: Rules,
         host: "Sequence[HostLine]" = (),
-        roof: "CpuRoof | None" = None,
+        noted: NotedFacts | None = None,
         feasible: Feasibility = EVERYTHING,
     ) -> None:
-        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and roof.
+        """Take a cell's row of the table of cells, its step by parts, settings, rules, lines of the host, and notes.
 
         feasible: what the cell cannot run with.
         """
         self.cell, self.step, self.ran_with, self.host, self.feasible = cell, step, ran_with, host, feasible
+        of_work = noted or NotedFacts()
+        self.loading = replace(of_work.loading, workers=ran_with.get("workers") or 0)
         self.floors = given["floors"]
         self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
         self.file = f"{cell['phase']}.operators.csv"
         # Where other programs lengthened the steps, an operator's rate says nothing of what it could reach.
-        self.roof = None if self._unsteady() else roof
+        self.roof = None if self._unsteady() else of_work.roof
         self.found = list(self._found())
 
     def of_cell(self) -> list[Verdict]:
@@ -458,7 +462,10 @@ class CpuCellJudge:
     def _row(self, rule: Rule, share: ShareInterval, told: _Evidence) -> Verdict:
         """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""
         facts = {"cpu_data_ns": self.step.input.ns, **_operator_facts(told.function or "", told.rate)}
-        advice = verdict_rules.choose_advice(rule, facts, self.ran_with, self.feasible)
+        of_input = rule["share"] == INPUT
+        loading = self.loading.of_step(self.step.step_ns, share.value) if of_input else None
+        advice = verdict_rules.choose_advice(rule, facts, self.ran_with, replace(self.feasible, loading=loading))
+        shares = np.linspace(share.least, share.most, SHARES)
         # Nothing runs faster than at the roof.
         cured = float(np.fmin(max(1 - told.rate.of_roof, 0.0), _number(advice.cured)))
         row = replace(
@@ -466,18 +473,25 @@ class CpuCellJudge:
             verdict=rule["verdict"],
             function=told.function,
             cured=cured,
-            gain=amdahl_gain(share.value, cured, advice.workers),
+            gain=self._gain(share.value, cured, advice.workers),
             gain_low=1.0,
-            gain_high=largest_gain(share.least, share.most, cured, advice.workers),
+            gain_high=max(self._gain(one, cured, advice.workers) for one in shares),
             method=AMDAHL,
             trials=0,
             score=advice_scores.UNSCORED,
-            next_step=told.lead + advice.next_step,
+            next_step=told.lead + (f"{loading.describe()}: " if loading and advice.workers else "") + advice.next_step,
             settings=advice.settings,
             source=rule["source"],
             refused=advice.refused[0] if advice.refused else "",
         )
         return add_wait_texts(row, self.feasible)
+
+    def _gain(self, share: float, cured: float, workers: int) -> float:
+        """Return the speedup if a part of a share of the step is saved; if workers do it, as fast as they can."""
+        if not workers:
+            return amdahl_gain(share, cured)
+        after = self.loading.of_step(self.step.step_ns, share)
+        return self.step.step_ns / max(after.rest_ns + after.handover_ns, after.least_step_ns(workers))
 
     def _undecided(self, rule: Rule, share: ShareInterval, told: _Evidence, why: str) -> Verdict:
         """Return an undecided verdict: the interval that was measured, and what would decide."""

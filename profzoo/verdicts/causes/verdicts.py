@@ -19,30 +19,24 @@ from profzoo.verdicts import advice_scores
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.causes.noted_verdicts import NOTED, judge_clocks
 from profzoo.verdicts.gain_models import SENT_ONCE, CellSimulation, RequestedChange
-from profzoo.verdicts.rules.cell_facts import CellFacts
+from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
 from profzoo.verdicts.rules.feasibility import (
-    CLEARING,
     EVERYTHING,
-    FREES,
     GRAPH_WORDS,
-    HELD,
     Feasibility,
     describe_lines,
     judge_feasibility,
     refuse_failed,
 )
-from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import (
     CELL_LEVEL,
     LAYER_LEVEL,
-    SYNCHRONISATION,
     CellRules,
     other_setting_rows,
 )
-from profzoo.verdicts.rules.rule_types import KnownSettings, Rules
-from profzoo.verdicts.rules.step_quality import no_steps_row, without_gain
+from profzoo.verdicts.rules.rule_types import Explanation, KnownSettings, Rules
+from profzoo.verdicts.rules.step_quality import SYNCHRONISATION, no_steps_row, without_gain
 from profzoo.verdicts.verdict import COLUMNS, SIMULATED, TIMED_UNDER, UNDECIDED, Verdict
-from profzoo.what_if.graph_obstacles import WAITS
 from profzoo.what_if.predicted_gains import count_sending_passes
 from profzoo.what_if.program import Program
 
@@ -105,52 +99,51 @@ def tabulate_ncu_advice(
     ]
 
 
-# Puts the verdicts on a cell into order: what can be mended first, and general classes after what explains them.
+# Puts the verdicts on a cell into order, by their gains and by which of them explain others.
 
-# Shares of rules about too many launches, which a graph cures.
-CURED_BY_GRAPHS = ("idle_launching", "short")
-# Shares of rules that say which class the time belongs to, and not which code of the program causes it.
-GENERAL = (
-    *CURED_BY_GRAPHS, "copy", "communication", "cast", "small_grid", "memory", "tensor", "underused", "elementwise",
-)  # fmt: skip
-# A finding explains a general class if mending it takes away at least this share of what the remedy of the class saves.
+# A finding explains a class if mending it takes away at least this share of what the remedy of the class saves.
 MOST = 0.5
+# Conditions of explanations in rules.yaml.
+PREVENTED, BY_SIMULATION = "prevented", "simulated"
 
 
 def rank_verdicts(
     found: Sequence[Verdict],
+    explanations: Sequence[Explanation],
     feasible: Feasibility = EVERYTHING,
     replayed: CellSimulation | None = None,
     step: Row | None = None,
 ) -> list[Verdict]:
-    """Sort verdicts by their gain, but put what is general behind what explains it.
+    """Sort verdicts by their gain, but put causes before what they explain.
 
-    Verdicts on pauses of the host come before the first on too many launches, which are what remains without the
-    pauses. A wait does so only where it prevents the CUDA graph that would cure them; memory that is given back always
-    does, as nothing needs it, and so do pauses of the host, which a graph does not hold. An undecided verdict is sorted
-    by the largest gain that it may have.
+    An undecided verdict is sorted by the largest gain that it may have. A verdict without a gain is not a cause.
 
     Args:
         found, feasible: the verdicts on a cell, and what it cannot run with.
+        explanations: which verdicts explain which, of rules.yaml.
         replayed, step: what-if simulation of its steps and its row of the table of steps; without them, nothing is
-            known to explain anything.
+            explained by simulation.
     """
     rows = sorted(found, key=lambda row: -(row.gain or row.potential))
-    if replayed and step is not None:
-        rows = _after_explanations(rows, replayed, step)
-    launches = next((index for index, row in enumerate(rows) if row.about in CURED_BY_GRAPHS), len(rows))
-    kinds = [FREES, HELD, *([WAITS] if feasible.refusal(GRAPH_WORDS) else [])]
-    pauses = [row for row in rows[launches:] if CLEARING.get(row.about) in kinds and row.gain]
-    rest = [row for row in rows[launches:] if row not in pauses]
-    return [*rows[:launches], *pauses, *rest]
+    for one in explanations:
+        if one["when"] == BY_SIMULATION:
+            if replayed and step is not None:
+                rows = _after_explanations(rows, one, replayed, step)
+        elif one["when"] != PREVENTED or feasible.refusal(GRAPH_WORDS):
+            first = next((index for index, row in enumerate(rows) if row.verdict in one["explains"]), len(rows))
+            causes = [row for row in rows[first:] if row.verdict in one.get("by", ()) and row.gain]
+            rows = [*rows[:first], *causes, *(row for row in rows[first:] if row not in causes)]
+    return rows
 
 
-def _after_explanations(rows: Sequence[Verdict], replayed: CellSimulation, step: Row) -> list[Verdict]:
-    """Return sorted verdicts with each general one behind the first that explains it."""
+def _after_explanations(
+    rows: Sequence[Verdict], one: Explanation, replayed: CellSimulation, step: Row
+) -> list[Verdict]:
+    """Return sorted verdicts with each that is explained by simulation behind the first that explains it."""
     ordered = list(rows)
-    for general in [row for row in rows if row.about in GENERAL and row.change]:
+    for general in [row for row in rows if row.verdict in one["explains"] and row.change]:
         place = ordered.index(general)
-        later = [row for row in ordered[place + 1 :] if row.about not in GENERAL and row.change and row.gain]
+        later = [row for row in ordered[place + 1 :] if row.verdict not in one["explains"] and row.change and row.gain]
         first = next((row for row in later if explains(row, general, replayed, step)), None)
         if first:
             ordered.remove(general)
@@ -330,15 +323,15 @@ def tabulate_verdicts(
     rows, known = [], facts or CellFacts()
     for cell, step in steps.groupby(CELL, sort=False):
         here = advice_scores.scores_on(known.devices.get(cell), scored)
-        traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell), known.failed.get(cell)
         trees, chain = (layers or {}).get(cell), (chains or {}).get(cell)
-        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, chain[1] if chain else None)
+        traced = (programs or {}).get(cell, {}), here, (lines or {}).get(cell)
+        more = known.failed.get(cell), chain[1] if chain else None, known.noted.get(cell)
+        judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, *more)
         launches = schemas.rows_of_cell(kernels, *cell)
-        mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
-        traits = mark_traits(launches, mine, given["traits"], peaks)
+        traits = judged.mark_traits(launches, None if roofline is None else schemas.rows_of_cell(roofline, *cell))
         groups = [
             judged.of_each(traits),
-            cause_verdicts.judge_top_layers(judged, *trees, peaks) if trees else [],
+            cause_verdicts.judge_top_layers(judged, *trees) if trees else [],
             tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else [],
         ]
         if cell in known.whole:
@@ -381,7 +374,7 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     Those on waits of lines that only log say what it gains to read less often.
     """
     told = advise_logging(found, judged.feasible)
-    ranked = rank_verdicts(told, judged.feasible, judged.replayed, judged.step)
+    ranked = rank_verdicts(told, judged.given["explanations"], judged.feasible, judged.replayed, judged.step)
     return ranked or [_nothing_row(judged.step, counted)]
 
 
@@ -392,8 +385,8 @@ def _judge_noted(
     noted, rules = facts.noted.get(cell), judged.given["rules"]
     yield from judge_clocks(judged, noted.clocks if noted else ())
     yield from judge_repeated_sync(judged, facts.syncs.get(cell))
+    yield from cause_verdicts.judge_tuning(judged, noted.activities if noted else None)
     if noted:
-        yield from cause_verdicts.judge_tuning(judged, noted.activities)
         yield from noted_verdicts.judge_padding(judged, launches, noted)
         yield from cause_verdicts.judge_memory(judged, noted.allocator)
         yield from noted_verdicts.judge_compilation(rules, noted, judged.ran_with)
@@ -413,19 +406,22 @@ def judge_cell(
     lines: "Sequence[BlockingLine] | None" = None,
     failed: Mapping[str, str] | None = None,
     cast: pd.DataFrame | None = None,
+    noted: NotedFacts | None = None,
 ) -> CellRules:
     """Return the judge of a cell, by the process with the busiest GPU.
 
     Args:
         step: the cell's rows of the table of steps, one per process; programs: its traced steps, by process.
         ran_with, given, peaks, scored, cast: as for CellRules. lines: lines at which its step waits; None if unknown.
-        failed: why settings failed in trials, by their words.
+        failed: why settings failed in trials, by their words. noted: what its processes noted.
     """
     where = step.loc[step["busy_ns"].idxmax()]
     program = programs.get(int(where["process"]))
-    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
+    own = replace((noted or NotedFacts()).loading, workers=ran_with.get("workers") or 0)
+    replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated, own) if program else None
+    loading = replayed.fit_loading() if replayed else None
     feasible = refuse_failed(judge_feasibility(ran_with, program, lines), failed or {})
-    return CellRules(where, ran_with, given, peaks, replayed, scored, feasible, cast)
+    return CellRules(where, ran_with, given, peaks, replayed, scored, replace(feasible, loading=loading), cast)
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[Verdict]:

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from profzoo.io import sidecars as fact
 from profzoo.tables.cell_tables import cell_key
 from profzoo.tools.sample.gpu_state import read_clocks
 from profzoo.verdicts.rules.rule_types import KnownSettings
+from profzoo.what_if.loading import Loading
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import (
@@ -59,7 +61,7 @@ class NotedFacts:
     window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
     torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
     both ends of the window, of all processes. repeated: modules that a step called again on the same inputs. roof: what
-    the CPU of a cell can do; None where it is not known.
+    the CPU of a cell can do; None where it is not known. loading: how batches are loaded, and the cores for it.
     """
 
     padding: "Sequence[PaddedRows]" = ()
@@ -70,6 +72,7 @@ class NotedFacts:
     clocks: "Sequence[ClockReading]" = ()
     repeated: "Sequence[RepeatedCall]" = ()
     roof: "CpuRoof | None" = None
+    loading: Loading = field(default_factory=Loading)
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded.
@@ -132,7 +135,21 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         clocks=read_clocks(facts),
         repeated=facts.get("repeated_calls", ()),
         roof=facts.get("roof"),
+        loading=_read_loading(facts),
     )
+
+
+def _read_loading(facts: "Sidecar") -> Loading:
+    """Return what a sidecar says of loading, and of the cores for it."""
+    noted: Mapping[str, Any] = facts.get("loading", {})
+    known = {name: noted[name] for name in ("loading_cores", "step_cores", "batch_bytes") if name in noted}
+    return Loading(cores=facts.get("cores", inf), **known)
+
+
+def _settings(facts: "Sidecar") -> KnownSettings:
+    """Return the settings that a cell ran with; of a script's loader those that it has itself."""
+    own: Mapping[str, Any] = facts.get("loading", {})
+    return {**facts.get("cell", {}), **{name: own[name] for name in ("workers", "pin_memory") if name in own}}
 
 
 def add_activities(
@@ -147,6 +164,7 @@ def add_activities(
 
 # What processes may have noted, as lists.
 NOTED = ("blocking_lines?", "host_lines?", "ranks?", "padding?", "compilations?", "repeated_calls?")
+LOADING: fact.Needs = {"loading_cores?": fact.NUMBER, "step_cores?": fact.NUMBER, "batch_bytes?": fact.COUNT}
 ROOF: fact.Needs = {"precision": fact.TEXT, "flop_per_s": fact.POSITIVE, "bytes_per_s": fact.POSITIVE}
 
 
@@ -180,11 +198,18 @@ def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, s
     Raises:
         DataError: a sidecar is damaged.
     """
-    wanted: fact.Needs = {"cell": {}, **dict.fromkeys(NOTED, fact.LIST), "roof?": ROOF, "device?": fact.TEXT}
+    wanted: fact.Needs = {
+        "cell": {},
+        **dict.fromkeys(NOTED, fact.LIST),
+        "roof?": ROOF,
+        "device?": fact.TEXT,
+        "cores?": fact.POSITIVE,
+        "loading?": LOADING,
+    }
     read = {cell_key(path): read_facts(path, wanted) for path in sidecars}
     elsewhere = {cell: facts["imported"] for cell, facts in read.items() if facts.get("imported")}
     return CellFacts(
-        ran_with={cell: facts["cell"] for cell, facts in read.items()},
+        ran_with={cell: _settings(facts) for cell, facts in read.items()},
         lines={cell: facts["blocking_lines"] for cell, facts in read.items() if "blocking_lines" in facts},
         host_lines={cell: facts["host_lines"] for cell, facts in read.items() if "host_lines" in facts},
         syncs={cell: sync for cell, facts in read.items() if (sync := _find_sync(facts))},

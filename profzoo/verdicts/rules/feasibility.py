@@ -16,6 +16,7 @@ from profzoo.what_if.graph_obstacles import (
     describe_waits,
     find_trace_obstacles,
 )
+from profzoo.what_if.loading import WORKERS, Loading, count_workers
 from profzoo.what_if.program import Program
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.
 # Shares of rules that are about pauses of the host, by the kind of their lines.
 CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES, **dict.fromkeys(HOST_PAUSES, HELD)}
 POSSIBLE = "a CUDA graph of the step (graph: true) becomes possible"
+# Share of the rule about input.
+IDLE_INPUT = "idle_input"
 AND_THEN, AND_THEN_ALIKE = f"; then {POSSIBLE}", f"; then, once no value steers the launches, {POSSIBLE}"
 
 
@@ -45,6 +48,7 @@ class Feasibility:
         obstacles: what prevents a CUDA graph of its step. lines: lines of the program at which the step waits, without
             those of its input, the most waits first; None if none was looked for.
         is_script: whether the program is a script, whose steps profzoo does not capture.
+        loading: how its batches are loaded; None where that takes too little time for workers.
         refused: the reason why settings cannot be applied, as a sentence without its full stop, by setting words.
     """
 
@@ -52,15 +56,23 @@ class Feasibility:
     lines: "Sequence[BlockingLine] | None" = None
     refused: Mapping[str, str] = field(default_factory=dict)
     is_script: bool = False
+    loading: Loading | None = None
 
     def refusal(self, words: str | None) -> str | None:
         """Return why settings cannot be applied, given as setting words; None if nothing is known against them.
 
         >>> Feasibility(refused={"graph=true": "it waits"}).refusal("precision=bf16 graph=true")
         'it waits'
+        >>> Feasibility(refused={"workers=2": "it failed"}).refusal("workers=4 pin_memory=true")
+        'it failed'
         """
-        given = {*(words or "").split()}
-        return next((why for refused, why in self.refused.items() if {*refused.split()} <= given), None)
+        given = split_words(words or "")
+        return next((why for refused, why in self.refused.items() if split_words(refused) <= given), None)
+
+
+def split_words(words: str) -> set[str]:
+    """Return setting words; workers of any number are one word, because each runs the same code."""
+    return {WORKERS if word.startswith(f"{WORKERS}=") and count_workers(word) else word for word in words.split()}
 
 
 # What advice says of graphs besides its settings, and what it says where none is possible.
@@ -158,13 +170,15 @@ def _explain(obstacle: GraphObstacle, lines: "Sequence[BlockingLine]") -> str:
 
 
 def add_wait_texts(row: Verdict, feasible: Feasibility) -> Verdict:
-    """Return a verdict that says which lines wait, and why settings are refused that it would rather advise."""
+    """Return a verdict that says which lines wait, why settings are refused, or how many workers input needs."""
     if row.refused:
         what = A_GRAPH if row.refused == GRAPH_WORDS else row.refused
         until = ";" if feasible.is_script else ": mend that first; until then"
         return replace(
             row, next_step=f"{what} is not possible, as {feasible.refusal(row.refused)}{until} {row.next_step}"
         )
+    if row.about == IDLE_INPUT and (own := feasible.loading) and (own.workers or count_workers(row.settings or "")):
+        return replace(row, next_step=f"{own.describe()}: {row.next_step}")
     kind = CLEARING.get(row.about)
     if kind is None:
         return row

@@ -75,6 +75,16 @@ SHARE_FORMULAS: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
 CONDITIONS = (*SHARE_FORMULAS, *QUANTITIES)
 
 
+# Column with the part of the time of launches, 0 to 1, in which a library or compiler tries them.
+TRIED = "tried"
+
+
+def _own_time(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return time in ns and number of each row's launches, without those that are tried."""
+    kept = 1 - table[TRIED] if TRIED in table else 1.0
+    return table["total_ns"].fillna(0.0) * kept, table["launches"] * kept
+
+
 def mark_causes(table: pd.DataFrame, causes: Mapping[str, Cause]) -> pd.DataFrame:
     """Add, per cause, the GPU time of matching launches and the time that removing the cause would save, in ns.
 
@@ -87,7 +97,7 @@ def mark_causes(table: pd.DataFrame, causes: Mapping[str, Cause]) -> pd.DataFram
     [[100.0, 40.0], [0.0, 0.0]]
     """
     columns: dict[str, pd.Series] = {}
-    total = table["total_ns"].fillna(0.0)
+    total, launches = _own_time(table)
     shown = next((name for name in ("kernel", "function") if name in table), None)
     names = table[shown].astype("str") if shown else pd.Series("", table.index)
     for cause, wanted in causes.items():
@@ -105,7 +115,7 @@ def mark_causes(table: pd.DataFrame, causes: Mapping[str, Cause]) -> pd.DataFram
         columns |= {f"{cause}{of}_ns": total.where(holds, 0.0) for of in ("", "_least", "_most")}
         if saved is not None:
             columns[f"{cause}_saved_ns"] = total * saved.where(holds, 0.0)
-        columns[f"{cause}_launches"] = table["launches"].where(holds, 0.0)
+        columns[f"{cause}_launches"] = launches.where(holds, 0.0)
     return table.assign(**columns)
 
 
@@ -119,11 +129,11 @@ def mark_traits(
 ) -> pd.DataFrame:
     """Return a cell's kernel table with the time that has each trait and the time that its cure would save, in ns.
 
-    Communication kernels are left out: they wait for other processes, and ncu cannot replay them.
+    Communication kernels are left out: ncu cannot replay their waits. Launches that are tried have no trait.
 
     Args:
-        kernels: the kernel table of a cell; roofline: the table of that name, None without counters; traits: as
-            rules.yaml has them; peaks: rates by name, flop/s.
+        kernels: the kernel table of a cell, with TRIED where that is known; roofline: the table of that name, None
+            without counters; traits: as rules.yaml has them; peaks: rates by name, flop/s.
 
     Columns added: for each trait `{trait}_ns` and `{trait}_launches`; `{trait}_least_ns` and `{trait}_most_ns`, what
     has it at both ends of the interval of its efficiency, and what has it at one of them; `{trait}_saved_ns` where the
@@ -149,20 +159,20 @@ def mark_traits(
     chosen = kernels["class"] != COMMUNICATION
     table, bound, efficiency = kernels[chosen].copy(), held["bound"][chosen], held["efficiency"][chosen]
     table[list(ROOFLINE_COLUMNS)] = held.loc[chosen, list(ROOFLINE_COLUMNS)]
-    total, blocks = table["total_ns"].fillna(0.0), _blocks_per_multiprocessor(table)
+    (total, launches), blocks = _own_time(table), _blocks_per_multiprocessor(table)
     ends = [_add_interval_traits(table, blocks, bound, held[side][chosen].fillna(efficiency), traits) for side in ENDS]
     for name, holds in _add_interval_traits(table, blocks, bound, efficiency, traits).items():
         table[f"{name}_ns"] = total.where(holds, 0.0)
         table[f"{name}_least_ns"] = total.where(ends[0][name] & ends[1][name], 0.0)
         table[f"{name}_most_ns"] = total.where(ends[0][name] | ends[1][name] | holds, 0.0)
-        table[f"{name}_launches"] = table["launches"].where(holds, 0.0)
+        table[f"{name}_launches"] = launches.where(holds, 0.0)
     # As many blocks as there are multiprocessors would have taken no longer.
     table["small_grid_saved_ns"] = table["small_grid_ns"] * (1 - blocks.clip(upper=1).fillna(1))
     roof = traits["at_the_roof"]["efficiency_at_least"]
     table["underused_saved_ns"] = table["underused_ns"] * (1 - efficiency.fillna(roof) / roof)
     if {"fp32", "tf32"} <= set(peaks):
         table["simt_saved_ns"] = table["simt_ns"] * max(1 - peaks["fp32"] / peaks["tf32"], 0.0)
-    table["counted_ns"] = total.where(efficiency.notna(), 0.0)
+    table["counted_ns"] = table["total_ns"].fillna(0.0).where(efficiency.notna(), 0.0)
     return mark_causes(table, traits["causes"])
 
 

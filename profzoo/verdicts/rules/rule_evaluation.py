@@ -9,69 +9,37 @@ import pandas as pd
 from profzoo.formatting import gain_with_interval, percent
 from profzoo.io.csv_tables import Row
 from profzoo.tables import cell_tables
-from profzoo.tables.cell_tables import LAUNCHING
 from profzoo.verdicts import advice_scores, gain_models
 from profzoo.verdicts.gain_models import (
     FASTER,
     FUSED,
     GRAPH,
     STEP_CHANGES,
-    WITHOUT_HOST_PAUSES,
-    WITHOUT_PAUSES,
     WITHOUT_WAITS,
     CellSimulation,
     RequestedChange,
     error_interval,
 )
+from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.feasibility import EVERYTHING, POSSIBLE, Feasibility, add_wait_texts, drop_graph_texts
+from profzoo.verdicts.rules.launch_traits import TRIED
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.rules import ChosenAdvice
-from profzoo.verdicts.rules.step_quality import STRETCH, cpu_limited_gain, disturbed_share, find_doubt
+from profzoo.verdicts.rules.step_quality import (
+    CHARGED,
+    STRETCH,
+    SYNCHRONISATION,
+    charge_pauses,
+    charge_tuning,
+    charge_waits,
+    cpu_limited_gain,
+    disturbed_share,
+    find_doubt,
+)
 from profzoo.verdicts.verdict import AMDAHL, SIMULATED, UNDECIDED, Verdict
 from profzoo.what_if.graph_obstacles import OFTEN, WAITS
 from profzoo.what_if.predicted_gains import Gain
-
-# Charges a step's waits with all that they cost: also with idle time after them, which the host needs to catch up.
-#
-# While the host waits, the queue of the GPU runs empty, and the GPU then idles until the host has launched more. Such
-# idle time looks like waiting for launches. What-if simulation tells them apart: idle time that goes when only the
-# waits go is due to the waits.
-
-SYNCHRONISATION = "idle_synchronisation"
-# Shares that rules are about and that charging the waits changes.
-CHARGED = (SYNCHRONISATION, "idle_launching")
-
-
-def saved_share(replayed: CellSimulation, change: str, step: Row) -> float:
-    """Return the share of the step, 0 to 1, that a change to all of it saves by simulation."""
-    found = replayed.gain(RequestedChange(change), step, 0.0)
-    return max(1 - 1 / found.gain, 0.0) if found else 0.0
-
-
-def charge_waits(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
-    """Return the shares of the step with the idle time that its waits cause moved from launching to the waits.
-
-    Args:
-        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
-        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
-
-    Idle time that goes only when calls that free memory go too is the allocator's: it is moved to `idle_unknown`, as
-    another verdict tells of it.
-    """
-    launching = sum(shares[name] for name in LAUNCHING)
-    waits, pauses = (saved_share(replayed, change, step) for change in (WITHOUT_WAITS, WITHOUT_PAUSES))
-    of_waits = min(max(waits - shares[SYNCHRONISATION], 0.0), launching)
-    of_frees = min(max(pauses - max(waits, shares[SYNCHRONISATION]), 0.0), launching - of_waits)
-    if not of_waits + of_frees:
-        return dict(shares)
-    left = 1 - (of_waits + of_frees) / launching
-    return {
-        **shares,
-        **{name: shares[name] * left for name in LAUNCHING},
-        SYNCHRONISATION: shares[SYNCHRONISATION] + of_waits,
-        "idle_unknown": shares["idle_unknown"] + of_frees,
-    }
 
 
 def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, scored: advice_scores.Scores) -> Verdict:
@@ -85,29 +53,6 @@ def add_graph_gain(row: Verdict, replayed: CellSimulation | None, step: Row, sco
     gain, ends = gain_with_interval(both.gain, both.told_low, both.high)
     said = f"expected with both: {gain} times as fast ({ends})"
     return replace(row, next_step=f"{row.next_step} ({said})")
-
-
-# Charges pauses of the host with the idle time that they cause, which otherwise looks like waiting for launches.
-#
-# While another thread holds the interpreter's lock, or Python does other work, the GPU runs out of launches. Idle time
-# that goes when only these pauses go is due to them, and other verdicts tell of it.
-
-UNKNOWN = "idle_unknown"
-
-
-def charge_pauses(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
-    """Return the shares of the step with the idle time that the host's pauses cause moved from launching to UNKNOWN.
-
-    Args:
-        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
-        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
-    """
-    launching = sum(shares[name] for name in LAUNCHING)
-    moved = min(saved_share(replayed, WITHOUT_HOST_PAUSES, step), launching)
-    if not moved:
-        return dict(shares)
-    left = 1 - moved / launching
-    return {**shares, **{name: shares[name] * left for name in LAUNCHING}, UNKNOWN: shares[UNKNOWN] + moved}
 
 
 # Give a verdict its expected gain, by what-if simulation or Amdahl's law, and withdraw advice that does not pay.
@@ -145,7 +90,8 @@ def ask_simulation(
     """
     change = advice.replay
     if change is None or change in STEP_CHANGES:
-        return RequestedChange(change, workers=advice.workers) if change else None
+        pinned = "pin_memory=true" in (advice.settings or "") or bool(ran_with.get("pin_memory"))
+        return RequestedChange(change, workers=advice.workers, pinned=pinned) if change else None
     if traits is None:
         return None
     if change in gain_models.TARGET_PRECISIONS:
@@ -167,9 +113,9 @@ def add_expected_gain(
 ) -> Verdict:
     """Return the verdict with its expected gain, interval and score.
 
-    The gain is by what-if simulation where possible, else by Amdahl's law. The verdict loses its settings if it gains
-    nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
-    made at most half of the cells in trials faster.
+    The gain is by what-if simulation where possible, else by Amdahl's law, which limits it in any case. The verdict
+    loses its settings if it gains nothing, or if its gain is below the usual error of such predictions in trials. It
+    loses its gain if such advice made at most half of the cells in trials faster.
     """
     kind = advice_scores.find_kind(row.settings)
     bound = scored.bound(kind)
@@ -183,12 +129,34 @@ def add_expected_gain(
     else:
         row = _adjust_texts(row, found.gain, row.change)
         row = replace(row, gain=found.gain, gain_low=found.told_low, gain_high=found.high, method=SIMULATED)
+    row = limit_gain(row)
     if row.settings and scored.doubts(kind, row.gain):
         row = replace(row, settings=None, next_step=UNSURE + row.next_step)
     row = replace(row, **scored.columns(kind))
     if scored.abstains(kind):
         row = replace(row, gain=None, gain_low=None, gain_high=None, limit=None)
     return replace(row, next_step=row.lead + row.next_step, lead="")
+
+
+def limit_gain(row: Verdict) -> Verdict:
+    """Return a verdict that promises no more than its share of the step allows, by Amdahl's law.
+
+    A simulated gain may be due to more of the step than the rule looks at, up to `most_share`: the share then becomes
+    what the simulation saves. A gain beyond that is reduced, and its interval with it.
+
+    >>> row = Verdict("cell", "v", "m", 0.2, "e", "n", share=0.2, most_share=0.5, gain=4.0, gain_low=3.0, gain_high=5.0)
+    >>> told = limit_gain(row)
+    >>> told.share, told.gain, told.gain_low, told.gain_high
+    (0.5, 2.0, 1.5, 2.5)
+    """
+    if row.share is None or not row.gain:
+        return row
+    share = min(max(row.share, 1 - 1 / row.gain), max(row.share, row.most_share or 0.0))
+    most = cell_tables.amdahl_gain(share, 1)
+    if row.gain <= most:
+        return replace(row, share=share)
+    low, high = (end and end * most / row.gain for end in (row.gain_low, row.gain_high))
+    return replace(row, share=share, gain=most, gain_low=low, gain_high=high)
 
 
 def _adjust_texts(row: Verdict, gain: float, known: RequestedChange | None) -> Verdict:
@@ -252,7 +220,7 @@ class CellRules:
         table = cell_tables.step_shares(step.to_frame().T.infer_objects())
         before = dict(table.iloc[0])
         if replayed and not self.doubt:
-            charged = charge_waits(before, replayed, step)
+            charged = charge_waits(charge_tuning(before, replayed, step), replayed, step)
             table = pd.DataFrame([charge_pauses(charged, replayed, step)])
         # Shares of idle time that are no longer those of the table of steps.
         self.charged = dict(table.iloc[0]) != before
@@ -260,6 +228,11 @@ class CellRules:
             **table.iloc[0],
             verdict_rules.LAUNCH_IDLE_SHARE: float(cell_tables.launch_wait_share(table).iloc[0]),
         }
+
+    def mark_traits(self, kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
+        """Return launches with their traits; those that a tuner tries have none. Arguments as for mark_traits."""
+        tried = {TRIED: self.replayed.tried_parts(kernels)} if self.replayed and self.replayed.tried.any() else {}
+        return launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
 
     def of_step(self) -> Iterator[Verdict]:
         """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
@@ -446,8 +419,27 @@ class CellRules:
             row = self._limited(rule, row, share, traits)
         whole = level == CELL_LEVEL
         asked = ask_simulation(rule, advice, traits, cured, whole, self.peaks, self.ran_with, self.cast)
-        row = replace(row, change=asked)
+        row = replace(row, change=asked, most_share=self._most_share(rule, share, traits, asked))
         return row if level == LAYER_LEVEL else self.expect(row)
+
+    def _most_share(
+        self, rule: Rule, share: float, traits: pd.DataFrame | None, asked: RequestedChange | None
+    ) -> float:
+        """Return the largest part of the step that advice can act on, 0 to 1, with that which the rule looks at.
+
+        What frees the host lets it launch earlier. Copies go with the waits for them. Launches that are removed take
+        the idle time before them along. Reduced precision makes other kernels faster too.
+        """
+        name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
+        most = max(share, self.shares[name]) if rule["of"] == "step" else share
+        if rule["of"] == "step" and name != verdict_rules.LAUNCH_IDLE_SHARE:
+            most += launching + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
+        elif traits is not None and rule["launches"] == "removed":
+            most += launching * min(traits[f"{name}_launches"].sum() / max(self.step["launches"], 1), 1.0)
+        elif traits is not None and asked and asked.change in gain_models.TARGET_PRECISIONS and asked.saved is not None:
+            ns = traits["total_ns"].where(asked.saved > 0, 0.0) * (1 - traits.get(TRIED, 0.0))
+            most = max(most, share * ns.sum() / max(traits[f"{name}_ns"].sum(), 1.0))
+        return float(min(most, 1.0))
 
     def expect(self, row: Verdict) -> Verdict:
         """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""

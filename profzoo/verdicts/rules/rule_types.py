@@ -121,11 +121,24 @@ class Rule(TypedDict):
     source: str
 
 
+class Explanation(TypedDict):
+    """Verdicts that explain others, before which they come."""
+
+    # The causes; without it, any verdict but those that are explained may be one.
+    by: NotRequired[Sequence[str]]
+    explains: Sequence[str]
+    # "always", "prevented" or "simulated", as rules.yaml has it.
+    when: str
+    # The reason, as the end of a sentence.
+    because: str
+
+
 class Rules(TypedDict):
-    """All rules with their floors and traits."""
+    """All rules with their floors and traits, and how verdicts are ordered."""
 
     floors: Floors
     traits: Traits
+    explanations: Sequence[Explanation]
     rules: Sequence[Rule]
 
 

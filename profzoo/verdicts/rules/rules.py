@@ -19,6 +19,8 @@ from profzoo.tools.nsys.steps.steps import COLUMNS
 from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules.feasibility import EVERYTHING, Feasibility
 from profzoo.verdicts.rules.rule_types import Advice, Bounds, Cause, ExtensionRules, KnownSettings, Rule, Rules
+from profzoo.verdicts.verdict import UNDECIDED
+from profzoo.what_if.loading import count_workers
 
 FILES = ("rules.yaml", "rules.schema.yaml")
 # What advice about an operator on a CPU may depend on: its rate as a share of the roof, and 1 for convolutions and for
@@ -34,7 +36,7 @@ SHARES = {
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
     "trace": (
-        "allocations_removed", "unrepeated_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
+        "allocations_removed", "lock_waits_removed", "host_work_removed", "loading_removed",
         "copies_pinned", "logging_removed",
     ),
     "cpu": ("data", "operator", "overhead"),
@@ -57,7 +59,7 @@ SIMULATED_CHANGES = {
     "trace": (),
     "cpu": (),
     "chains": ("fused_chains",),
-    "noted": ("allocations_removed", "gradients_sent_once"),
+    "noted": ("allocations_removed", "gradients_sent_once", "tuning_removed"),
 }  # fmt: skip
 # Rules of these name what becomes of the launches.
 OF_LAUNCHES = ("kernels", "layers")
@@ -88,8 +90,7 @@ class ChosenAdvice:
     @property
     def workers(self) -> int:
         """Number of worker processes in the settings; 0 without this setting."""
-        words = dict(word.split("=", 1) for word in (self.settings or "").split())
-        return int(words.get("workers", 0))
+        return count_workers(self.settings or "")
 
 
 @functools.cache
@@ -115,11 +116,15 @@ def check_rules(content: JsonObject) -> Rules:
     """The content of a file of rules, as it is.
 
     Raises:
-        ConfigError: it does not fit the schema; an expression of a cause is none; a setting that advice names does not
-            exist; advice fits no cell that the advice before it leaves.
+        ConfigError: it does not fit the schema; an expression of a cause is none; a setting that advice names, or a
+            verdict that explanations name, does not exist; advice fits no cell that the advice before it leaves.
     """
     schema.check_value(content, _schema()["file"], RULES_FILE.name)
     checked = cast(Rules, content)
+    names = {UNDECIDED, *_verdicts(checked["rules"], RULES_FILE.name)}
+    for one in checked["explanations"]:
+        if unknown := [name for name in (*one.get("by", ()), *one["explains"]) if name not in names]:
+            raise ConfigError(f"{RULES_FILE.name}: explanations name '{unknown[0]}', which no rule gives: correct it")
     _check_parts(checked["traits"]["causes"], checked["rules"], checked["traits"]["causes"])
     return checked
 
@@ -138,13 +143,18 @@ def choose_advice(
     Args:
         step: columns of the table of steps; cell: the settings that the cell ran with. Advice whose settings the cell
             has already does not fit.
-        feasible: what the cell cannot run with. Advice of such settings does not fit either.
+        feasible: what the cell cannot run with. Advice of such settings does not fit either. If it is known how the
+            cell's batches are loaded, that says how many workers are advised.
     """
     cured, replay, refused = rule["cured"], rule.get("replay"), None
     for one in rule["advice"]:
         if _fits(one.get("when", {}), step, cell) and not _is_followed(one.get("settings"), cell):
             name = one.get("doubled", "")
             words = f"{name}={2 * cell[name]}" if isinstance(cell.get(name), int) else one.get("settings")
+            if name and not cell.get(name, 1):
+                continue
+            if words and feasible.loading and not (words := feasible.loading.resize(words)):
+                continue
             if words and (why := feasible.refusal(words)):
                 refused = refused or (words, why)
                 continue
@@ -226,7 +236,7 @@ def _check_advice(where: str, advice: Sequence[Advice]) -> None:
     known = {"type": "object", "additionalProperties": False, "properties": schema.cell_properties()}
     for index, one in enumerate(advice):
         schema.check_value(_parse_settings(one.get("settings", "")), known, f"{where}.{index}.settings")
-        if not one.get("when") and index < len(advice) - 1 and "settings" not in one:
+        if not one.keys() & {"when", "settings", "doubled"} and index < len(advice) - 1:
             raise ConfigError(f"{where}: advice after '{one['next']}' is never reached: give it a `when`")
     if advice[-1].get("when"):
         raise ConfigError(f"{where}: the last advice has a `when`, so none may apply: add one without")

@@ -1,5 +1,6 @@
-"""Judge whether a step's times may be relied on, how far the CPU limits its gain, and what holds without steps."""
+"""Judge whether a step's times may be relied on, what its idle time is due to, and how far the CPU limits its gain."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -7,6 +8,15 @@ import pandas as pd
 from profzoo.formatting import fixed, percent
 from profzoo.io.csv_tables import Row
 from profzoo.statistics.process_repeats import TAKEN
+from profzoo.tables.cell_tables import LAUNCHING
+from profzoo.verdicts.gain_models import (
+    WITHOUT_HOST_PAUSES,
+    WITHOUT_PAUSES,
+    WITHOUT_TUNING,
+    WITHOUT_WAITS,
+    CellSimulation,
+    RequestedChange,
+)
 from profzoo.verdicts.rules.rule_types import Floors
 from profzoo.verdicts.verdict import UNDECIDED, Verdict
 
@@ -115,3 +125,81 @@ def without_gain(row: Verdict) -> Verdict:
         score=None,
         settings=None,
     )
+
+
+# Charges a step's waits with all that they cost: also with idle time after them, which the host needs to catch up.
+#
+# While the host waits, the queue of the GPU runs empty, and the GPU then idles until the host has launched more. Such
+# idle time looks like waiting for launches. What-if simulation tells them apart: idle time that goes when only the
+# waits go is due to the waits.
+
+SYNCHRONISATION, UNKNOWN = "idle_synchronisation", "idle_unknown"
+# Shares that rules are about and that charging the waits changes.
+CHARGED = (SYNCHRONISATION, "idle_launching")
+
+
+def saved_share(replayed: CellSimulation, change: str, step: Row) -> float:
+    """Return the share of the step, 0 to 1, that a change to all of it saves by simulation."""
+    found = replayed.gain(RequestedChange(change), step, 0.0)
+    return max(1 - 1 / found.gain, 0.0) if found else 0.0
+
+
+def charge_waits(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
+    """Return the shares of the step with the idle time that its waits cause moved from launching to the waits.
+
+    Args:
+        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
+        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
+
+    Idle time that goes only when calls that free memory go too is the allocator's: it is moved to UNKNOWN, as another
+    verdict tells of it.
+    """
+    launching = sum(shares[name] for name in LAUNCHING)
+    waits, pauses = (saved_share(replayed, change, step) for change in (WITHOUT_WAITS, WITHOUT_PAUSES))
+    of_waits = min(max(waits - shares[SYNCHRONISATION], 0.0), launching)
+    of_frees = min(max(pauses - max(waits, shares[SYNCHRONISATION]), 0.0), launching - of_waits)
+    if not of_waits + of_frees:
+        return dict(shares)
+    left = 1 - (of_waits + of_frees) / launching
+    return {
+        **shares,
+        **{name: shares[name] * left for name in LAUNCHING},
+        SYNCHRONISATION: shares[SYNCHRONISATION] + of_waits,
+        UNKNOWN: shares[UNKNOWN] + of_frees,
+    }
+
+
+def charge_tuning(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
+    """Return the shares of the step with the idle time that goes with a tuner moved to UNKNOWN.
+
+    The tuner waits for what it tries, and its work on the host looks like late launches; another verdict tells of it.
+    Arguments as for charge_waits.
+    """
+    names = (*LAUNCHING, SYNCHRONISATION)
+    held = sum(shares[name] for name in names)
+    moved = min(max(saved_share(replayed, WITHOUT_TUNING, step) - replayed.tried_share(), 0.0), held)
+    if not moved:
+        return dict(shares)
+    left = 1 - moved / held
+    return {**shares, **{name: shares[name] * left for name in names}, UNKNOWN: shares[UNKNOWN] + moved}
+
+
+# Charges pauses of the host with the idle time that they cause, which otherwise looks like waiting for launches.
+#
+# While another thread holds the interpreter's lock, or Python does other work, the GPU runs out of launches. Idle time
+# that goes when only these pauses go is due to them, and other verdicts tell of it.
+
+
+def charge_pauses(shares: Mapping[str, float], replayed: CellSimulation, step: Row) -> dict[str, float]:
+    """Return the shares of the step with the idle time that the host's pauses cause moved from launching to UNKNOWN.
+
+    Args:
+        shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
+        replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
+    """
+    launching = sum(shares[name] for name in LAUNCHING)
+    moved = min(saved_share(replayed, WITHOUT_HOST_PAUSES, step), launching)
+    if not moved:
+        return dict(shares)
+    left = 1 - moved / launching
+    return {**shares, **{name: shares[name] * left for name in LAUNCHING}, UNKNOWN: shares[UNKNOWN] + moved}
