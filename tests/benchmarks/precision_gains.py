@@ -127,26 +127,31 @@ def begin(run: Run, names: Sequence[str], label: str, words: Sequence[str]) -> s
         return subprocess.Popen(command, cwd=running.PROJECT, stdout=log, stderr=log, start_new_session=True)
 
 
-def collect(run: Run, names: Sequence[str], until: float) -> None:
+def collect(run: Run, names: Sequence[str], until: float) -> dict[str, int | None]:
     """Have snakemake make what is missing, some programs at a time, so that they are complete however early time is up.
 
     What all share comes first: the peaks of the GPU, by which bounds are measured.
+
+    Returns: what failed, by the label of its log, with the exit code of snakemake; None for what was ended.
     """
+    codes: dict[str, int | None] = {}
     shared = [] if run.tiny else [str(run.results / file) for file in planted.shared_files()]
     if wanted := [file for file in shared if not Path(file).is_file()]:
-        running.wait_for(begin(run, names, "peaks", [*wanted, "-j1"]), until)
+        codes["peaks"] = running.wait_for(begin(run, names, "peaks", [*wanted, "-j1"]), until)
     lacking = [name for name in names if run.missing(name)]
     groups = [lacking[place : place + TOGETHER] for place in range(0, len(lacking), TOGETHER)]
-    jobs, runs = 4 * TOGETHER, list[subprocess.Popen[bytes]]()
+    jobs, runs = 4 * TOGETHER, dict[str, subprocess.Popen[bytes]]()
     while (groups or runs) and time.monotonic() < until:
-        runs = [one for one in runs if one.poll() is None]
         while groups and len(runs) < SIDE_BY_SIDE:
             own = groups.pop(0)
             targets = [file for name in own for file in run.missing(name)]
-            runs.append(begin(run, own, own[0], [*targets, f"-j{jobs}", "--keep-going", "--resources", f"gpu={jobs}"]))
+            words = [*targets, f"-j{jobs}", "--keep-going", "--resources", f"gpu={jobs}"]
+            runs[own[0]] = begin(run, own, own[0], words)
         time.sleep(0.2)
-    for one in runs:
-        running.wait_for(one, until)
+        for label in [label for label, one in runs.items() if one.poll() is not None]:
+            codes[label] = runs.pop(label).returncode
+    codes |= {label: running.wait_for(one, until) for label, one in runs.items()}
+    return {label: code for label, code in codes.items() if code != 0}
 
 
 def time_program(run: Run, name: str) -> dict[str, list[list[float]]] | str:
@@ -304,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     until = end - 60 * ENDING - running.ENDING_S
     time_programs(run, names, until)
     print(f"timed after {time.monotonic() - began:.0f} s", flush=True)
-    collect(run, names, until)
+    failed = collect(run, names, until)
     complete = run.complete(names)
     print(f"{len(complete)} of {len(names)} programs are traced after {time.monotonic() - began:.0f} s", flush=True)
     for name, found in run.times().items():
@@ -315,6 +320,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (into / TIMES).write_text(json.dumps(run.times()))
     if score(run, names, into / CSV, end - running.ENDING_S) != 0:
         print(f"tables were not made, see --score:\n{running.last_lines(run.folder, 'tables')}")
+    for label in [label for label, code in failed.items() if code is not None]:
+        print(f"snakemake failed, as {label}.log ends:\n{running.last_lines(run.folder, label, 12)}")
     if left := [name for name in names if name not in complete]:
         print(f"--programs {','.join(left)}")
 

@@ -56,6 +56,7 @@ def test_errors_are_told_beside_those_of_one_gain_for_all() -> None:
 
 @pytest.mark.parametrize("name", ["normed_layers", "attention_inference"])
 def test_precisions_of_a_program_are_timed_in_turns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision_gains, "LONGEST_S", np.inf)
     found = precision_gains.time_program(Run(tmp_path, tiny=True), name)
     assert isinstance(found, dict) and [*found] == ["fp32", *PRECISIONS]
     rounds = [one for several in found.values() for one in several]
@@ -81,6 +82,8 @@ def test_all_programs_are_collected_each_in_its_phase(tmp_path: Path) -> None:
         assert all(f"/{name}/{PROGRAMS[name].phase}." in file for file in files)
         assert all(any(tool in file for file in files) for tool in (".time.", ".nsys.", ".torch.", ".ncu."))
     assert not any(".ncu." in file for file in Run(tmp_path).files("waves"))
+    # Time that is up before anything begins leaves nothing behind.
+    assert precision_gains.collect(Run(tmp_path, tiny=True), [*PROGRAMS], 0.0) == {} and [*tmp_path.iterdir()] == []
     with pytest.raises(SystemExit, match=r"^--programs: there is no wave$"):
         precision_gains.main(["--results", str(tmp_path), "--into", str(tmp_path), "--programs", "waves,wave"])
 
