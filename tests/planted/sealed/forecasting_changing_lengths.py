@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from tests.planted.networks.samples import whole as collate
 
 SHAPE = {
-    "fault": True, "rows": 64, "channels": 16, "shortest": 2048, "grain": 24, "lengths": 64, "width": 256,
+    "fault": True, "rows": 24, "channels": 16, "shortest": 2048, "grain": 24, "lengths": 64, "width": 256,
     "places": 256, "layers": 8, "ahead": 96,
 }  # fmt: skip
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}

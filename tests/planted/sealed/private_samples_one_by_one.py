@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 SHAPE = {"fault": True, "features": 1024, "layers": 8}
-WORKLOADS = {"trimmed": {"train": {"batch": 24}}}
+WORKLOADS = {"trimmed": {"train": {"batch": 20}}}
 TINY = {"batch": 3, "features": 12, "layers": 2}
 LARGEST = 0.5
 
