@@ -9,7 +9,7 @@ candidate is decided once its interval lies on one side of 1, or within the marg
 
 One or two rounds say little about their own spread. Therefore they are also tested with the spread that is known from
 other processes, which has the weight of a few rounds (moderated t, Smyth 2004). A gain far beyond it is decided by one
-round.
+round. These two looks have their shares over cells whose spreads vary as much as that weight says, not in each cell.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,11 @@ ERROR = 0.05
 # Numbers of rounds at which a look is taken, and their shares of the error. Early looks have most of it, because
 # processes cost time and most settings differ by more than chance; later looks are alike, so there are fewer.
 LOOKS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
-SHARES = (0.05, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005)
-# Looks with the spread that is known from other processes, and their shares.
-EARLY_LOOKS, EARLY_SHARES = (1, 2), (0.08, 0.1)
+SHARES = (0.05, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.06, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01)
+# Looks with the spread that is known from other processes, and their shares. A cell's processes may be farther apart
+# than these; such a look is then wrong more often than its share allows. Its share is therefore small: all looks
+# together keep the error where rounds are up to three times as far apart as ASSUMED, and not beyond.
+EARLY_LOOKS, EARLY_SHARES = (1, 2), (0.06, 0.03)
 # From so many rounds on, the least and the largest of every so many are drawn in, so that a disturbed round cannot hide
 # what all others show.
 TRIMMED_FROM, TRIMMED_OF = 6, 8

@@ -5,7 +5,7 @@ back, until profzoo/statistics/sequential.py decides or there have been --rounds
 difference it prints how often the decision is wrong, how often there is one, after how many rounds in the median, and
 how often two rounds were enough. Of `cells that differ`, the spread of each cell is drawn, and three processes of it and
 of nine others were timed before; of all other kinds, no spread is known. Wrong is `faster` or `slower` where both sides are the same, `equivalent` where they differ by the margin or more, and
-the wrong direction. Seeds are fixed.
+the wrong direction. Another --seed draws others.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes
 
 MARGIN = 0.02
-DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 1.0, 1.7)
+DIFFERENCES = (0.0, 0.02, 0.03, 0.10, 0.50, 1.0, 1.7, 3.7)
 # Kinds of tests/processes.py, each with its scale: processes are 0.5 % apart with 1, 3 % with 6.
 SCALED: Mapping[str, tuple[str, float]] = {
     "0.1 % apart": ("steady", 0.2),
@@ -95,9 +95,9 @@ def decide_in_turn(between: np.ndarray, known: sequential.Spread = sequential.AS
     return found
 
 
-def rates(kind: str, difference: float, draws: int, rounds: int) -> Rates:
+def rates(kind: str, difference: float, draws: int, rounds: int, seed: int = 0) -> Rates:
     """How decisions come out for a candidate that takes so much longer (its ratio less 1)."""
-    random, true = np.random.default_rng([KINDS.index(kind), draws]), float(np.log1p(difference))
+    random, true = np.random.default_rng([KINDS.index(kind), draws, seed]), float(np.log1p(difference))
     cells = (draw_cell(kind, rounds, random) for _ in range(draws))
     found = [decide_in_turn(between + true, known) for between, known in cells]
     wrong = {FASTER, SLOWER} if not difference else {FASTER, EQUIVALENT} if difference >= MARGIN else {FASTER}
@@ -114,11 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sequential_power", description=__doc__)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     print("wrong / decided, % (median rounds of those; of two or one, %), by how much longer the candidate takes")
     print(f"| processes | {' | '.join(f'{one:.0%}' for one in DIFFERENCES)} |")
     for kind in KINDS:
-        found = [rates(kind, one, given.draws, given.rounds) for one in DIFFERENCES]
+        found = [rates(kind, one, given.draws, given.rounds, given.seed) for one in DIFFERENCES]
         print(f"| {kind} | " + " | ".join(
             f"{100 * one.wrong:.1f} / {100 * one.decided:.0f} ({one.rounds:.0f}; {100 * one.soon:.0f})" for one in found) + " |", flush=True)  # fmt: skip
 
