@@ -58,16 +58,12 @@ class StopRule(TypedDict):
     budget_s: float
 
 
-# The time of a compared step on its core.
-OWN = "own_ns"
-
-
 def read_steady_steps(path: Path) -> np.ndarray:
     """Return the steps in steady state in ns, by the clock of process_repeats; path: a CSV of one process's steps."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    own = bool(rows and rows[0].get(OWN))
-    clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else OWN if own else "wall_ns"
+    own = bool(rows and rows[0].get("own_ns"))
+    clock = "gpu_ns" if any(row["gpu_ns"] for row in rows) else "own_ns" if own else "wall_ns"
     return drop_warmup(np.array([float(row[clock]) for row in rows]), first_only=own)
 
 
@@ -153,35 +149,6 @@ def can_run_at_once(commands: Sequence[Sequence[str]]) -> bool:
         return False
     (each,) = threads
     return len(commands) * (int(each) if each.isdecimal() else 1) <= len(os.sched_getaffinity(0))
-
-
-def level_round(paths: Sequence[Path]) -> None:
-    """Correct `own_ns` of the processes of a round, as if all their steps were interrupted equally often.
-
-    An interrupted step takes longer on its core as well, because other programs used the caches meanwhile. How much
-    longer is the slope, within processes, of the logarithm of the time on the core over that of wall time per time on
-    the core (analysis of covariance, Fisher 1932). Steps that waited for something else do not count, and stay as they
-    are.
-
-    paths: CSVs of steps, which are written again; those without `own_ns` are left alone.
-    """
-    tables = [list(csv.DictReader(path.open(newline=""))) for path in paths]
-    if not all(rows and rows[0].get(OWN) for rows in tables):
-        return
-    times = [np.array([(float(row[OWN]), float(row["wall_ns"])) for row in rows]).T for rows in tables]
-    # The first step has effects of its own.
-    used = [np.flatnonzero(own[1:] < wall[1:]) + 1 for own, wall in times]
-    logs = [np.log([own[at], wall[at] / own[at]]) for (own, wall), at in zip(times, used, strict=True) if len(at)]
-    if sum(map(len, used)) < LEAST:
-        return
-    values, shares = np.hstack([one - one.mean(axis=1, keepdims=True) for one in logs])
-    slope, middle = max(float(shares @ values) / float(shares @ shares or 1), 0.0), float(np.hstack(logs)[1].mean())
-    for path, rows, (own, wall) in zip(paths, tables, times, strict=True):
-        level = np.where(own < wall, np.exp(slope * (middle - np.log(wall / own))), 1.0)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row | {OWN: round(ns)} for row, ns in zip(rows, own * level, strict=True))
 
 
 def lengthen_windows(commands: Sequence[Sequence[str]], least_s: float, beside: bool) -> list[list[str]]:
@@ -464,8 +431,6 @@ class Interleaved:
                     whose = given[number - first - 1][0] or "the cell"
                     print(f"process {number} of {expected}, of {whose}, failed", file=sys.stderr)
                     return code if code > 0 else SIGNALLED - code
-        for first in range(0, len(steps), shifts) if shifts else ():
-            level_round([path for _, path in steps[first : first + shifts]])
         self.steps += steps
         each = {"beside": shifts} if self.beside else {}
         self.facts += [

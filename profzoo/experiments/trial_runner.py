@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -220,10 +220,7 @@ class TrialRunner:
         # The time of the first process must not contain that of imports which all have in common.
         self._forked = bool(commands) and self._starter.prepare(self._command(BASE, paths[0]))
         began, in_turn = time.monotonic(), interleaved_runs.run_in_turn
-        with closing(in_turn(commands, self._at_once, printed, pair, self._starter, beside)) as ending:
-            codes: Iterator[int] = iter(ended := [*ending]) if pair else ending
-            if pair and not any(ended):
-                interleaved_runs.level_round(paths)
+        with closing(in_turn(commands, self._at_once, printed, pair, self._starter, beside)) as codes:
             for names, path, said in zip(order, paths, printed, strict=True):
                 if took and not pair and not self.done and time.monotonic() + self.expected_s(names) > until:
                     break

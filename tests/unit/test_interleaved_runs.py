@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from profzoo.experiments import interleaved_runs
@@ -163,39 +162,6 @@ def test_cells_are_on_a_cpu_where_no_gpu_is_granted(monkeypatch: pytest.MonkeyPa
     assert interleaved_runs.runs_on_cpu([["device=auto"]]) and not interleaved_runs.runs_on_cpu([["device=cuda"]])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     assert not interleaved_runs.runs_on_cpu([["device=auto"]]) and interleaved_runs.runs_on_cpu([["device=cpu"]])
-
-
-@pytest.mark.parametrize("cost", [0.0, 0.2])
-def test_a_round_is_levelled_by_what_interruptions_cost(tmp_path: Path, cost: float) -> None:
-    """The second process is interrupted three times as much, and takes 5 % longer by itself."""
-    random, paths, right = np.random.default_rng(7), [tmp_path / "a.csv", tmp_path / "b.csv"], []
-    for path, ms, often in zip(paths, (10.0, 10.5), (0.3, 0.9), strict=True):
-        shares = random.exponential(often, 200)
-        own = 1e6 * ms * np.exp(random.normal(0, 0.01, 200) + cost * shares)
-        # One step in ten waits for something else, and is no shorter on its core than on the wall.
-        waits = np.arange(200) % 10 == 9
-        wall = np.where(waits, own, own * np.exp(shares))
-        rows = [f"{n},{round(one)},,{round(other)}" for n, (one, other) in enumerate(zip(wall, own, strict=True))]
-        path.write_text("\n".join(["step,wall_ns,gpu_ns,own_ns", *rows]) + "\n")
-        right.append(np.round(own[waits]))
-    before = [path.read_text() for path in paths]
-    interleaved_runs.level_round(paths)
-    tables = [pd.read_csv(path) for path in paths]
-    one, other = (float(np.log(table["own_ns"][1:]).median()) for table in tables)
-    assert other - one == pytest.approx(np.log(1.05), abs=0.004)
-    for table, own in zip(tables, right, strict=True):
-        assert table["own_ns"][9::10].tolist() == own.tolist()
-    for path, text in zip(paths, before, strict=True):
-        assert [line.rpartition(",")[0] for line in path.read_text().splitlines()] == [
-            line.rpartition(",")[0] for line in text.splitlines()
-        ]
-
-
-def test_steps_by_another_clock_are_not_levelled(tmp_path: Path) -> None:
-    paths = [write_steps(tmp_path / f"{place}.csv", np.linspace(1e6, 2e6, 20), False) for place in range(2)]
-    before = [path.read_text() for path in paths]
-    interleaved_runs.level_round(paths)
-    assert [path.read_text() for path in paths] == before
 
 
 def test_windows_of_shifts_last_as_much_longer_as_there_are_sides() -> None:

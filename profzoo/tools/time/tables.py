@@ -48,9 +48,8 @@ TABLE = Table(
         "peak_memory_bytes": Column(
             COUNT.or_missing, "Most GPU memory that torch had allocated during the step.", "byte", "time"),
         "own_ns": Column(
-            COUNT.or_missing, "Time of the step in which its thread had a core, corrected for interruptions, or "
-            "`wall_ns` if the thread waited for something else too; only of processes that are compared on a CPU.",
-            "ns", "time", CPU),
+            COUNT.or_missing, "Time of the step in which its thread had a core, or `wall_ns` if the thread waited for "
+            "something else too; only of processes that are compared on a CPU.", "ns", "time", CPU),
     },
     families={
         "token_*_ns": Column(
