@@ -22,7 +22,14 @@ from profzoo.verdicts.gain_models import (
 )
 from profzoo.verdicts.rules import launch_traits
 from profzoo.verdicts.rules import rules as verdict_rules
-from profzoo.verdicts.rules.feasibility import EVERYTHING, POSSIBLE, Feasibility, add_wait_texts, drop_graph_texts
+from profzoo.verdicts.rules.feasibility import (
+    EVERYTHING,
+    IDLE_INPUT,
+    POSSIBLE,
+    Feasibility,
+    add_wait_texts,
+    drop_graph_texts,
+)
 from profzoo.verdicts.rules.launch_traits import TRIED
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.rules import ChosenAdvice
@@ -427,12 +434,14 @@ class CellRules:
     ) -> float:
         """Return the largest part of the step that advice can act on, 0 to 1, with that which the rule looks at.
 
-        What frees the host lets it launch earlier. Copies go with the waits for them. Launches that are removed take
-        the idle time before them along. Reduced precision makes other kernels faster too.
+        What frees the host lets it launch and take batches earlier. Copies go with the waits for them. Launches that
+        are removed take the idle time before them along. Reduced precision makes other kernels faster too.
         """
         name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
         most = max(share, self.shares[name]) if rule["of"] == "step" else share
-        if rule["of"] == "step" and name != verdict_rules.LAUNCH_IDLE_SHARE:
+        if rule["of"] == "step" and name == verdict_rules.LAUNCH_IDLE_SHARE:
+            most += self.shares[IDLE_INPUT]
+        elif rule["of"] == "step":
             most += launching + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
         elif traits is not None and rule["launches"] == "removed":
             most += launching * min(traits[f"{name}_launches"].sum() / max(self.step["launches"], 1), 1.0)
