@@ -22,6 +22,7 @@ from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch.trace import read_trace
 from profzoo.what_if import predicted_gains, program, simulator
+from profzoo.what_if.graph_obstacles import steps_differ
 from profzoo.what_if.predicted_gains import Operations
 from profzoo.what_if.program import Program
 
@@ -187,11 +188,14 @@ def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int,
         return table
     program = max(programs.values(), key=lambda one: float(one.gpu["ns"].sum()))
     operations = Operations(program)
-    unchanged = simulator.step_times(program, simulator.simulate(program))
+    unchanged, differ = simulator.step_times(program, simulator.simulate(program)), steps_differ(program)
 
     def predict(own: pd.DataFrame, fused_ns: pd.Series) -> predicted_gains.Gain | None:
         after = gains.fuse_chains(operations, own, fused_ns)
-        return predicted_gains.predict_gain(program, after, unchanged=unchanged) if after else None
+        if after is None:
+            return None
+        changed = simulator.step_times(after, simulator.simulate(after))
+        return predicted_gains.gain_of_steps(unchanged, changed, differ=differ)
 
     promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
     found = table.set_index("chain")
