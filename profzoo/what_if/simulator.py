@@ -139,6 +139,10 @@ def _until(device: _Gpu, wait: int, target: int) -> float:
     return device.latest if wait == dependencies.ALL else device.busy.get(target, 0.0)
 
 
+# So many orders are kept for further programs. Those of one search are few: with and without a graph, for example.
+KEPT_ORDERS = 4
+
+
 class _Order:
     """What waits for what in a program: stretches of rows and of operations that can be simulated at once.
 
@@ -150,7 +154,7 @@ class _Order:
     Rows, operations and stretches are numbered from 0. `here` orders operations by stream.
     """
 
-    last: ClassVar["_Order | None"] = None
+    recent: ClassVar[tuple["_Order", ...]] = ()
 
     def __init__(self, columns: Sequence[np.ndarray]) -> None:
         self.columns = [values.copy() for values in columns]
@@ -161,14 +165,14 @@ class _Order:
 
     @classmethod
     def of(cls, program: Program) -> "_Order":
-        """Return the order of a program, which is often that of the program before."""
+        """Return the order of a program, which is often that of a program shortly before."""
         names = ("overlaps", "wait", "target"), ("stream", "dep", "host")
         tables = zip((program.host, program.gpu), names, strict=True)
         columns = [table[name].to_numpy() for table, some in tables for name in some]
-        known = cls.last
-        if known is None or not all(map(np.array_equal, known.columns, columns)):
-            cls.last = known = cls(columns)
-        return known
+        known = next((one for one in cls.recent if all(map(np.array_equal, one.columns, columns))), None)
+        found = known or cls(columns)
+        cls.recent = (found, *(one for one in cls.recent if one is not found))[:KEPT_ORDERS]
+        return found
 
     def _find_stretches(self) -> None:
         """Split the rows into stretches.
@@ -180,6 +184,7 @@ class _Order:
         overlaps = self.overlaps.astype(bool)
         overlaps[0] = False
         self.leads = np.flatnonzero(~overlaps)
+        self.all_lead = len(self.leads) == rows
         # How many rows belong to each lead.
         self.of_lead = np.diff(self.leads, append=rows)
         waiting = self.wait != dependencies.NOTHING
@@ -198,8 +203,10 @@ class _Order:
         self.first = np.append(0, np.cumsum(np.bincount(self.row, minlength=len(self.wait))))
         self.streams, codes = np.unique(self.stream, return_inverse=True)
         self.codes = codes.astype(np.int16)
-        self.here = np.argsort(self.codes, kind="stable")
-        self.edges = np.searchsorted(self.codes[self.here], np.arange(len(self.streams) + 1))
+        order = np.argsort(self.codes, kind="stable")
+        # All operations of one stream are in order.
+        self.here = order if len(self.streams) > 1 else slice(None)
+        self.edges = np.searchsorted(self.codes[order], np.arange(len(self.streams) + 1))
 
     def _find_stops(self) -> bool:
         """Choose the stops; returns whether the host never waits while one of them waits for a later launch."""
@@ -208,10 +215,12 @@ class _Order:
         single = np.isin(waits, (dependencies.BEFORE, dependencies.OPERATION)) & (targets >= 0) & (targets < launched)
         self.depends = np.flatnonzero(self.dep >= 0)
         stretch = np.repeat(np.arange(len(self.heads)), self.sizes)[self.row]
-        last = np.ones(len(self.here), dtype=bool)
+        places, last = np.arange(len(self.dep))[self.here], np.ones(len(self.dep), dtype=bool)
         last[:-1] = (np.diff(stretch[self.here]) != 0) | (np.diff(self.codes[self.here]) != 0)
         chosen = np.zeros(len(self.dep), dtype=bool)
-        chosen[self.depends] = chosen[self.dep[self.depends]] = chosen[targets[single]] = chosen[self.here[last]] = True
+        if len(self.heads) > 1 or len(self.depends):
+            for some in (self.depends, self.dep[self.depends], targets[single], places[last]):
+                chosen[some] = True
         self.stops = np.flatnonzero(chosen)
         self.highs = np.searchsorted(self.stops, self.first[self.heads + self.sizes])
         self.spans = self._find_spans()
@@ -229,7 +238,7 @@ class _Order:
         # Places of the stops in the order of streams, and the first place behind the stop before each.
         self.places = np.flatnonzero(chosen[self.here])
         self.behind = np.append(0, self.places[:-1] + 1)
-        self.by_stream = number[self.here[self.places]]
+        self.by_stream = number[places[self.places]]
         return True
 
     def _find_spans(self) -> np.ndarray:
@@ -331,11 +340,12 @@ class _Stretches:
     def _add_up(self) -> None:
         """Find the start of each row after the first of its stretch, and of operations without waits."""
         order = self.order
-        total, lengths, self.behind_lead = np.cumsum(self.gap), self.own, None
-        if len(order.leads) < len(total):
+        gap, lengths, self.behind_lead = self.gap, self.own, None
+        if not order.all_lead:
+            total, gap = np.cumsum(gap), gap[order.leads]
             self.behind_lead = total - np.repeat(total[order.leads], order.of_lead)
             lengths = np.maximum.reduceat(self.behind_lead + self.own, order.leads)
-        self.passed = np.cumsum(self.gap[order.leads] + lengths)
+        self.passed = np.cumsum(gap + lengths)
         starts = self._of_leads(self.passed - lengths)
         self.offset = starts - np.repeat(starts[order.heads], order.sizes)
         self.lengths = np.maximum.reduceat(self.offset + self.own, order.heads)
@@ -361,7 +371,7 @@ class _Stretches:
         """Simulate all rows; returns also when each row launches. bounds: None for no bounds."""
         begun, bases, waited, ends = self._run_stretches(bounds)
         starts = np.repeat(begun, self.order.sizes) + self.offset
-        issued = np.repeat(bases, self.order.sizes) + self.offset
+        issued = starts if bases == begun else np.repeat(bases, self.order.sizes) + self.offset
         if bounds is not None:
             starts, issued = np.maximum(starts, bounds[0]), np.maximum(issued, bounds[1])
         host_ends = issued + self.own
@@ -445,6 +455,8 @@ class _Stretches:
         it waits for; time from the end of that.
         """
         order = self.order
+        if not len(order.stops):
+            return []
         before = self.ended[order.places] - self.busy[order.places]
         between = np.empty(len(order.stops))
         between[order.by_stream] = before - np.append(0.0, self.ended[order.places[:-1]])
@@ -454,7 +466,8 @@ class _Stretches:
                 sums += [np.full(len(order.stops), NEVER)] * 2
                 continue
             issued = NEVER if rows is None else rows[order.row]
-            begins = np.where(self.gone, if_gone, issued + self.latency)
+            begins = issued + self.latency
+            begins[self.gone] = if_gone
             left = (begins + self.work)[order.here] - self.ended
             left[order.places] = NEVER
             ends = np.empty(len(order.stops))
@@ -467,7 +480,8 @@ class _Stretches:
     def _fill_in(self, issued: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return begin and end of all operations; issued: when rows launch; ends: ends of the stops."""
         order = self.order
-        earliest = np.where(self.gone, 0.0, issued[order.row] + self.latency)
+        earliest = issued[order.row] + self.latency
+        earliest[self.gone] = 0.0
         dep_ends = ends[order.dep_of] + self.dep_space[order.depends]
         earliest[order.depends] = np.maximum(earliest[order.depends], dep_ends)
         left = (earliest + self.work)[order.here] - self.ended
