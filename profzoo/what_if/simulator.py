@@ -139,8 +139,9 @@ def _until(device: _Gpu, wait: int, target: int) -> float:
     return device.latest if wait == dependencies.ALL else device.busy.get(target, 0.0)
 
 
-# So many orders are kept for further programs. Those of one search are few: with and without a graph, for example.
-KEPT_ORDERS = 4
+# So many orders are kept for further programs, because changes of one search lead to few: such as with and without a
+# graph, and with and without waits.
+KEPT_ORDERS = 8
 
 
 class _Order:
