@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from profzoo.what_if import dependencies
 from profzoo.what_if.program import BEGIN, END, Program
@@ -202,26 +203,28 @@ class _Order:
     def _sort_operations(self) -> None:
         """Number the streams, and sort operations by them."""
         self.first = np.append(0, np.cumsum(np.bincount(self.row, minlength=len(self.wait))))
-        self.streams, codes = np.unique(self.stream, return_inverse=True)
+        codes, self.streams = pd.factorize(self.stream)
         self.codes = codes.astype(np.int16)
-        order = np.argsort(self.codes, kind="stable")
+        self.edges = np.append(0, np.cumsum(np.bincount(codes)))
         # All operations of one stream are in order.
-        self.here = order if len(self.streams) > 1 else slice(None)
-        self.edges = np.searchsorted(self.codes[order], np.arange(len(self.streams) + 1))
+        self.here = np.argsort(self.codes, kind="stable") if len(self.streams) > 1 else slice(None)
 
     def _find_stops(self) -> bool:
         """Choose the stops; returns whether the host never waits while one of them waits for a later launch."""
+        self.depends = np.flatnonzero(self.dep >= 0)
+        if not len(self.waiting) and not len(self.depends):
+            self.stops = self.dep_of = self.awaited = np.zeros(0, dtype=np.int64)
+            self.highs, self.spans = np.zeros(len(self.heads), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+            return True
         waits, targets = self.wait[self.waiting], self.target[self.waiting]
         launched = np.where(waits == dependencies.BEFORE, self.first[self.waiting], self.first[self.waiting + 1])
         single = np.isin(waits, (dependencies.BEFORE, dependencies.OPERATION)) & (targets >= 0) & (targets < launched)
-        self.depends = np.flatnonzero(self.dep >= 0)
         stretch = np.repeat(np.arange(len(self.heads)), self.sizes)[self.row]
         places, last = np.arange(len(self.dep))[self.here], np.ones(len(self.dep), dtype=bool)
         last[:-1] = (np.diff(stretch[self.here]) != 0) | (np.diff(self.codes[self.here]) != 0)
         chosen = np.zeros(len(self.dep), dtype=bool)
-        if len(self.heads) > 1 or len(self.depends):
-            for some in (self.depends, self.dep[self.depends], targets[single], places[last]):
-                chosen[some] = True
+        for some in (self.depends, self.dep[self.depends], targets[single], places[last]):
+            chosen[some] = True
         self.stops = np.flatnonzero(chosen)
         self.highs = np.searchsorted(self.stops, self.first[self.heads + self.sizes])
         self.spans = self._find_spans()
@@ -271,15 +274,18 @@ class _Order:
     def find_limits(self, gone: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows whose launch needs room in a queue, and the operations that have to begin before."""
         kept = np.flatnonzero(~gone)
-        launched = kept[np.diff(self.row[kept], prepend=-1) > 0]
-        found = [np.zeros((2, 0), dtype=np.int64)]
+        launched = kept[np.flatnonzero(np.diff(self.row[kept], prepend=-1))]
+        least = room.min()
+        queues, limits = [launched[:0]], [launched[:0]]
         for code in range(len(self.streams)):
-            queue = launched[self.codes[launched] == code]
-            before = np.arange(len(queue)) - room[queue]
-            full = before >= 0
-            found.append(np.stack([self.row[queue[full]], queue[before[full]]]))
-        rows, limits = np.concatenate(found, axis=1)
-        return rows, limits
+            mine = launched[self.codes[launched] == code] if len(self.streams) > 1 else launched
+            # The first of them find room in any case.
+            later = mine[least:]
+            before = np.arange(least, least + len(later)) - room[later]
+            full = np.flatnonzero(before >= 0)
+            queues.append(later[full])
+            limits.append(mine[before[full]])
+        return self.row[np.concatenate(queues)], np.concatenate(limits)
 
 
 # Queues that are full make rows wait that did not wait in the run before. After so many runs, all is simulated row by
