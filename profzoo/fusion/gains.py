@@ -345,8 +345,45 @@ APART = 3
 ALIKE = 0.5
 
 
+@dataclass(frozen=True)
+class LeanProgram:
+    """A program without the launches that go when chains are fused.
+
+    Attributes:
+        program: the program, in which launches that stay still take their own time.
+        kernels: rows of the chains' kernels, from joining.join_chains.
+        places: per operation its row, -1 for none; of `kernels`, or of these by configuration.
+        stays: one flag per operation: it is the launch of a fused kernel.
+        by_configuration: whether operations were found by range and launch configuration.
+    """
+
+    program: Program
+    kernels: pd.DataFrame
+    places: np.ndarray
+    stays: np.ndarray
+    by_configuration: bool
+
+    def take(self, fused_ns: pd.Series) -> Program:
+        """Return the program with the time of the fused kernels; fused_ns: GPU time per step by number of the chain."""
+        rows = _with_ratios(self.kernels, fused_ns)
+        ratio = (_by_configuration(rows) if self.by_configuration else rows)["ratio"].to_numpy(dtype=float)[self.places]
+        times = 1 / np.where(self.stays, np.maximum(ratio, 1e-9), 1.0)
+        return changes.speed_up_kernels(self.program, self.stays, times)
+
+
 def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Series) -> Program | None:
     """Return the program with chains fused; None if it lacks the launches that they consist of.
+
+    Args:
+        operations, kernels: as for leave_out_fused.
+        fused_ns: GPU time per step of the fused kernels, by number of the chain.
+    """
+    lean = leave_out_fused(operations, kernels)
+    return lean.take(fused_ns) if lean else None
+
+
+def leave_out_fused(operations: Operations, kernels: pd.DataFrame) -> LeanProgram | None:
+    """Return the program without what fusing chains spares; None if it lacks the launches that they consist of.
 
     Launches are found by their place in the step. In programs whose steps differ, loops are found by the launches
     before and behind them, and other chains by range and launch configuration.
@@ -354,29 +391,26 @@ def fuse_chains(operations: Operations, kernels: pd.DataFrame, fused_ns: pd.Seri
     Args:
         operations: of the program.
         kernels: rows of the chains' kernels, from joining.join_chains.
-        fused_ns: GPU time per step of the fused kernels, by number of the chain.
     """
-    program = operations.program
+    program, rows = operations.program, kernels
     if kernels.empty or not len(program.gpu):
         return None
-    rows = _with_ratios(kernels, fused_ns)
     waiting, (places, stays) = WAITS in rows and bool(rows[WAITS].any()), _by_place(program, rows)
     found = _are_found(program, places >= 0, rows["ns"].sum())
     if not found and waiting:
         places, stays = find_loops_of_each_step(operations, rows)
         # Other steps may have more to do in a loop than the one that the rows are of.
         found = bool((places >= 0).any())
-    if not found:
-        rows = _by_configuration(rows)
+    if by_configuration := not found:
+        rows = _by_configuration(rows.assign(ratio=1.0))
         places = operations.of(rows)
         stays = (places >= 0) & spread_evenly(places, rows[STAYS].to_numpy(dtype=float) * program.steps)
         if not _are_found(program, places >= 0, (rows["ns"] * rows["launches"]).sum()):
             return None
-    ratio = rows["ratio"].to_numpy(dtype=float)[places]
-    longer = changes.speed_up_kernels(program, stays, 1 / np.where(stays, np.maximum(ratio, 1e-9), 1.0))
-    fused = changes.fuse(longer, (places >= 0) & ~stays, 1.0)
+    fused = changes.fuse(program, (places >= 0) & ~stays, 1.0)
     together = _in_one_call(fused, stays, places, rows) if TOGETHER in rows else fused
-    return _without_waits(together, places, rows) if waiting else together
+    lean = _without_waits(together, places, rows) if waiting and not by_configuration else together
+    return LeanProgram(lean, kernels, places, stays, by_configuration)
 
 
 def _in_one_call(program: Program, stays: np.ndarray, places: np.ndarray, rows: pd.DataFrame) -> Program:

@@ -22,6 +22,7 @@ from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch.trace import read_trace
 from profzoo.what_if import predicted_gains, program, simulator
+from profzoo.what_if.graph_obstacles import steps_differ
 from profzoo.what_if.predicted_gains import Operations
 from profzoo.what_if.program import Program
 
@@ -187,19 +188,19 @@ def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int,
         return table
     program = max(programs.values(), key=lambda one: float(one.gpu["ns"].sum()))
     operations = Operations(program)
-    unchanged = simulator.step_times(program, simulator.simulate(program))
+    unchanged, differ = simulator.step_times(program, simulator.simulate(program)), steps_differ(program)
 
-    def predict(own: pd.DataFrame, fused_ns: pd.Series) -> predicted_gains.Gain | None:
-        after = gains.fuse_chains(operations, own, fused_ns)
-        return predicted_gains.predict_gain(program, after, unchanged=unchanged) if after else None
+    def predict(lean: gains.LeanProgram, fused_ns: pd.Series) -> predicted_gains.Gain:
+        after = lean.take(fused_ns)
+        changed = simulator.step_times(after, simulator.simulate(after))
+        return predicted_gains.gain_of_steps(unchanged, changed, differ=differ)
 
     promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
     found = table.set_index("chain")
     for number in table["chain"][promise.sort_values(ascending=False).index[:SIMULATED]]:
-        own = kernels[kernels[gains.NUMBER] == number]
-        gained = [predict(own, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
-        if gained[0]:
-            low, high = (min(one.low for one in gained if one), max(one.high for one in gained if one))
+        if lean := gains.leave_out_fused(operations, kernels[kernels[gains.NUMBER] == number]):
+            gained = [predict(lean, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
+            low, high = (min(one.low for one in gained), max(one.high for one in gained))
             found.loc[number, GAINS] = [gained[0].gain, low, high]
     return found.reset_index()[COLUMNS]
 

@@ -90,13 +90,12 @@ def find_trace_obstacles(program: Program) -> list[GraphObstacle]:
 
 def steps_differ(program: Program) -> bool:
     """Return whether traced steps, but for the first one, launch other kernels or kernels of other shapes."""
-    first = min(1, program.steps - 1)
-    return len({_launches(program, step) for step in range(first, program.steps)}) > 1
+    return len(set(_launches_per_step(program))) > 1
 
 
 def _differences(program: Program, waits: bool) -> list[GraphObstacle]:
     """Return the obstacle of launches that differ between steps; waits: whether the steps wait for the GPU."""
-    launched = [_launches(program, step) for step in range(min(1, program.steps - 1), program.steps)]
+    launched = _launches_per_step(program)
     if len(launched) < FEW:
         return []
     differing = len(launched) - max(Counter(launched).values())
@@ -111,14 +110,21 @@ def _differences(program: Program, waits: bool) -> list[GraphObstacle]:
     return [GraphObstacle(kind, differing / len(launched), differing, evidence)]
 
 
-def _launches(program: Program, step: int) -> frozenset[tuple[tuple[int, ...], int]]:
-    """Return the launch configurations of a step's kernels with their counts, without its input and a tuner's."""
+def _launches_per_step(program: Program) -> list[frozenset[tuple[tuple[int, ...], int]]]:
+    """Return the launch configurations of each step's kernels with their counts, without its input and a tuner's.
+
+    The first step is left out if there are several.
+    """
     gpu, host = program.gpu, program.host
     calls = gpu["host"].to_numpy()
-    mine = (host["step"].to_numpy()[calls] == step) & _inside(program)[calls] & (gpu["kind"] == KERNEL).to_numpy()
-    mine &= ~gpu["talking"].to_numpy(dtype=bool) & ~read_flags(gpu, "tried")
-    counted = gpu.loc[mine, PACKS].value_counts()
-    return frozenset(zip(map(tuple, counted.index), counted.to_list(), strict=True))
+    mine = _inside(program)[calls] & (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
+    mine &= ~read_flags(gpu, "tried")
+    steps = host["step"].to_numpy()[calls[mine]]
+    counted = gpu.loc[mine, PACKS].assign(step=steps).groupby(["step", *PACKS], sort=False).size()
+    found: dict[int, list[tuple[tuple[int, ...], int]]] = {}
+    for (step, *configuration), count in zip(counted.index, counted.to_list(), strict=True):
+        found.setdefault(step, []).append((tuple(configuration), count))
+    return [frozenset(found.get(step, ())) for step in range(min(1, program.steps - 1), program.steps)]
 
 
 def _inside(program: Program) -> np.ndarray:

@@ -49,21 +49,43 @@ class Operations:
         Args:
             rows: rows of a table of kernels: CONFIGURATION, `launches` per step and, if the table has it, `range`.
         """
-        by = ["range", *CONFIGURATION] if "range" in rows and self._have(rows) else CONFIGURATION
-        mine = self.keys[by].astype({"mangled": object})
-        places = pd.Series(np.arange(len(rows)), index=pd.MultiIndex.from_frame(rows[by].astype({"mangled": object})))
-        first = places.groupby(level=by, sort=False).first()
-        found = first.reindex(pd.MultiIndex.from_frame(mine)).fillna(-1).to_numpy(dtype=np.int64)
+        ranged = "range" in rows and {*rows["range"]} <= self._ranges
+        by = ["range", *CONFIGURATION] if ranged else CONFIGURATION
+        codes, keys = self._of_range if ranged else self._of_any_range
+        # Rows with equal keys, such as several operators of a layer, share the first of them.
+        first: dict[tuple, int] = {}
+        alike = [first.setdefault(key, place) for place, key in enumerate(_list_keys(rows[by]))]
+        found = np.array([first.get(key, -1) for key in keys], dtype=np.int64)[codes]
         found = np.where(self.kernels, found, -1)
         wanted = rows["launches"].to_numpy(dtype=float)
-        # Rows with equal keys, such as several operators of a layer, share the first of them.
-        alike = first.reindex(places.index).to_numpy(dtype=np.int64)
         wanted = np.bincount(alike, weights=wanted, minlength=len(rows)) * self.program.steps
         return np.where(spread_evenly(found, wanted), found, -1)
 
-    def _have(self, rows: pd.DataFrame) -> bool:
-        """Return whether the trace has all ranges of the rows; operations of a CUDA graph have no range."""
-        return bool(rows["range"].isin(self.keys["range"][self.kernels].unique()).all())
+    @cached_property
+    def _ranges(self) -> set[str]:
+        """Return the ranges of the trace; operations of a CUDA graph have none."""
+        return {*self.keys["range"][self.kernels]}
+
+    @cached_property
+    def _of_range(self) -> tuple[np.ndarray, list[tuple]]:
+        """Return the number of each operation's key, and all keys: range and configuration."""
+        return _number_keys(self.keys)
+
+    @cached_property
+    def _of_any_range(self) -> tuple[np.ndarray, list[tuple]]:
+        """Return the same without the range."""
+        return _number_keys(self.keys[CONFIGURATION])
+
+
+def _number_keys(frame: pd.DataFrame) -> tuple[np.ndarray, list[tuple]]:
+    """Return the number of each row among the distinct rows, and these as tuples."""
+    codes = frame.groupby([*frame.columns], sort=False).ngroup()
+    return codes.to_numpy(), _list_keys(frame[~codes.duplicated()])
+
+
+def _list_keys(frame: pd.DataFrame) -> list[tuple]:
+    """Return the rows of a frame as tuples of Python's own types."""
+    return list(zip(*(frame[name].to_list() for name in frame), strict=True))
 
 
 def spread_evenly(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -296,19 +318,15 @@ class Gain:
         return self.low if self.whole else None
 
 
-def predict_gain(
-    before: Program, after: Program, error: float = 0.0, confidence: float = 0.9, unchanged: np.ndarray | None = None
-) -> Gain:
+def predict_gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
     """Return how many times as fast the steps are after a change.
 
     Args:
         error: relative error of past predictions of this kind, at the same confidence; it widens the interval.
         confidence: confidence of the interval, 0 to 1.
-        unchanged: ns of the steps before, shape (steps,), where they were simulated already.
     """
-    if unchanged is None:
-        unchanged = step_times(before, simulate(before))
-    return gain_of_steps(unchanged, step_times(after, simulate(after)), error, confidence, steps_differ(before))
+    unchanged, changed = (step_times(one, simulate(one)) for one in (before, after))
+    return gain_of_steps(unchanged, changed, error, confidence, steps_differ(before))
 
 
 def gain_of_steps(

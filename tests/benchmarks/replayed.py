@@ -7,19 +7,25 @@ program unchanged takes as long as it took says that nothing was lost; whether i
 tests/unit/test_replay_predictions.py, and for trials on a GPU. Nor does it say that waits were found: a wait that is
 taken for the CPU's own time replays as well. So the CPU's time without its waits is held against `host_ns` of the steps,
 which other code counts (profzoo.tools.nsys.steps.steps); that needs no traces, only `{phase}.host.csv`.
+
+The last two columns say how long a simulation takes: the median over PAIRS runs of the program and of each change of the
+panel, by stretches, and row by row as a share of that, in turn and as the median of pairs.
 """
 
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 
 from profzoo.io.scripts import read_json
 from profzoo.tables.cell_tables import cell_of
-from profzoo.what_if import simulator, tables
+from profzoo.what_if import predicted_gains, simulator, tables
+from profzoo.what_if.program import Program, shorten_program
 
 CLOSE, CPU_CLOSE = 0.03, 0.2
+PAIRS = 10
 
 
 def cpu_apart(results: Path) -> None:
@@ -37,10 +43,25 @@ def cpu_apart(results: Path) -> None:
     print(f"CPU's own time: {len(cells) - apart} of {len(cells)} cells within {CPU_CLOSE:.0%} of what steps say")
 
 
+def time_simulations(program: Program) -> tuple[float, float]:
+    """Return the median seconds of a simulation by stretches, and how many times as long it takes row by row."""
+    kept = shorten_program(program)
+    changed = [kept, *(change(kept) for change in predicted_gains.PANEL.values())]
+    times = []
+    for _ in range(PAIRS):
+        for one in changed:
+            began = time.perf_counter()
+            simulator._simulate_rows(one)
+            between = time.perf_counter()
+            simulator.simulate(one)
+            times.append((between - began, time.perf_counter() - between))
+    return median(quick for _, quick in times), median(slow / quick for slow, quick in times)
+
+
 def main(results: Path) -> None:
     found = []
-    print("| cell | process | launches | measured ms | replayed ms | off | starts off, us | s |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| cell | process | launches | measured ms | replayed ms | off | starts off, us | s | simulation ms | rows |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for trace in sorted(results.glob("*/*.nsys.sqlite")):
         capture = read_json(trace.with_name(trace.name.replace(".sqlite", "-rep.json"))).get("capture")
         began = time.monotonic()
@@ -50,9 +71,11 @@ def main(results: Path) -> None:
             replayed = simulator.step_times(program, simulator.simulate(program)).mean()
             cell = " ".join(cell_of(trace).values())
             took = time.monotonic() - began
+            quick, times = time_simulations(program)
             print(
                 f"| {cell} | {program.process >> 24 & 0xFFFFFF} | {len(program.gpu):,} | {measured / 1e6:.3f} "
-                f"| {replayed / 1e6:.3f} | {off:.2%} | {starts / 1e3:.2f} | {took:.2f} |"
+                f"| {replayed / 1e6:.3f} | {off:.2%} | {starts / 1e3:.2f} | {took:.2f} "
+                f"| {quick * 1e3:.2f} | {times:.1f} x |"
             )
             found.append(abs(off))
     print(f"\n{sum(off <= CLOSE for off in found)} of {len(found)} within {CLOSE:.0%}")

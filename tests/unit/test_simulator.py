@@ -1,12 +1,14 @@
 """When rows of a program and operations on the GPU begin and end in a run, each worked out by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from profzoo.what_if import simulator
-from profzoo.what_if.dependencies import ALL, BEFORE, OPERATION, STREAM
+from profzoo.what_if import predicted_gains, simulator, tables
+from profzoo.what_if.dependencies import ALL, BEFORE, NOTHING, OPERATION, STREAM
+from profzoo.what_if.program import Program
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
 
@@ -153,3 +155,54 @@ def test_a_run_is_held_against_what_was_measured() -> None:
     assert simulator.measured_times(one).host_starts.tolist() == [0, 0, 12, 12, 12, 24, 24, 24, 36]
     step, starts = simulator.simulation_error(one)
     assert step == pytest.approx(10 / 12 - 1) and starts == 1
+
+
+# Rounding may set a time of the two ways to simulate so far apart, as a share of the program's length.
+ROUNDING = 1e-13
+
+
+def drawn(seed: int) -> Program:
+    """Return a random program: some calls wait, queues are short, and operations wait for earlier and later ones."""
+    draw = np.random.default_rng(seed)
+    rows, count, streams = (int(draw.integers(*some)) for some in ((1, 40), (1, 60), (1, 4)))
+    waits, later, overlaps = draw.choice([0, 0.05, 0.3]), draw.choice([0, 0, 0.05]), draw.choice([0, 0.3])
+    host = []
+    for _ in range(rows):
+        wait = int(draw.choice([ALL, BEFORE, OPERATION, STREAM])) if draw.random() < waits else NOTHING
+        target = int(draw.integers(streams + 1 if wait == STREAM else count))
+        gap, own, tail = (float(draw.uniform(0, most)) for most in (9, 30, 5))
+        host.append(call(gap, own, overlaps=draw.random() < overlaps, wait=wait, target=target, tail=tail))
+    gpu = []
+    for place, row in enumerate(np.sort(draw.integers(0, rows, count)).tolist()):
+        low, high = (place + 1, place + 5) if draw.random() < later else (0, place)
+        dep = int(draw.integers(low, high)) if high > low and draw.random() < max(0.3, float(low > 0)) else -1
+        ns, latency, dep_gap = (float(draw.uniform(*some)) for some in ((0, 60), (-3, 20), (-6, 9)))
+        gap, room = float(draw.choice([-np.inf, -5, 0, 2.5])), int(draw.integers(1, 20))
+        gpu.append(kernel(row, ns, stream=int(draw.integers(streams)), latency=latency, gap=gap, room=room,
+                          dep=min(dep, count - 1), dep_gap=dep_gap, gone=draw.random() < 0.2))  # fmt: skip
+    return program(host, gpu)
+
+
+def assert_equal_runs(one: Program) -> bool:
+    """Hold stretches against rows one by one; return whether the program can be simulated by stretches."""
+    rows, stretches = simulator._simulate_rows(one), simulator._Stretches(one).run()
+    length = max(rows.host_ends.max(), rows.gpu_ends.max())
+    for name, times in vars(rows).items() if stretches else ():
+        assert getattr(stretches, name) == pytest.approx(times, rel=0, abs=ROUNDING * length), name
+    return stretches is not None
+
+
+def test_stretches_take_the_times_of_rows_one_by_one() -> None:
+    programs = [drawn(seed) for seed in range(150)]
+    done = [assert_equal_runs(one) for one in programs]
+    later = [bool((one.gpu["dep"] >= one.gpu.index).any()) for one in programs]
+    # Only what waits for later launches may have to be simulated row by row.
+    assert all(can or waits for can, waits in zip(done, later, strict=True))
+    assert 0.2 < np.mean(later) < 0.5 and any(can and waits for can, waits in zip(done, later, strict=True))
+
+
+@pytest.mark.parametrize("name", ["train", "two_processes/train.1", "two_processes/limited_by_gpu.0"])
+def test_recorded_steps_and_their_changes_are_simulated_by_stretches(recording: Callable, name: str) -> None:
+    (one,) = tables.read_programs(recording(f"nsys/{name}.sqlite"))
+    for change in (lambda same: same, *predicted_gains.PANEL.values()):
+        assert assert_equal_runs(change(one))
