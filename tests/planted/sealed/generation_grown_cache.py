@@ -13,7 +13,7 @@ SHAPE = {
     "fault": True, "vocabulary": 16384, "tokens": 1, "prompt": 1024, "generated": 16, "width": 1024, "heads": 16,
     "layers": 4,
 }  # fmt: skip
-WORKLOADS = {"trimmed": {"inference": {"batch": 48}}}
+WORKLOADS = {"trimmed": {"inference": {"batch": 64}}}
 TINY = {"batch": 2, "vocabulary": 64, "prompt": 8, "generated": 4, "width": 32, "heads": 2, "layers": 2}
 
 

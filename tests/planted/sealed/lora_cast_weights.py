@@ -11,7 +11,7 @@ from tests.planted.networks.samples import texts as sample
 from tests.planted.networks.transformer import Attention, Block, Text
 
 SHAPE = {
-    "fault": True, "vocabulary": 8192, "tokens": 128, "width": 4096, "heads": 32, "layers": 6, "rank": 16,
+    "fault": True, "vocabulary": 8192, "tokens": 256, "width": 8192, "heads": 32, "layers": 3, "rank": 16,
 }  # fmt: skip
 WORKLOADS = {"trimmed": {"train": {"batch": 1}}}
 TINY = {"batch": 2, "vocabulary": 32, "tokens": 8, "width": 16, "heads": 2, "layers": 1, "rank": 2}

@@ -11,7 +11,7 @@ from tests.planted.networks.convolutional import ResidualNetwork
 from tests.planted.networks.samples import images as sample
 from tests.planted.networks.training import compute_loss, parts
 
-SHAPE = {"fault": True, "size": 64, "width": 64, "depths": [3, 3, 3, 3], "inner": 3}
+SHAPE = {"fault": True, "size": 64, "width": 64, "depths": [3, 3, 3, 3], "inner": 2}
 WORKLOADS = {"trimmed": {"train": {"batch": 60}}}
 TINY = {"batch": 4, "size": 32, "width": 8, "depths": [1, 1], "inner": 2}
 RATE, DECAY, AHEAD, KEPT, TOWARDS = 1e-4, 1e-2, 0.9, 0.99, 0.5
