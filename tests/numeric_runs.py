@@ -30,7 +30,7 @@ def side(
     options = argparse.Namespace(**dict.fromkeys(FILES), at_least_s=0.0, numerics=True)
     threads = torch.get_num_threads()
     # On a busy machine, fewer steps would be repeated within the usual seconds, and less would be found.
-    with mock.patch.multiple(double_precision, BUDGET_S=math.inf, LONGEST_S=math.inf):
+    with mock.patch.multiple(double_precision, BUDGET_S=math.inf, LONGEST_S=math.inf, ROUNDING_S=math.inf):
         facts: Any = measure.run_cell(cell, options)
     torch.set_num_threads(threads)
     return numeric_checks.read_side(facts, cast(CellSettings, cell), [facts])

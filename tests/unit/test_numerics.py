@@ -368,10 +368,10 @@ def steps_of(losses: list[float | None], **given: Any) -> Any:
     ],
 )
 def test_what_keeps_numbers_from_being_compared(one: Any, other: Any, why: str) -> None:
-    assert numeric_checks.find_obstacle(of(one), of(other)) == why
+    assert numerics.find_obstacle(of(one), of(other)) == why
     if not why:
         told = "batches of 2 and 3 samples hold other data"
-        assert numeric_checks.find_obstacle(of(one), of(other, batch=3)) == told
+        assert numerics.find_obstacle(of(one), of(other, batch=3)) == told
 
 
 UNIT = 2.0**-24
@@ -391,7 +391,7 @@ UNIT = 2.0**-24
     ],
 )
 def test_losses_without_double_precision(loss: float, precision: str, decided: bool, gross: bool) -> None:
-    checks, why = numeric_checks.check_sides(
+    checks, why = numerics.check_sides(
         of(steps_of([1.0]), double={"why": "no memory"}), of(steps_of([loss]), precision=precision)
     )
     (check,) = checks
@@ -405,10 +405,10 @@ def test_losses_without_double_precision(loss: float, precision: str, decided: b
 @pytest.mark.parametrize(("words", "decided"), [([3, 5], True), ([3, 6], False)])
 def test_words_without_double_precision(words: list[int], decided: bool) -> None:
     one, other = (of(steps_of([], outputs=[[sample_of(values, None)]])) for values in ([3, 5], words))
-    ((check,), why) = numeric_checks.check_sides(one, other)
+    ((check,), why) = numerics.check_sides(one, other)
     assert (check.quantity, check.difference, check.tolerance) == (numeric_checks.WORDS, float(not decided), np.inf)
     assert (why == "") == decided
-    assert numeric_checks.check_sides(of(steps_of([])), of(steps_of([])))[1] != ""
+    assert numerics.check_sides(of(steps_of([])), of(steps_of([])))[1] != ""
 
 
 def test_losses_that_stay_as_they_are() -> None:
@@ -491,7 +491,7 @@ def test_one_of_ten_selected_numbers_may_be_another() -> None:
 )
 def test_the_first_loss_of_other_random_numbers(own: Any, redrawn: list[float], difference: float | None) -> None:
     reference = of(steps_of([2.5]), steps_of([2.0]), double={"random": True, "redrawn_losses": redrawn})
-    check = numeric_checks._check_redrawn(reference, of(steps_of([own])))
+    check = numeric_checks.check_redrawn(reference, of(steps_of([own])))
     if difference is None:
         assert check is None
         return
@@ -501,15 +501,15 @@ def test_the_first_loss_of_other_random_numbers(own: Any, redrawn: list[float], 
     right = quantile * (1 + 1 / 3) ** 0.5 / 2 if len(redrawn) == 2 else np.inf
     assert check.tolerance == check.same == pytest.approx(right)
     settled = of(steps_of([2.5]), steps_of([2.0]), double={"redrawn_losses": redrawn})
-    assert numeric_checks._check_redrawn(settled, of(steps_of([own]))) is None
+    assert numeric_checks.check_redrawn(settled, of(steps_of([own]))) is None
 
 
 def test_a_difference_that_is_the_same_in_all_steps_is_none_of_draws() -> None:
     """A quarter above in each of three steps, where draws are apart by halves."""
     exact, double = steps_of([2.0, 2.0, 2.0]), {"random": True, "redrawn_losses": [1.0, 3.0]}
     reference = of(steps_of([2.0, 2.0, 2.0]), exact, double=double)
-    assert numeric_checks._check_redrawn(reference, of(steps_of([2.5, 2.5, 2.5]))) is None
-    assert numeric_checks._check_redrawn(reference, of(steps_of([2.5, 1.0, 3.0]))) is not None
+    assert numeric_checks.check_redrawn(reference, of(steps_of([2.5, 2.5, 2.5]))) is None
+    assert numeric_checks.check_redrawn(reference, of(steps_of([2.5, 1.0, 3.0]))) is not None
     assert numeric_checks._relative_offsets(reference, of(steps_of([2.5, None, 1.0]))) == [0.25, -0.5]
     many = of(steps_of([2.0] * 40), steps_of([2.0] * 40))
     assert len(numeric_checks._relative_offsets(many, many)) == 32
