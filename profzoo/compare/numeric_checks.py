@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Outputs of whole numbers, such as words, are equal or not.
 SCALARS, BUFFERS = "losses and gradient norms", "norms of buffers"
 OUTPUTS, WORDS = "outputs", "whole-number outputs"
-LOSS = "loss"
+LOSS, GRADIENT = "loss", "gradient norm"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def paired_series(found: "StepNumbers", right: "StepNumbers") -> dict[str, Pairs
     series: dict[str, Pairs] = {LOSS: list(zip(found["losses"], right["losses"], strict=False))}
     for mine, exact in zip(found["gradient_norms"], right["gradient_norms"], strict=False):
         for number, pair in enumerate(zip(mine, exact, strict=False)):
-            series.setdefault("gradient norm" + (f" of update {number + 1}" if number else ""), []).append(pair)
+            series.setdefault(GRADIENT + (f" of update {number + 1}" if number else ""), []).append(pair)
     buffers: Pairs = list(zip(found["buffer_norms"][:count], right["buffer_norms"][:count], strict=False))
     # A norm of 0 stands for no buffers.
     series[BUFFERS] = [pair for pair in buffers if any(pair)]
@@ -376,9 +376,12 @@ def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Ch
 
 # Checks of losses, gradients and updates by several roundings of the same network.
 
-PARTS = "gradient norm of part"
+PARTS, MOVEMENT = "gradient norm of part", "movement of weights"
 # First steps of a quantity that have to be compared. The others share the false alarms of one check.
-NEEDED = {LOSS: 2, "gradient norm": 1, BUFFERS: 1}
+NEEDED = {LOSS: 2, GRADIENT: 1, BUFFERS: 1}
+# Of how far a quantity moves, rounding may change so much in each step through the updates of weights: few of them turn
+# with the sign of a gradient that is almost 0, so that few roundings may have none.
+UPDATE_SHARE = 0.01
 
 
 def _roundings(reference: NumericSide, candidate: NumericSide) -> "Sequence[StepNumbers]":
@@ -395,10 +398,35 @@ def _coarseness(*sides: NumericSide) -> float:
     return max(side.unit for side in sides) / rounding_errors.unit_of_rounding(_rounded_format(*sides))
 
 
+def _scale_errors(name: str, steps: int, coarseness: float) -> np.ndarray:
+    """Return how much larger errors of a quantity are in each step, in a column, than those of the roundings.
+
+    Before an update, a loss is a continuous function of what is rounded, and its errors are proportional to the unit of
+    rounding. Gradients have jumps where an activation begins, as have updates by the signs of gradients. How many such
+    places are passed is proportional to the unit, and their sum to its root, if each has a sign of its own.
+    """
+    jumping = np.arange(steps) >= (1 if name in (LOSS, BUFFERS) else 0)
+    return np.where(jumping, max(coarseness, coarseness**0.5), coarseness)[:, None]
+
+
+def _moved_shares(name: str, right: "StepNumbers", steps: int) -> np.ndarray:
+    """Return how much the updates of weights may change a quantity in each step, in a column, relative to it.
+
+    Gradients and updates have a direction, so that they move by their size; losses and buffers by what they are apart.
+    """
+    updates = np.arange(steps) + (1 if name == MOVEMENT else 0)
+    series = {LOSS: right["losses"], BUFFERS: right["buffer_norms"]}.get(name)
+    if series is None:
+        return UPDATE_SHARE * updates[:, None]
+    values = np.array([np.nan if value is None else value for value in series[:steps]])
+    moved = np.fmax.accumulate(np.abs(values - values[0])) / np.where(values == 0, np.inf, np.abs(values))
+    return (UPDATE_SHARE * updates * np.nan_to_num(moved))[:, None]
+
+
 def _error_tables(found: "StepNumbers", right: "StepNumbers") -> dict[str, np.ndarray]:
     """Return relative errors by quantity, of steps in rows and parts of the network in columns."""
     series = paired_series(found, right)
-    series["movement of weights"] = list(zip(found.get("movements", []), right.get("movements", []), strict=False))
+    series[MOVEMENT] = list(zip(found.get("movements", []), right.get("movements", []), strict=False))
     tables = {name: np.array(sizes_of_errors(pairs))[:, None] for name, pairs in series.items()}
     parts = list(zip(found.get("gradient_parts", []), right.get("gradient_parts", []), strict=False))
     if len({len(one) for step in parts for one in step}) == 1:
@@ -423,15 +451,15 @@ def _check_rounded_steps(reference: NumericSide, candidate: NumericSide) -> Iter
         if len(known) <= len(runs) or not runs:
             continue
         steps = min(map(len, [found[:last], *known]))
-        known = [one[:steps] for one in known]
-        limits = _limit_table(known[0], known[1:], NEEDED.get(name, 0), (reference, candidate))
+        known, needed = [one[:steps] for one in known], NEEDED.get(name, 0)
+        same, tolerance = _limit_table(name, known[0], known[1:], (reference, candidate))
         checks = [
             Check(
-                _describe_place(name, step, part, found.shape[1]), *(float(one[step, part]) for one in (found, *limits))
+                _describe_place(name, step, part, found.shape[1]),
+                float(found[step, part]), float(same[step, part]), float(tolerance[step, part])
             )
-            for step, part in np.argwhere(np.isfinite(found[:steps]) & np.isfinite(limits[1])).tolist()
-        ]
-        needed = NEEDED.get(name, 0)
+            for step, part in np.argwhere(np.isfinite(found[:steps]) & np.isfinite(tolerance)).tolist()
+        ]  # fmt: skip
         yield from checks[:needed]
         if close := [check for check in checks[needed:] if check.tolerance <= LOOSE]:
             yield max(close, key=lambda check: check.excess)
@@ -442,33 +470,36 @@ def _describe_place(name: str, step: int, part: int = 0, parts: int = 1) -> str:
 
 
 def _limit_table(
-    own: np.ndarray, runs: Sequence[np.ndarray], needed: int, sides: tuple[NumericSide, NumericSide]
+    name: str, own: np.ndarray, runs: Sequence[np.ndarray], sides: tuple[NumericSide, NumericSide]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return tolerances of a quantity in the precisions of both sides, of steps in rows and parts in columns.
 
     Args:
+        name: the quantity.
         own: errors of the reference side.
         runs: those of its roundings.
-        needed: number of the first steps that have to be compared.
+        sides: the reference side and the candidate.
     """
     reference, candidate = sides
+    needed, steps = NEEDED.get(name, 0), len(own)
     # Of the same format, the reference side is one rounding more, unless the others are compared with it.
     alike = reference.precision == _rounded_format(*sides)
     table = np.array([*runs, own] if alike and reference.exact is not reference.own else runs)
-    scale = np.sqrt(np.mean(table**2, axis=0)) * _coarseness(*sides)
+    scale = np.sqrt(np.mean(table**2, axis=0)) * _scale_errors(name, steps, _coarseness(*sides))
     # Errors of a finer format that are as large say that they do not go by the unit of rounding.
     scale = np.maximum.accumulate(scale if alike else np.maximum(scale, own), axis=0)
     rates = FALSE_ALARMS, FALSE_ALARMS / max(own.size - needed, 1)
     margin = rounding_errors.ALWAYS_ALLOWED if _rounded_format(*sides) == "fp32" else 1
     factors = [margin * rounding_errors.repeated_factor(1, [1] * len(table), rate) for rate in rates]
-    rows = np.array([factors[step >= needed] for step in range(len(own))])[:, None]
-    tolerance = np.maximum(scale * rows, margin * candidate.unit)
+    rows = np.array([factors[step >= needed] for step in range(steps)])[:, None]
+    moved = _moved_shares(name, cast("StepNumbers", reference.exact), steps)
+    tolerance = np.maximum(scale * rows, np.maximum(moved, margin * candidate.unit))
     if candidate.unit <= reference.unit:
         return tolerance, tolerance
     # Until each step, as far as the errors of the reference side are known.
     same = [_scaled_limits(reference, candidate, own[: step + 1][np.isfinite(own[: step + 1])].tolist() or [0.0], 1)[0]
-            for step in range(len(own))]  # fmt: skip
-    return np.minimum(tolerance, np.array(same)[:, None]), tolerance
+            for step in range(steps)]  # fmt: skip
+    return np.minimum(tolerance, np.maximum(np.array(same)[:, None], moved)), tolerance
 
 
 # Checks that two sides compute the same in double precision, where rounding explains next to nothing.

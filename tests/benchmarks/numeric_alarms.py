@@ -50,7 +50,7 @@ def make_side(
     outputs = [values * (1 + shift) + (draw(random, VALUES) + shared) * unit * 2 for _ in range(2)]
     train = phase == "train"
 
-    def numbers(losses: np.ndarray, gradients: Sequence[float], samples: Sequence[np.ndarray]) -> dict:
+    def numbers(losses: np.ndarray, gradients: Sequence[float] | np.ndarray, samples: Sequence[np.ndarray]) -> dict:
         rms = float(np.sqrt(np.mean(values**2)))
         told = [[{"values": list(map(float, one)), "rms": rms}] for one in samples]
         return {

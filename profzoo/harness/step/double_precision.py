@@ -279,7 +279,8 @@ class _Run:
         Raises:
             ValueError: there are no weights to be rounded.
         """
-        self._cell = {**self._cell, "precision": precision}
+        cell: Any = {**self._cell, "precision": precision}
+        self._cell = cell
         tensors = [*self._network.parameters(), *self._network.buffers()]
         self._saved = self._saved or [one.detach().clone() for one in tensors]
         generator = torch.Generator(self._device).manual_seed(number)
