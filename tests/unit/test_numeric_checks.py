@@ -10,7 +10,7 @@ from profzoo.cell.cell_types import CellSettings
 from profzoo.compare import numeric_checks
 from profzoo.compare.numeric_checks import LOSS, Check, NumericSide
 from profzoo.statistics import rounding_errors
-from tests.numeric_runs import UNIT, of, sample_of, steps_of
+from tests.numeric_runs import UNIT, of, sample_of, side, steps_of
 
 BF16 = 2.0**-8
 
@@ -368,3 +368,25 @@ def test_pairs_of_equal_steps_by_quantity() -> None:
     assert found[numeric_checks.SCALARS] == pytest.approx([0.5 / 1.5, 3 / 4, 3 / 5])
     assert found[numeric_checks.BUFFERS] == pytest.approx([2 / 7]) and numeric_checks.WORDS not in found
     assert len(numeric_checks.relative_errors(one, other, 2)[numeric_checks.SCALARS]) == 4
+
+
+@pytest.mark.parametrize(("network", "phase"), [("recurrent", "train"), ("transformer", "inference")])
+def test_roundings_tell_how_far_a_precision_moves_the_numbers_of_a_network(network: str, phase: str) -> None:
+    """The same steps in bf16 six times, each as far off as one in bf16 is, and in training in fp32 three times."""
+    plain, low = side(network, phase), side(network, phase, precision="bf16")
+    assert plain.exact and low.own
+    found = {name: list(runs) for name, runs in plain.double["roundings"].items()}
+    assert {name: len(runs) for name, runs in found.items()} == {"bf16": 6} | ({"fp32": 3} if phase == "train" else {})
+    kind = numeric_checks.SCALARS if phase == "train" else numeric_checks.OUTPUTS
+    errors = {
+        name: [
+            rounding_errors.root_mean_square(numeric_checks.relative_errors(run, plain.exact, 1)[kind]) for run in runs
+        ]
+        for name, runs in found.items()
+    }
+    # Each draw is another one.
+    assert len(set(errors["bf16"])) == 6 and max(errors.get("fp32", [0.0])) < 1e-6
+    measured = rounding_errors.root_mean_square(numeric_checks.relative_errors(low.own, plain.exact, 1)[kind])
+    assert measured / 5 < rounding_errors.root_mean_square(errors["bf16"]) < 5 * measured
+    # Random numbers and data are those of the measured steps.
+    assert plain.own and all(run["data_sums"][:1] == plain.own["data_sums"][:1] for run in found["bf16"])
