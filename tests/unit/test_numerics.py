@@ -174,9 +174,9 @@ def test_first_losses_of_unseeded_programs_are_compared_by_their_spread() -> Non
     ),
 )
 def test_rounding_alone_is_hardly_ever_called_different(draw: str, precision: str, growth: float) -> None:
-    """Of 300 pairs at most 3: 0.2 in a hundred are 0.6 of 300, and more than 3 come once in 300 such tests."""
+    """Of 300 pairs at most 9: 0.9 in a hundred are 2.7 of 300, and more than 9 come once in 2,000 such tests."""
     shares = numeric_alarms.count_results(300, 1, numeric_alarms.DRAWS[draw], precision, growth)
-    assert shares[numerics.DIFFERENT] <= 0.01
+    assert shares[numerics.DIFFERENT] <= 0.03
 
 
 def test_errors_of_the_computation_are_found_in_simulations() -> None:
