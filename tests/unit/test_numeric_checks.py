@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from profzoo.cell.cell_types import CellSettings
-from profzoo.compare import numeric_checks
+from profzoo.compare import numeric_checks, numerics
 from profzoo.compare.numeric_checks import LOSS, Check, NumericSide
+from profzoo.harness.step import double_precision
 from profzoo.statistics import rounding_errors
 from tests.numeric_runs import UNIT, of, sample_of, side, steps_of
 
@@ -390,3 +391,20 @@ def test_roundings_tell_how_far_a_precision_moves_the_numbers_of_a_network(netwo
     assert measured / 5 < rounding_errors.root_mean_square(errors["bf16"]) < 5 * measured
     # Random numbers and data are those of the measured steps.
     assert plain.own and all(run["data_sums"][:1] == plain.own["data_sums"][:1] for run in found["bf16"])
+
+
+def test_a_network_that_refuses_bf16_is_rounded_in_fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = double_precision._Run.begin_rounded
+
+    def refuse(run: Any, precision: str, number: int) -> None:
+        begin(run, precision, number)
+        if precision == "bf16" and number:
+            raise RuntimeError("this network does not compute in bf16")
+
+    monkeypatch.setattr(double_precision._Run, "begin_rounded", refuse)
+    refusing = side.__wrapped__("recurrent", "train")
+    assert {name: len(runs) for name, runs in refusing.double["roundings"].items()} == {"fp32": 3}
+    rounded, low = side("recurrent", "train"), side("recurrent", "train", precision="bf16")
+    assert refusing.double["roundings"]["fp32"] == rounded.double["roundings"]["fp32"]
+    assert numerics.compare_numbers(refusing, rounded).result == numerics.SAME
+    assert numerics.compare_numbers(refusing, low).why == numeric_checks.NOT_ROUNDED

@@ -178,7 +178,7 @@ def repeat_steps(
         found = _repeat(plain, weights, device, min(steps, LOSSES), began + BUDGET_S)
     except Exception as error:
         return {"why": f"{type(error).__name__}: {first_error_line(error)}"}
-    # Some models have no weights, or do not compute in bf16.
+    # Some models have no weights.
     with suppress(Exception):
         found["roundings"] = _round_steps(plain, weights, device, min(steps, cell["warmup"] + BEHIND, LOSSES))
     return {**found, "wall_s": round(time.monotonic() - began, 3)}
@@ -191,18 +191,13 @@ def _round_steps(
 
     Outputs of inference tell by themselves how far fp32 rounds, as there are many of them.
     """
-    began, run = time.monotonic(), _Run(cell, weights, device, double=False)
-    found: dict[str, list[StepNumbers]] = {
-        precision: [] for precision in ROUNDINGS if precision == ROUNDED or cell["phase"] == "train"
-    }
-    share_s = ROUNDING_S / sum(ROUNDINGS[precision] for precision in found)
-    until = began
-    for precision, runs in found.items():
-        for number in range(ROUNDINGS[precision]):
-            until += share_s
-            if number < FEWEST_ROUNDINGS or time.monotonic() < until:
-                run.begin_rounded(precision, number)
-                runs.append(run.take_steps(steps, until))
+    run, found = _Run(cell, weights, device, double=False), {}
+    formats = [precision for precision in ROUNDINGS if precision == ROUNDED or cell["phase"] == "train"]
+    share_s = ROUNDING_S / sum(ROUNDINGS[precision] for precision in formats)
+    for precision in formats:
+        # Some models do not compute in bf16.
+        with suppress(Exception):
+            found[precision] = run.repeat_rounded(precision, steps, share_s)
     run.clear()
     return found
 
@@ -296,6 +291,17 @@ class _Run:
         step_loop.prepare_network(self._network)
         _restore_generators(self._states, self._device)
         self._begin()
+
+    def repeat_rounded(self, precision: str, steps: int, share_s: float) -> "list[StepNumbers]":
+        """Repeat the first steps from rounded weights; share_s: how long one repetition may take, in seconds."""
+        runs: list[StepNumbers] = []
+        until = time.monotonic()
+        for number in range(ROUNDINGS[precision]):
+            until += share_s
+            if number < FEWEST_ROUNDINGS or time.monotonic() < until:
+                self.begin_rounded(precision, number)
+                runs.append(self.take_steps(steps, until))
+        return runs
 
     def clear(self) -> None:
         """Give the memory of the run back."""
