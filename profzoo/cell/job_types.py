@@ -30,6 +30,12 @@ class StepNumbers(TypedDict):
     used_parameters: int | None
     # Norm of all parameters together before step 0.
     weight_norm: float | None
+    # Norms of the gradients of at most 16 parts of the network, before the first update of each of these steps.
+    gradient_parts: NotRequired[Sequence[Sequence[float | None]]]
+    # Norm of how far some values of each tensor of weights moved, in each of these steps.
+    movements: NotRequired[Sequence[float | None]]
+    # Digests of the state of the generator of random numbers after each of these steps.
+    draws: NotRequired[Sequence[int]]
     # Sum of all values of the batch, for each of the steps that were looked into.
     data_sums: Sequence[float | None]
     # Norm of all buffers together, after each of these steps and after the last step.
@@ -47,6 +53,9 @@ class DoubleNumbers(TypedDict):
 
     why: NotRequired[str]
     steps: NotRequired[StepNumbers]
+    # The same steps in bf16 and in fp32, by this precision, each time with weights that are rounded to it up or down at
+    # random; in fp32 only in training.
+    roundings: NotRequired[Mapping[str, Sequence[StepNumbers]]]
     # Whether a step draws random numbers, as dropout does; losses of step 0 with other draws.
     random: NotRequired[bool]
     redrawn_losses: NotRequired[Sequence[float]]

@@ -1,13 +1,13 @@
 """Checks that two sides of a comparison compute the same, by what is known of their numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from profzoo.statistics import rounding_errors
-from profzoo.statistics.rounding_errors import FALSE_ALARMS
+from profzoo.statistics.rounding_errors import FALSE_ALARMS, LOOSE, ROUNDED
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Outputs of whole numbers, such as words, are equal or not.
 SCALARS, BUFFERS = "losses and gradient norms", "norms of buffers"
 OUTPUTS, WORDS = "outputs", "whole-number outputs"
+LOSS, GRADIENT = "loss", "gradient norm"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class NumericSide:
     def exact(self) -> "StepNumbers | None":
         """The first steps in double precision, if they could be repeated."""
         return self.double.get("steps")
+
+    @property
+    def unit(self) -> float:
+        """Unit of rounding of its products."""
+        return rounding_errors.unit_of_rounding(self.precision)
 
 
 def read_side(facts: "Sidecar", cell: "CellSettings", processes: "Sequence[ProcessFacts]") -> NumericSide:
@@ -89,10 +95,10 @@ Pairs = list[tuple[float | None, float | None]]
 def paired_series(found: "StepNumbers", right: "StepNumbers") -> dict[str, Pairs]:
     """Return pairs of numbers of equal steps by quantity: losses, gradient norms of each update, norms of buffers."""
     count = min(len(found["data_sums"]), len(right["data_sums"]))
-    series: dict[str, Pairs] = {"loss": list(zip(found["losses"], right["losses"], strict=False))}
+    series: dict[str, Pairs] = {LOSS: list(zip(found["losses"], right["losses"], strict=False))}
     for mine, exact in zip(found["gradient_norms"], right["gradient_norms"], strict=False):
         for number, pair in enumerate(zip(mine, exact, strict=False)):
-            series.setdefault("gradient norm" + (f" of update {number + 1}" if number else ""), []).append(pair)
+            series.setdefault(GRADIENT + (f" of update {number + 1}" if number else ""), []).append(pair)
     buffers: Pairs = list(zip(found["buffer_norms"][:count], right["buffer_norms"][:count], strict=False))
     # A norm of 0 stands for no buffers.
     series[BUFFERS] = [pair for pair in buffers if any(pair)]
@@ -163,6 +169,11 @@ class Check:
     note: str = ""
 
     @property
+    def allowed(self) -> float:
+        """What the difference is within, if it is within anything."""
+        return self.same if self.difference <= self.same else self.tolerance
+
+    @property
     def excess(self) -> float:
         """Difference over tolerance."""
         return self.difference / self.tolerance if self.tolerance else float(np.inf if self.difference else 0)
@@ -195,36 +206,88 @@ def check_means(one: np.ndarray, other: np.ndarray, quantity: str) -> list[Check
 # First steps in which the offset of a loss tells whether random numbers move it.
 OFFSETS = 32
 DRAWN = "measured losses were compared by the spread of random numbers alone, as the candidate draws other ones"
+NOT_ROUNDED = "steps of the reference side were not repeated with rounded weights, which tell how far updates may go"
 # Where outputs are selected or sorted, as boxes of a detector are, rounding may exchange so many of them.
 EXCHANGED_SHARE = 0.1
-# Of how far a quantity moves, rounding may change so much in each step through the updates of weights.
-UPDATE_SHARE = 0.01
 
 
-def check_rounding(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield checks of the measured steps against double precision."""
+def check_rounding(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Check the measured steps against double precision, where both sides drew the same random numbers.
+
+    Returns:
+        The checks, and why they do not decide alone; the reason is empty if they do.
+    """
+    reference = _settle_draws(reference)
     assert reference.own and candidate.own and reference.exact
+    checks = [*_check_words(reference, candidate), *_check_outputs(reference, candidate)]
+    checks += check_repeats(reference, candidate)
+    stepped = list(_check_rounded_steps(reference, candidate))
+    if any(check.quantity == _describe_place(LOSS, 0) for check in stepped):
+        return [*checks, *stepped], ""
     # Before weights are updated: updates may multiply small errors, as Adam's do where gradients are almost 0.
-    known = relative_errors(reference.own, reference.exact, 1)
-    found = relative_errors(candidate.own, reference.exact, 1)
-    drawn = _check_redrawn(reference, candidate)
-    if drawn:
-        yield drawn
-    yield from _check_words(reference, candidate)
-    for kind, errors in found.items():
-        # With other random numbers, nothing but the loss of the first step can be compared.
-        if kind not in known or kind == WORDS or drawn:
-            continue
-        same, tolerance = (
-            rounding_errors.error_tolerance(known[kind], len(errors), precision, reference.precision)
-            for precision in (reference.precision, candidate.precision)
-        )
-        selected = kind == OUTPUTS and WORDS in found
-        yield _check_selected(kind, errors, same, tolerance) if selected else _check_all(kind, errors, same, tolerance)
-    if not drawn:
-        yield from _check_later_steps(reference, candidate)
-    yield from _check_last_outputs(reference, candidate, known.get(OUTPUTS, []))
-    yield from check_repeats(reference, candidate)
+    known, found = (relative_errors(side.own, reference.exact, 1) for side in (reference, candidate) if side.own)
+    for kind in (SCALARS, BUFFERS):
+        if kind in known and kind in found:
+            limits = _scaled_limits(reference, candidate, known[kind], len(found[kind]))
+            checks.append(_check_all(kind, found[kind], *limits))
+    return checks, NOT_ROUNDED if reference.exact["losses"] else ""
+
+
+def _settle_draws(reference: NumericSide) -> NumericSide:
+    """Return the reference side with its own steps as the exact ones, if double precision drew other random numbers.
+
+    A GPU draws other ones for other types.
+    """
+    assert reference.own and reference.exact
+    off = loss_errors(reference.own["losses"][:1], reference.exact["losses"][:1])
+    near = rounding_errors.ALWAYS_ALLOWED * reference.unit
+    if not reference.double.get("random") or max(off, default=0.0) <= near:
+        return reference
+    return replace(reference, double={**reference.double, "steps": reference.own})
+
+
+def _scaled_limits(
+    reference: NumericSide, candidate: NumericSide, known: Sequence[float], count: int
+) -> tuple[float, float]:
+    """Return the tolerances for `count` errors in the precisions of both sides, by known ones of the reference side."""
+    one, other = (
+        rounding_errors.error_tolerance(known, count, side.precision, reference.precision)
+        for side in (reference, candidate)
+    )
+    return one, other
+
+
+def _check_outputs(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
+    """Yield checks of outputs of the first steps, and of the last step, where both sides have errors."""
+    assert reference.own and candidate.own and reference.exact
+    sides = reference.own, candidate.own, *_roundings(reference, candidate)
+    own, found, *runs = (relative_errors(one, reference.exact, 1).get(OUTPUTS, []) for one in sides)
+    if not own:
+        return
+    # Words beside numbers say that what lies there may have been selected.
+    selected = any(one["rms"] is None for step in reference.exact["outputs"] for one in step)
+    check = _check_selected if selected else _check_all
+    runs = [_keep_nearest(run) if selected else run for run in runs if run]
+    if found:
+        yield check(OUTPUTS, found, *_output_limits(reference, candidate, own, runs, len(found)))
+    if reference.own["last_outputs"] and reference.steps == candidate.steps:
+        errors, _ = output_errors(candidate.own["last_outputs"], reference.own["last_outputs"])
+        if errors:
+            limits = _output_limits(reference, candidate, own, runs, len(errors))
+            yield check("outputs of the last step", errors, *(limit * 2**0.5 for limit in limits))
+
+
+def _output_limits(
+    reference: NumericSide, candidate: NumericSide, own: Sequence[float], runs: Sequence[Sequence[float]], count: int
+) -> tuple[float, float]:
+    """Return tolerances for outputs; own, runs: errors of the reference side, and of each rounding of it."""
+    same, tolerance = _scaled_limits(reference, candidate, own, count)
+    if not runs:
+        return same, tolerance
+    squares = [rounding_errors.root_mean_square(run) ** 2 for run in runs]
+    scale = max(np.sqrt(np.mean(squares)) * _coarseness(reference, candidate), rounding_errors.root_mean_square(own))
+    tolerance = max(float(scale) * rounding_errors.repeated_factor(count, list(map(len, runs))), candidate.unit)
+    return (tolerance if candidate.unit <= reference.unit else min(same, tolerance)), tolerance
 
 
 def _check_all(quantity: str, errors: Sequence[float], same: float, tolerance: float) -> Check:
@@ -239,10 +302,15 @@ def _check_selected(quantity: str, errors: Sequence[float], same: float, toleran
     whole = _check_all(quantity, errors, same, tolerance)
     if whole.difference <= whole.tolerance:
         return whole
-    kept = np.sort(errors)[: len(errors) - int(EXCHANGED_SHARE * len(errors))]
+    kept = _keep_nearest(errors)
     beyond = sum(error > tolerance for error in errors)
     note = f"{beyond} of {len(errors)} numbers in outputs differ by more, as if rounding had selected or sorted others"
-    return Check(quantity, rounding_errors.root_mean_square(kept.tolist()), same, tolerance, note=note)
+    return Check(quantity, rounding_errors.root_mean_square(kept), same, tolerance, note=note)
+
+
+def _keep_nearest(errors: Sequence[float]) -> list[float]:
+    """Return the errors without the share of the largest ones that may be exchanged."""
+    return sorted(errors)[: len(errors) - int(EXCHANGED_SHARE * len(errors))]
 
 
 def _check_words(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
@@ -253,7 +321,7 @@ def _check_words(reference: NumericSide, candidate: NumericSide) -> Iterator[Che
         yield Check(WORDS, 0.0, 0.0, 0.0)
 
 
-def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | None:
+def check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | None:
     """Check the loss of step 0 against losses with other random numbers, if the candidate drew other ones.
 
     None if it drew those of double precision, or of the reference side: a GPU may draw other ones for other types.
@@ -262,9 +330,12 @@ def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | No
     if not reference.double.get("random") or not reference.exact["losses"] or not candidate.own["losses"]:
         return None
     exact, own = cast(float, reference.exact["losses"][0]), candidate.own["losses"][0]
-    near = rounding_errors.ALWAYS_ALLOWED * rounding_errors.unit_of_rounding(candidate.precision) * abs(exact)
+    near = rounding_errors.ALWAYS_ALLOWED * candidate.unit * abs(exact)
     known = [one for one in (exact, reference.own["losses"][0]) if one is not None]
-    if own is None or any(abs(own - one) <= near for one in known):
+    alike = _draw_alike(reference.own.get("draws", []), candidate.own.get("draws", []))
+    # Of coarse numbers, those of other draws may be near by chance.
+    close = alike is None or _rounded_format(reference, candidate) == "fp32"
+    if own is None or alike or (close and any(abs(own - one) <= near for one in known)):
         return None
     drawn, off = drawn_losses(reference), _relative_offsets(reference, candidate)
     # A difference that is the same in all steps is not one of draws.
@@ -277,65 +348,16 @@ def _check_redrawn(reference: NumericSide, candidate: NumericSide) -> Check | No
     return Check("loss of the first step", difference, tolerance, tolerance, note=DRAWN)
 
 
+def _draw_alike(one: Sequence[int], other: Sequence[int]) -> bool | None:
+    """Return whether two sides drew as many random numbers from the same beginning; None if that is not known."""
+    return all(mine == its for mine, its in zip(one, other, strict=False)) if one and other else None
+
+
 def _relative_offsets(reference: NumericSide, candidate: NumericSide) -> list[float]:
     """Return by how much the candidate's losses exceed the exact ones in the first steps, relative to these."""
     assert reference.exact and candidate.own
     pairs = zip(candidate.own["losses"], reference.exact["losses"], strict=False)
     return [(own - exact) / abs(exact) for own, exact in pairs if own is not None and exact][:OFFSETS]
-
-
-def _check_later_steps(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
-    """Yield a check of each quantity in the steps after the first update, at the step where it is farthest off.
-
-    The tolerance is how far the reference side's errors have grown until then, or a share of how far the quantity has
-    moved since the first step.
-    """
-    assert reference.own and candidate.own and reference.exact
-    known = paired_series(reference.own, reference.exact)
-    for name, pairs in paired_series(candidate.own, reference.exact).items():
-        right = [exact for _, exact in known.get(name, [])]
-        errors = sizes_of_errors(known.get(name, []))
-        found = sizes_of_errors(pairs)
-        steps = range(1, min(len(errors), len(found)))
-        checks = []
-        for step in (one for one in steps if np.isfinite(found[one]) and np.isfinite(errors[: one + 1]).all()):
-            moved = UPDATE_SHARE * step * _movement(right[: step + 1])
-            same, tolerance = (
-                max(
-                    rounding_errors.grown_tolerance(
-                        errors[: step + 1], precision, reference.precision, FALSE_ALARMS / len(steps)
-                    ),
-                    moved,
-                )
-                for precision in (reference.precision, candidate.precision)
-            )
-            checks.append(Check(f"{name} of step {step}", found[step], same, tolerance))
-        if checks:
-            yield max(checks, key=lambda check: check.excess)
-
-
-def _movement(series: Sequence[float | None]) -> float:
-    """Return how far a quantity has been from its first value, relative to its last one."""
-    values = np.array([np.nan if value is None else value for value in series])
-    moved = float(np.nanmax(np.abs(values - values[0])) / abs(values[-1])) if len(values) and values[-1] else np.nan
-    return 0.0 if np.isnan(moved) else moved
-
-
-def _check_last_outputs(reference: NumericSide, candidate: NumericSide, known: Sequence[float]) -> Iterator[Check]:
-    """Yield a check of the outputs of the last step, which both sides computed in their own precision."""
-    assert reference.own and candidate.own
-    one, other = reference.own["last_outputs"], candidate.own["last_outputs"]
-    if not known or not one or reference.steps != candidate.steps:
-        return
-    errors, words = output_errors(other, one)
-    if errors:
-        # Both sides have errors.
-        same, tolerance = (
-            rounding_errors.error_tolerance(known, len(errors), precision, reference.precision) * 2**0.5
-            for precision in (reference.precision, candidate.precision)
-        )
-        check = _check_selected if words else _check_all
-        yield check("outputs of the last step", errors, same, tolerance)
 
 
 def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
@@ -350,6 +372,134 @@ def check_repeats(reference: NumericSide, candidate: NumericSide) -> Iterator[Ch
         changed = [end[0] != end[1] for end in ends]
         if changed == [True, False]:
             yield Check(BUFFERS, 1.0, 0.0, 0.0, "the candidate's buffers did not change, and the reference side's did")
+
+
+# Checks of losses, gradients and updates by several roundings of the same network.
+
+PARTS, MOVEMENT = "gradient norm of part", "movement of weights"
+# First steps of a quantity that have to be compared. The others share the false alarms of one check.
+NEEDED = {LOSS: 2, GRADIENT: 1, BUFFERS: 1}
+# Of how far a quantity moves, rounding may change so much in each step through the updates of weights: few of them turn
+# with the sign of a gradient that is almost 0, so that few roundings may have none.
+UPDATE_SHARE = 0.01
+
+
+def _roundings(reference: NumericSide, candidate: NumericSide) -> "Sequence[StepNumbers]":
+    """Return the reference side's roundings to a format like that of the coarser side."""
+    return reference.double.get("roundings", {}).get(_rounded_format(reference, candidate), [])
+
+
+def _rounded_format(*sides: NumericSide) -> str:
+    return "fp32" if all(side.precision == "fp32" for side in sides) else ROUNDED
+
+
+def _coarseness(*sides: NumericSide) -> float:
+    """Return how much larger errors of the coarsest of these sides are than those of the roundings."""
+    return max(side.unit for side in sides) / rounding_errors.unit_of_rounding(_rounded_format(*sides))
+
+
+def _scale_errors(name: str, steps: int, coarseness: float) -> np.ndarray:
+    """Return how much larger errors of a quantity are in each step, in a column, than those of the roundings.
+
+    Before an update, a loss is a continuous function of what is rounded, and its errors are proportional to the unit of
+    rounding. Gradients have jumps where an activation begins, as have updates by the signs of gradients. How many such
+    places are passed is proportional to the unit, and their sum to its root, if each has a sign of its own.
+    """
+    jumping = np.arange(steps) >= (1 if name in (LOSS, BUFFERS) else 0)
+    return np.where(jumping, max(coarseness, coarseness**0.5), coarseness)[:, None]
+
+
+def _moved_shares(name: str, right: "StepNumbers", steps: int) -> np.ndarray:
+    """Return how much the updates of weights may change a quantity in each step, in a column, relative to it.
+
+    Gradients and updates have a direction, so that they move by their size; losses and buffers by what they are apart.
+    """
+    updates = np.arange(steps) + (1 if name == MOVEMENT else 0)
+    series = {LOSS: right["losses"], BUFFERS: right["buffer_norms"]}.get(name)
+    if series is None:
+        return UPDATE_SHARE * updates[:, None]
+    values = np.array([np.nan if value is None else value for value in series[:steps]])
+    moved = np.fmax.accumulate(np.abs(values - values[0])) / np.where(values == 0, np.inf, np.abs(values))
+    return (UPDATE_SHARE * updates * np.nan_to_num(moved))[:, None]
+
+
+def _error_tables(found: "StepNumbers", right: "StepNumbers") -> dict[str, np.ndarray]:
+    """Return relative errors by quantity, of steps in rows and parts of the network in columns."""
+    series = paired_series(found, right)
+    series[MOVEMENT] = list(zip(found.get("movements", []), right.get("movements", []), strict=False))
+    tables = {name: np.array(sizes_of_errors(pairs))[:, None] for name, pairs in series.items()}
+    parts = list(zip(found.get("gradient_parts", []), right.get("gradient_parts", []), strict=False))
+    if len({len(one) for step in parts for one in step}) == 1:
+        tables[PARTS] = np.array([sizes_of_errors(list(zip(*step, strict=True))) for step in parts])
+    return {name: table for name, table in tables.items() if table.size}
+
+
+def _check_rounded_steps(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
+    """Yield checks of losses, gradients, buffers and updates by errors that roundings had until the same step.
+
+    Beyond what is needed, nothing is compared that rounding makes uncertain: later steps, and parts in which gradients
+    are almost 0.
+    """
+    assert reference.own and candidate.own and reference.exact
+    own = _error_tables(reference.own, reference.exact)
+    runs = [_error_tables(one, reference.exact) for one in _roundings(reference, candidate)]
+    # A scaler of gradients may have left out updates of which the gradients were not noted.
+    scaled = "fp16" in (reference.precision, candidate.precision)
+    last = len(candidate.own["gradient_norms"]) + 1 if scaled else None
+    for name, found in _error_tables(candidate.own, reference.exact).items():
+        known = [one[name] for one in [own, *runs] if name in one and one[name].shape[1:] == found.shape[1:]]
+        if len(known) <= len(runs) or not runs:
+            continue
+        steps = min(map(len, [found[:last], *known]))
+        known, needed = [one[:steps] for one in known], NEEDED.get(name, 0)
+        same, tolerance = _limit_table(name, known[0], known[1:], (reference, candidate))
+        checks = [
+            Check(
+                _describe_place(name, step, part, found.shape[1]),
+                float(found[step, part]), float(same[step, part]), float(tolerance[step, part])
+            )
+            for step, part in np.argwhere(np.isfinite(found[:steps]) & np.isfinite(tolerance)).tolist()
+        ]  # fmt: skip
+        yield from checks[:needed]
+        if close := [check for check in checks[needed:] if check.tolerance <= LOOSE]:
+            yield max(close, key=lambda check: check.excess)
+
+
+def _describe_place(name: str, step: int, part: int = 0, parts: int = 1) -> str:
+    return f"{name}{f' {part + 1} of {parts}' if parts > 1 else ''} of step {step}"
+
+
+def _limit_table(
+    name: str, own: np.ndarray, runs: Sequence[np.ndarray], sides: tuple[NumericSide, NumericSide]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return tolerances of a quantity in the precisions of both sides, of steps in rows and parts in columns.
+
+    Args:
+        name: the quantity.
+        own: errors of the reference side.
+        runs: those of its roundings.
+        sides: the reference side and the candidate.
+    """
+    reference, candidate = sides
+    needed, steps = NEEDED.get(name, 0), len(own)
+    # Of the same format, the reference side is one rounding more, unless the others are compared with it.
+    alike = reference.precision == _rounded_format(*sides)
+    table = np.array([*runs, own] if alike and reference.exact is not reference.own else runs)
+    scale = np.sqrt(np.mean(table**2, axis=0)) * _scale_errors(name, steps, _coarseness(*sides))
+    # Errors of a finer format that are as large say that they do not go by the unit of rounding.
+    scale = np.maximum.accumulate(scale if alike else np.maximum(scale, own), axis=0)
+    rates = FALSE_ALARMS, FALSE_ALARMS / max(own.size - needed, 1)
+    margin = rounding_errors.ALWAYS_ALLOWED if _rounded_format(*sides) == "fp32" else 1
+    factors = [margin * rounding_errors.repeated_factor(1, [1] * len(table), rate) for rate in rates]
+    rows = np.array([factors[step >= needed] for step in range(steps)])[:, None]
+    moved = _moved_shares(name, cast("StepNumbers", reference.exact), steps)
+    tolerance = np.maximum(scale * rows, np.maximum(moved, margin * candidate.unit))
+    if candidate.unit <= reference.unit:
+        return tolerance, tolerance
+    # Until each step, as far as the errors of the reference side are known.
+    same = [_scaled_limits(reference, candidate, own[: step + 1][np.isfinite(own[: step + 1])].tolist() or [0.0], 1)[0]
+            for step in range(steps)]  # fmt: skip
+    return np.minimum(tolerance, np.maximum(np.array(same)[:, None], moved)), tolerance
 
 
 # Checks that two sides compute the same in double precision, where rounding explains next to nothing.
@@ -374,6 +524,7 @@ def check_double(reference: NumericSide, candidate: NumericSide) -> tuple[list[C
         Check(f"{kind} {IN_DOUBLE}", max(errors), tolerance, tolerance)
         for kind, errors in relative_errors(found, right, STEPS).items()
     ]
+    checks += _check_later_double(reference, candidate)
     used = (right["used_parameters"], found["used_parameters"])
     if used[0] != used[1]:
         why = f"{used[0]:,} parameters with a gradient became {used[1]:,}"
@@ -415,6 +566,18 @@ def _check_draws(
     return [*undropped, *means], "" if shares[0] == shares[1] else "dropout is called at other places"
 
 
+def _check_later_double(reference: NumericSide, candidate: NumericSide) -> Iterator[Check]:
+    """Yield checks of later losses; where parts compute in single precision, they may be as far off as those steps."""
+    right, found = cast("StepNumbers", reference.exact), cast("StepNumbers", candidate.exact)
+    finer = rounding_errors.unit_of_rounding("fp32") / reference.unit
+    known = loss_errors(cast("StepNumbers", reference.own)["losses"], right["losses"])
+    grown = np.maximum.accumulate(known) * min(finer, 1.0) * rounding_errors.ALWAYS_ALLOWED
+    for step, (error, limit) in enumerate(zip(loss_errors(found["losses"], right["losses"]), grown, strict=False)):
+        tolerance = max(float(limit), LEAST_DOUBLE)
+        if step >= STEPS and tolerance <= LOOSE:
+            yield Check(f"loss of step {step} {IN_DOUBLE}", error, tolerance, tolerance)
+
+
 def _double_tolerance(reference: NumericSide) -> float:
     """Return the largest difference in double precision that is not one of the computation."""
     right = cast("StepNumbers", reference.exact)
@@ -426,56 +589,3 @@ def _double_tolerance(reference: NumericSide) -> float:
 def _begin_differently(right: "StepNumbers", found: "StepNumbers") -> bool:
     one, other = right["weight_norm"], found["weight_norm"]
     return one is not None and other is not None and abs(one - other) > WEIGHTS_TOLERANCE * abs(one)
-
-
-# Relative differences of measured steps that rounding never explains, in units of rounding.
-GROSS = 2**13
-DATA_TOLERANCE = 1e-6
-
-
-def find_obstacle(reference: NumericSide, candidate: NumericSide) -> str:
-    """Say why the numbers of two sides cannot be compared; empty if they can."""
-    for name, side in (("reference side", reference), ("candidate", candidate)):
-        if side.own is None:
-            return f"the {name} recorded no numbers of its steps"
-    assert reference.own and candidate.own
-    if reference.batch != candidate.batch:
-        return f"batches of {reference.batch} and {candidate.batch} samples hold other data"
-    for one, other in zip(reference.own["data_sums"], candidate.own["data_sums"], strict=False):
-        if one is not None and other is not None and abs(one - other) > DATA_TOLERANCE * max(abs(one), 1):
-            return "the sides were given other data"
-    return ""
-
-
-def check_sides(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
-    """Return checks of two sides, and why they do not decide alone; the reason is empty if they do."""
-    if not reference.exact:
-        return _check_alone(reference, candidate)
-    checks: list[Check] = []
-    if candidate.exact:
-        checks, why = check_double(reference, candidate)
-        if why or any(check.difference > check.tolerance for check in checks):
-            return checks, why
-    return [*checks, *check_rounding(reference, candidate)], ""
-
-
-def _check_alone(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
-    """Check what was measured without double precision, and say why that decides nothing; empty if it does.
-
-    How far rounding goes is not known then: equal numbers are the same, and grossly different ones are different.
-    """
-    assert reference.own and candidate.own
-    checks = list(check_repeats(reference, candidate))
-    missing = f"steps of the reference side were not repeated {IN_DOUBLE}: {reference.double.get('why', '')}"
-    one, other = np.array(reference.first_losses), np.array(candidate.first_losses)
-    if len(one) > 1 and np.ptp(one) > LEAST_DOUBLE * abs(one[0]):
-        return [*checks, *check_means(one, other, "mean first losses")], f"{missing}; its first losses differ"
-    unit = rounding_errors.unit_of_rounding(candidate.precision)
-    near = rounding_errors.ALWAYS_ALLOWED * rounding_errors.unit_of_rounding(reference.precision)
-    decided = True
-    for kind, errors in relative_errors(candidate.own, reference.own, 1).items():
-        size = max(errors) if kind == WORDS else rounding_errors.root_mean_square(errors)
-        gross = GROSS * unit if kind != WORDS else np.inf
-        checks.append(Check(kind, size, near, gross))
-        decided &= size <= max(rounding_errors.ALWAYS_ALLOWED * unit, near) if kind != WORDS else not size
-    return checks, "" if decided and len(checks) else missing

@@ -2,10 +2,13 @@
 
 1. In double precision both sides have to agree, as far as they draw equal random numbers: then they compute the same.
 2. What each measured run computed is compared with double precision. The errors of the reference side, which counts as
-   right, tell how far rounding goes. Those of the candidate may be larger by the ratio of the units of rounding.
-3. Losses of later steps may be off as far as the reference side's errors have grown by then.
+   right, tell how far rounding goes. If a side rounds more coarsely than to fp32, several roundings of the reference
+   side to bf16 tell it, by the ratio of the units of rounding.
+3. Losses of later steps may be off as far as these errors have grown by then. They are compared as long as that is less
+   than a tenth; where any other quantity may be off by more, the result is undecided.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +18,7 @@ import numpy as np
 from profzoo.compare import numeric_checks
 from profzoo.compare.numeric_checks import Check, NumericSide
 from profzoo.io.columns import NUMBER, TEXT, Column
-from profzoo.statistics import speedup
+from profzoo.statistics import rounding_errors, speedup
 
 SAME, WITHIN, DIFFERENT, UNDECIDED = "same", "within precision", "different", "undecided"
 
@@ -40,10 +43,10 @@ class Numerics:
 def compare_numbers(reference: NumericSide, candidate: NumericSide) -> Numerics:
     """Say whether a candidate computes what the reference side computes."""
     work = describe_work(reference, candidate)
-    why = numeric_checks.find_obstacle(reference, candidate)
+    why = find_obstacle(reference, candidate)
     checks: list[Check] = []
     if not why:
-        checks, why = numeric_checks.check_sides(reference, candidate)
+        checks, why = check_sides(reference, candidate)
     failed = [check for check in checks if check.difference > check.tolerance]
     if failed:
         worst = max(failed, key=lambda check: check.excess)
@@ -56,10 +59,88 @@ def compare_numbers(reference: NumericSide, candidate: NumericSide) -> Numerics:
             why=why or "no number of both sides can be compared, or whole numbers differ, which rounding may choose",
             work=work,
         )
+    if loose := [check for check in checks if check.allowed > rounding_errors.LOOSE]:
+        widest = max(loose, key=lambda check: check.allowed)
+        told = f"by rounding alone, {widest.quantity} may differ by {widest.allowed:.2g}, which hides errors"
+        return _result(UNDECIDED, widest, told, work)
     nearest = max(checks, key=lambda check: check.excess)
     same = all(check.difference <= check.same for check in checks)
     notes = "; ".join(dict.fromkeys(check.note for check in checks if check.note))
     return _result(SAME if same else WITHIN, nearest, notes, work)
+
+
+# Relative differences of measured steps that rounding never explains, in units of rounding.
+GROSS = 2**13
+DATA_TOLERANCE = 1e-6
+
+
+def find_obstacle(reference: NumericSide, candidate: NumericSide) -> str:
+    """Say why the numbers of two sides cannot be compared; empty if they can."""
+    for name, side in (("reference side", reference), ("candidate", candidate)):
+        if side.own is None:
+            return f"the {name} recorded no numbers of its steps"
+    assert reference.own and candidate.own
+    if reference.batch != candidate.batch:
+        return f"batches of {reference.batch} and {candidate.batch} samples hold other data"
+    for one, other in zip(reference.own["data_sums"], candidate.own["data_sums"], strict=False):
+        if one is not None and other is not None and abs(one - other) > DATA_TOLERANCE * max(abs(one), 1):
+            return "the sides were given other data"
+    return ""
+
+
+def check_sides(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Return checks of two sides, and why they do not decide alone; the reason is empty if they do."""
+    if not reference.exact:
+        return _check_alone(reference, candidate)
+    checks: list[Check] = []
+    if candidate.exact:
+        checks, why = numeric_checks.check_double(reference, candidate)
+        if why or any(check.difference > check.tolerance for check in checks):
+            return checks, why
+    if drawn := numeric_checks.check_redrawn(reference, candidate):
+        # Then nothing but the loss of the first step can be compared.
+        return [*checks, drawn, *numeric_checks.check_repeats(reference, candidate)], numeric_checks.DRAWN
+    if why := _find_skipped_update(reference, candidate):
+        return checks, why
+    measured, why = numeric_checks.check_rounding(reference, candidate)
+    return [*checks, *measured], why
+
+
+def _find_skipped_update(reference: NumericSide, candidate: NumericSide) -> str:
+    """Say that a gradient of the candidate is not finite, so that a scaler of gradients left its update out."""
+    assert reference.own and candidate.own
+    seen = [None in itertools.chain(*side.own["gradient_norms"]) for side in (reference, candidate) if side.own]
+    return "a gradient of the candidate is not finite, so that its update was left out" if seen == [False, True] else ""
+
+
+def _check_alone(reference: NumericSide, candidate: NumericSide) -> tuple[list[Check], str]:
+    """Check what was measured without double precision, and say why that decides nothing; empty if it does.
+
+    How far rounding goes is not known then: equal numbers are the same, and grossly different ones are different.
+    """
+    assert reference.own and candidate.own
+    checks = list(numeric_checks.check_repeats(reference, candidate))
+    missing = (
+        f"steps of the reference side were not repeated {numeric_checks.IN_DOUBLE}: {reference.double.get('why', '')}"
+    )
+    one, other = np.array(reference.first_losses), np.array(candidate.first_losses)
+    if len(one) > 1 and np.ptp(one) > numeric_checks.LEAST_DOUBLE * abs(one[0]):
+        return [
+            *checks,
+            *numeric_checks.check_means(one, other, "mean first losses"),
+        ], f"{missing}; its first losses differ"
+    unit, near = candidate.unit, rounding_errors.ALWAYS_ALLOWED * reference.unit
+    decided = True
+    for kind, errors in numeric_checks.relative_errors(candidate.own, reference.own, 1).items():
+        size = max(errors) if kind == numeric_checks.WORDS else rounding_errors.root_mean_square(errors)
+        likely, gross = (
+            (max(rounding_errors.ALWAYS_ALLOWED * unit, near), GROSS * unit)
+            if kind != numeric_checks.WORDS
+            else (0, np.inf)
+        )
+        checks.append(Check(kind, size, near, likely if size <= likely else gross))
+        decided &= size <= likely
+    return checks, "" if decided and len(checks) else missing
 
 
 def _result(result: str, check: Check, why: str, work: str) -> Numerics:

@@ -2,7 +2,8 @@
 
 Rounding errors behave like random numbers around 0 whose scale depends on the computation (Higham and Mary 2019). The
 errors of a computation that is known to be right tell their scale. The errors of another one are compared with them by
-the ratio of their mean squares (Fisher's F).
+the ratio of their mean squares (Fisher's F). Where the other one rounds more coarsely, the scale is that of several
+roundings of the same computation to a coarse format.
 """
 
 from collections.abc import Sequence
@@ -12,15 +13,22 @@ import numpy as np
 # Significant bits of the formats in which a cell may compute: fp8 is e4m3; int8 has 7 in the upper half of its range,
 # and fewer below, as all numbers of a row have one scale.
 BITS = {"fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
+# Format to which a computation is rounded several times.
+ROUNDED = "bf16"
 # Probability that one check is failed by rounding alone.
 FALSE_ALARMS = 1e-4
 # Errors of one kind depend on each other: more of them count as no more than so many.
 MOST_INDEPENDENT = 7
+# Of those of one of several runs, only so many count.
+MOST_OF_A_RUN = 3
 # Relative errors of so many units of rounding are allowed in any case, as the errors of the other side may be small by
-# chance, or because a result happens to be exact.
+# chance, or because a result happens to be exact. In fp32, libraries choose among algorithms, of which some have larger
+# errors, as Winograd's.
 ALWAYS_ALLOWED = 8
 # No error of the size of the result itself is allowed: no digit of it is right then.
 NEVER_ALLOWED = 1.0
+# A tolerance above this share of the result tells too little to call two computations the same.
+LOOSE = 0.1
 
 
 def unit_of_rounding(precision: str) -> float:
@@ -53,23 +61,19 @@ def error_tolerance(
     return min(_tolerance(root_mean_square(known), freedom, precision, reference, rate), NEVER_ALLOWED)
 
 
-def grown_tolerance(known: Sequence[float], precision: str, reference: str, rate: float = FALSE_ALARMS) -> float:
-    """Return the largest error of a step that rounding explains, where errors grow from step to step.
+def repeated_factor(count: int, runs: Sequence[int], rate: float = FALSE_ALARMS) -> float:
+    """Return by what factor the root mean square of `count` errors may exceed that of independent runs.
 
-    known: relative errors of a computation that is right, until this step. As many of them count as have most of the
-    sum of squares (the participation ratio), because earlier ones may be too small to tell anything.
+    runs: number of errors of each run, of which at most MOST_OF_A_RUN count.
     """
-    squares = np.square(known)
-    total = float(squares.sum())
-    counting = total**2 / float(np.square(squares).sum()) if total else 1.0
-    scale = float(np.sqrt(total / counting))
-    # One fewer, as that ratio was chosen by the errors themselves.
-    freedom = (1.0, float(np.clip(counting - 1, 1, MOST_INDEPENDENT)))
-    return _tolerance(scale, freedom, precision, reference, rate)
+    from scipy import special  # type: ignore[import-untyped]
+
+    freedom = float(min(count, MOST_INDEPENDENT)), float(sum(min(one, MOST_OF_A_RUN) for one in runs))
+    return float(np.sqrt(special.fdtri(*freedom, 1 - rate)))
 
 
 def _tolerance(scale: float, freedom: tuple[float, float], precision: str, reference: str, rate: float) -> float:
-    from scipy import special  # type: ignore[import-untyped]
+    from scipy import special
 
     unit = unit_of_rounding(precision)
     wider = max(unit / unit_of_rounding(reference), 1.0)

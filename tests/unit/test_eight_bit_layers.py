@@ -150,7 +150,9 @@ def test_a_wrong_product_is_noticed_before_it_is_measured(
 def test_sides_are_within_precision_by_the_units_of_their_formats(precision: str) -> None:
     whole = side("transformer", "inference")
     found = numerics.compare_numbers(whole, side("transformer", "inference", precision=precision))
-    assert found.result == numerics.WITHIN and found.difference <= found.tolerance
+    # Of fp8, a tenth of the outputs may be rounding.
+    assert found.result == {"int8": numerics.WITHIN, "fp8": numerics.UNDECIDED}[precision]
+    assert found.difference <= found.tolerance and (found.tolerance > rounding_errors.LOOSE) == (precision == "fp8")
     assert found.difference < UNITS[precision] and rounding_errors.unit_of_rounding(precision) == UNITS[precision]
     # Another computation is different in 8 bits too.
     changed = side("transformer", "inference", "relu", precision=precision)

@@ -122,3 +122,53 @@ def test_one_number_that_is_not_finite_is_found(dtype: torch.dtype) -> None:
     assert first_steps.is_finite([torch.tensor([1e300], dtype=torch.float64)])
     for wrong in ([bad, fine], [fine, torch.tensor([math.nan, 1.0]).to(dtype)], {"a": fine, "b": bad}):
         assert not first_steps.is_finite(wrong)
+
+
+def test_parts_of_gradients_movements_of_weights_and_draws_are_noted() -> None:
+    """Two tensors of weights move by 3 and 4, and 17 gradients are joined to 16 parts."""
+    network = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(17))
+    first = FirstSteps(CELL, network)
+    found = []
+    for step in range(3):
+        for one in network:
+            one.grad = torch.full((1,), 2.0)
+        if first.is_noting():
+            first.note_gradients([torch.optim.SGD(network.parameters(), lr=0.1)], torch.tensor(2.0))
+        with torch.no_grad():
+            network[0] += 3.0
+            network[1] -= 4.0 * step
+        torch.manual_seed(7)
+        found.append(first_steps._describe_draws(network))
+        torch.rand(step)
+        first.note([torch.ones(1)], torch.tensor(1.0))
+    seen = first.read([1.0], None)
+    assert seen["movements"] == pytest.approx([3.0, 5.0])
+    assert [len(step) for step in seen["gradient_parts"]] == [16, 16]
+    assert seen["gradient_parts"][0] == pytest.approx([1.0] * 15 + [math.sqrt(2)])
+    # Nothing was drawn after the seed in the first step, and one number in the second one.
+    assert seen["draws"][0] == found[0] == found[1] != seen["draws"][1] and len(seen["draws"]) == 2
+    assert all(0 <= draw < 2**48 for draw in seen["draws"])
+
+
+def test_where_processes_hold_parts_of_weights_their_movements_are_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_steps.distributed, "is_split", lambda weight: True)
+    first = FirstSteps(CELL, nn.Linear(1, 1))
+    first.note([torch.ones(1)], torch.tensor(1.0))
+    assert first.read([1.0], None)["movements"] == []
+
+
+def test_numbers_are_rounded_up_or_down_by_chance() -> None:
+    """A quarter of the way from 1 to the next number in bf16, one in four is rounded up."""
+    generator = torch.Generator().manual_seed(0)
+    between = torch.full((40_000,), 1.0 + 2.0**-7 / 4)
+    found = double_precision.round_at_random(between, "bf16", generator)
+    assert torch.equal(found, found.bfloat16().float()) and set(found.tolist()) == {1.0, 1.0 + 2.0**-7}
+    # The standard deviation of this mean is 2**-7 * 0.0022.
+    assert float(found.double().mean()) == pytest.approx(float(between[0]), abs=5 * 2.0**-7 * 0.0022)
+    exact = torch.tensor([-1.5, 0.0, 3.0])
+    assert torch.equal(double_precision.round_at_random(exact, "bf16", generator), exact)
+    # In fp32, to a neighbour or not at all; zeros stay.
+    ulps = (double_precision.round_at_random(torch.ones(3000), "fp32", generator) - 1) * 2**24
+    assert set(ulps.tolist()) == {-1.0, 0.0, 2.0}
+    low = double_precision.round_at_random(torch.tensor([0.0, 1.0]).bfloat16(), "bf16", generator)
+    assert low.dtype == torch.bfloat16 and low[0] == 0 and abs(float(low[1]) - 1) <= 2.0**-7

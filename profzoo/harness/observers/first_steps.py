@@ -1,10 +1,12 @@
-"""Records numbers of a run's first steps, by which two runs are compared: losses, gradients, outputs, buffers.
+"""Records numbers of a run's first steps, by which two runs are compared: losses, gradients, updates, outputs, buffers.
 
 All are taken in warm-up steps that are not captured in a graph, between a step and the next one. They stay on the
 device until the run has ended, so that no step waits for them.
 """
 
 import functools
+import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -108,6 +110,8 @@ def _readable(tensor: Tensor) -> list[Tensor]:
 
 # How many steps are looked into, and of how many the losses are kept.
 STEPS, LOSSES = 2, 32
+# Into so many parts a network's weights are divided, in their order.
+PARTS = 16
 
 
 class FirstSteps:
@@ -119,11 +123,15 @@ class FirstSteps:
         self._noted, self._left = 0, min(STEPS, cell["warmup"] - (1 if cell.get("graph") else 0))
         self._network, self._training = network, cell["phase"] == "train"
         self._gradients: list[list[Tensor]] = []
+        self._gradient_parts: list[Tensor] = []
+        self._moved: list[Tensor] = []
+        self._draws: list[int] = []
         self._used: Tensor | None = None
         self._data: list[Tensor] = []
         self._buffers: list[Tensor] = []
         self._outputs: list[list[DeviceSample]] = []
         self._weights = combine_norms(network.parameters()) if self.is_noting() else None
+        self._sampled: list[Tensor] = self._sample_weights() if self.is_noting() else []
 
     def is_noting(self) -> bool:
         """Whether the next step is looked into."""
@@ -140,6 +148,7 @@ class FirstSteps:
             whole = torch.stack(norms).norm() if norms else torch.zeros(())
             if len(self._gradients) == self._noted:
                 self._gradients.append([])
+                self._gradient_parts.append(torch.stack(norms) / scale.to(whole.device))
             self._gradients[-1].append(whole / scale.to(whole.device))
 
     def _parameters(self, optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
@@ -160,9 +169,34 @@ class FirstSteps:
             self._data.append(torch.stack([part.sum(dtype=torch.float64) for part in parts]).sum())
         with suppress(Exception):
             self._buffers.append(combine_norms(self._network.buffers()))
-        if not self._training:
+        with suppress(Exception):
+            self._draws.append(_describe_draws(self._network))
+        if self._training:
             with suppress(Exception):
-                self._outputs.append(sample_on_device(result))
+                self._note_movement()
+            return
+        with suppress(Exception):
+            self._outputs.append(sample_on_device(result))
+
+    def _note_movement(self) -> None:
+        """Note how far the weights have moved in this step, by some values of each tensor."""
+        before, self._sampled = self._sampled, self._sample_weights()
+        moved = [(one - other).norm() for one, other in zip(self._sampled, before, strict=True)]
+        if moved:
+            self._moved.append(torch.stack(moved).norm())
+
+    def _sample_weights(self) -> list[Tensor]:
+        """Values from fixed positions of each tensor of weights; none where processes hold parts of them."""
+        found: list[Tensor] = []
+        weights = [] if not self._training else [one for one in self._network.parameters() if not is_lazy(one)]
+        if any(map(distributed.is_split, weights)):
+            return found
+        with suppress(Exception):
+            for one in (one.detach() for one in weights if one.is_floating_point() and one.numel()):
+                count = min(one.numel(), SAMPLE)
+                places = torch.arange(count, device=one.device) * one.numel() // count
+                found.append(one.flatten()[places].double())
+        return found
 
     def read(self, losses: Sequence[float | None], last: Any) -> "StepNumbers":
         """Read all numbers; losses: of all steps. last: outputs of the last step, None in training."""
@@ -182,11 +216,35 @@ class FirstSteps:
             "gradient_norms": [[finite_or_none(float(one)) for one in step] for step in self._gradients],
             "used_parameters": None if self._used is None else int(self._used),
             "weight_norm": None if self._weights is None else finite_or_none(float(self._weights)),
+            "gradient_parts": [join_parts(one.tolist()) for one in self._gradient_parts],
+            "movements": [finite_or_none(float(one)) for one in self._moved],
+            "draws": self._draws,
             "data_sums": [finite_or_none(float(one)) for one in self._data],
             "buffer_norms": [finite_or_none(float(one)) for one in [*self._buffers, *ended]],
             "outputs": outputs,
             "last_outputs": final,
         }
+
+
+def join_parts(norms: Sequence[float]) -> list[float | None]:
+    """Join norms of tensors to those of at most PARTS parts, each of tensors that follow each other.
+
+    >>> join_parts([3.0, 4.0]), len(join_parts([1.0] * 40))
+    ([3.0, 4.0], 16)
+    """
+    count = min(len(norms), PARTS)
+    ends = [len(norms) * part // count for part in range(count + 1)] if count else [0]
+    return [finite_or_none(math.hypot(*norms[begin:end])) for begin, end in itertools.pairwise(ends)]
+
+
+def _describe_draws(network: nn.Module) -> int:
+    """Return a digest of the state of the generator that random numbers on the network's device come from.
+
+    It is a number, as `snakemake share` would replace a text.
+    """
+    device = next((one.device for one in network.parameters()), torch.device("cpu"))
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=6).digest(), "big")
 
 
 def combine_norms(tensors: Iterable[Any]) -> Tensor:

@@ -2,13 +2,15 @@
 
 The steps begin with the same weights, batches and random numbers as the measured ones. They are neither compiled nor
 captured, so that two cells that compute the same thing have the same numbers here, up to rounding in double precision.
+They are also repeated several times in a narrow format, which tells how far rounding to it moves this cell's numbers.
 """
 
+import functools
 import gc
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from profzoo.harness import inspection, interface
 from profzoo.harness.observers.first_steps import LOSSES, STEPS, FirstSteps
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, step_loop
+from profzoo.statistics.rounding_errors import ROUNDED
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -138,6 +141,16 @@ BUDGET_S = 2.0
 LONGEST_S = 1.0
 # How often step 0 is repeated with other random numbers, and how many other seeds are run.
 REDRAWN, SEEDS = 4, 2
+# How often the steps are repeated with rounded weights, by the precision of the steps, and how often at least.
+ROUNDINGS = {ROUNDED: 6, "fp32": 3}
+FEWEST_ROUNDINGS = 3
+# After the first STEPS steps of each, no further step begins after so many seconds for all together.
+ROUNDING_S = 3.0
+# So many steps after the warm-up are rounded, too.
+BEHIND = 5
+# Bits of a number in fp32 that one in bf16 does not have.
+DROPPED_BITS = 16
+WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def repeat_steps(
@@ -165,7 +178,28 @@ def repeat_steps(
         found = _repeat(plain, weights, device, min(steps, LOSSES), began + BUDGET_S)
     except Exception as error:
         return {"why": f"{type(error).__name__}: {first_error_line(error)}"}
+    # Some models have no weights.
+    with suppress(Exception):
+        found["roundings"] = _round_steps(plain, weights, device, min(steps, cell["warmup"] + BEHIND, LOSSES))
     return {**found, "wall_s": round(time.monotonic() - began, 3)}
+
+
+def _round_steps(
+    cell: "CellSettings", weights: Path | None, device: torch.device, steps: int
+) -> "dict[str, list[StepNumbers]]":
+    """Run at most so many first steps several times, from weights that are rounded at random.
+
+    Outputs of inference tell by themselves how far fp32 rounds, as there are many of them.
+    """
+    run, found = _Run(cell, weights, device, double=False), {}
+    formats = [precision for precision in ROUNDINGS if precision == ROUNDED or cell["phase"] == "train"]
+    share_s = ROUNDING_S / sum(ROUNDINGS[precision] for precision in formats)
+    for precision in formats:
+        # Some models do not compute in bf16.
+        with suppress(Exception):
+            found[precision] = run.repeat_rounded(precision, steps, share_s)
+    run.clear()
+    return found
 
 
 def _repeat(
@@ -219,18 +253,59 @@ class _Run:
         step_loop.set_up_network(self._widened(self._network), cell, device)
         if not drops:
             self.changes.dropouts += stop_dropout(self._network)
-        self._source = iter(batches.iterate_batches(cell, self._model))
-        self._first = FirstSteps(cell, self._network)
-        self._parts = step_loop.make_step(cell, self._model, self._network, device, Ranges())
+        self._states = _generator_states(device)
+        self._saved: list[Tensor] = []
+        self.random = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make the steps of the network as it is, before the first one."""
+        self._source = iter(batches.iterate_batches(self._cell, self._model))
+        self._first = FirstSteps(self._cell, self._network)
+        self._parts = step_loop.make_step(self._cell, self._model, self._network, self._device, Ranges())
         if trainer := self._parts.trainer:
             self._widened(trainer.others)
             trainer.first_steps = self._first
         self._batch = next(self._source)
-        self.random = False
+
+    def begin_rounded(self, precision: str, number: int) -> None:
+        """Go back to the first step, which computes in a precision that weights are rounded to; number: of the draw.
+
+        Raises:
+            ValueError: there are no weights to be rounded.
+        """
+        cell: Any = {**self._cell, "precision": precision}
+        self._cell = cell
+        tensors = [*self._network.parameters(), *self._network.buffers()]
+        self._saved = self._saved or [one.detach().clone() for one in tensors]
+        generator = torch.Generator(self._device).manual_seed(number)
+        rounded = 0
+        with torch.no_grad():
+            for one, saved in zip(tensors, self._saved, strict=True):
+                weight = isinstance(one, nn.Parameter) and saved.is_floating_point() and saved.itemsize in WHOLE
+                one.copy_(round_at_random(saved, precision, generator) if weight else saved)
+                rounded += weight
+                one.grad = None
+        if not rounded:
+            raise ValueError("there are no weights")
+        step_loop.prepare_network(self._network)
+        _restore_generators(self._states, self._device)
+        self._begin()
+
+    def repeat_rounded(self, precision: str, steps: int, share_s: float) -> "list[StepNumbers]":
+        """Repeat the first steps from rounded weights; share_s: how long one repetition may take, in seconds."""
+        runs: list[StepNumbers] = []
+        until = time.monotonic()
+        for number in range(ROUNDINGS[precision]):
+            until += share_s
+            if number < FEWEST_ROUNDINGS or time.monotonic() < until:
+                self.begin_rounded(precision, number)
+                runs.append(self.take_steps(steps, until))
+        return runs
 
     def clear(self) -> None:
         """Give the memory of the run back."""
-        del self._network, self._parts, self._first, self._batch, self._source
+        del self._network, self._parts, self._first, self._batch, self._source, self._saved
 
     def _widened(self, network: nn.Module) -> nn.Module:
         return network.double() if self._double else network
@@ -307,6 +382,24 @@ class _OperatorCount(TorchDispatchMode):
 
 def _widen(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def round_at_random(numbers: Tensor, precision: str, generator: torch.Generator) -> Tensor:
+    """Round numbers to bf16, up or down by the chance that keeps their mean; those in bf16 stay as they are.
+
+    For another precision, or if the numbers are not in fp32, go to one of the nearest numbers of the same type or stay.
+    """
+    bits = numbers.contiguous().view(WHOLE[numbers.itemsize])
+    draw = functools.partial(torch.randint, size=bits.shape, dtype=bits.dtype, device=bits.device, generator=generator)
+    if precision == ROUNDED and numbers.dtype == torch.float32:
+        return (bits + draw(2**DROPPED_BITS)).bitwise_and(-(2**DROPPED_BITS)).view(numbers.dtype)
+    return torch.where(numbers == 0, numbers, (bits + draw(-1, 2)).view(numbers.dtype))
+
+
+def _restore_generators(states: list[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
 
 
 def _generator_states(device: torch.device) -> list[Tensor]:
