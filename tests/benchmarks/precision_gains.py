@@ -162,7 +162,7 @@ def time_program(run: Run, name: str) -> dict[str, list[list[float]]] | str:
         config = configuration.normalise_config(run.describe([name]))
         cell = resolve_cell(name, PROGRAMS[name].phase, "time", config) | {"device": place.type}
         model = interface.load_functions(cell["module"])
-        inputs = next(iter(iterate_batches(cell, model)))
+        inputs = repeat_batches(cell, model)
         # Begins to use the device, which takes seconds, while another child may still have it.
         torch.zeros((), device=place)
         with GPU:
@@ -171,8 +171,14 @@ def time_program(run: Run, name: str) -> dict[str, list[list[float]]] | str:
         return f"{type(error).__name__}: {first_error_line(error)}"
 
 
-def time_rounds(cell: Any, model: Any, inputs: Any, place: torch.device) -> dict[str, list[list[float]]]:
-    """Milliseconds of the steps of a cell by precision, a list for each round."""
+def repeat_batches(cell: Any, model: Any) -> Iterator[Any]:
+    """Yield a cell's batches without end, loaded as a step loads them, because a gain is one of the whole step."""
+    while True:
+        yield from iterate_batches(cell, model)
+
+
+def time_rounds(cell: Any, model: Any, inputs: Iterator[Any], place: torch.device) -> dict[str, list[list[float]]]:
+    """Milliseconds of the steps of a cell by precision, a list for each round; a step loads and copies its batch."""
     network, began = step_loop.make_network(cell, model, place, None), time.monotonic()
     cells = {precision: cell | {"precision": precision} for precision in ("fp32", *PRECISIONS)}
     parts = {name: step_loop.make_step(one, model, network, place, Ranges()) for name, one in cells.items()}
@@ -182,10 +188,10 @@ def time_rounds(cell: Any, model: Any, inputs: Any, place: torch.device) -> dict
             break
         for name, one in cells.items():
             set_arithmetic(one)
-            batch, marks, warmup = parts[name].transfer(inputs, place), list[Any](), AGAIN if number else WARMUP
+            marks, warmup = list[Any](), AGAIN if number else WARMUP
             for _ in range(warmup + STEPS):
                 marks.append(try_out.mark(place))
-                parts[name].step(batch)
+                parts[name].step(parts[name].transfer(next(inputs), place))
             marks.append(try_out.mark(place))
             if place.type == "cuda":
                 torch.cuda.synchronize()
