@@ -91,6 +91,16 @@ def test_equal_work_is_found_once_by_its_outermost_module(step: Step, right: dic
     assert found(step) == right
 
 
+def gradients_of_each_sample(network: Any, x: Tensor) -> None:
+    """As in differential privacy: tensors inside torch.func's transforms have no storage."""
+
+    def lost(weights: dict[str, Tensor], one: Tensor) -> Tensor:
+        return torch.func.functional_call(network, weights, one).sum()
+
+    for _ in range(2):
+        torch.func.vmap(torch.func.grad(lost), (None, 0))(dict(network.named_parameters()), x)
+
+
 def shared_layers(network: Any, x: Tensor) -> None:
     """As in ALBERT: one layer, each time on what it returned before."""
     for _ in range(4):
@@ -122,7 +132,7 @@ def under_inference(network: Any, x: Tensor) -> None:
 
 
 NEEDED: list[Step] = [
-    *(shared_layers, updated_between, judged_for_either, under_inference),
+    *(shared_layers, updated_between, judged_for_either, under_inference, gradients_of_each_sample),
     # Two views of a batch, as in contrastive learning.
     lambda network, x: [network.drop(x), network.drop(x)],
     lambda network, x: [network.layer(x), x.add_(1), network.layer(x)],

@@ -159,9 +159,14 @@ class RepeatedCalls:
 
 
 def _is_recorded() -> bool:
-    """Whether a backward pass computes activations again, or a CUDA graph is captured, which would keep the sums."""
+    """Whether a call runs within something else, which would keep or change the sums.
+
+    That is a backward pass that computes activations again, a captured CUDA graph, or a transform of torch.func, whose
+    tensors have no memory of their own.
+    """
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    return captured or torch._C._current_graph_task_id() != -1
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return captured or transformed or torch._C._current_graph_task_id() != -1
 
 
 def _version(tensor: Tensor) -> int:
