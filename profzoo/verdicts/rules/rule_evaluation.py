@@ -439,10 +439,9 @@ class CellRules:
         """
         name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
         most = max(share, self.shares[name]) if rule["of"] == "step" else share
-        if rule["of"] == "step" and name == verdict_rules.LAUNCH_IDLE_SHARE:
-            most += self.shares[IDLE_INPUT]
-        elif rule["of"] == "step":
-            most += launching + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
+        if rule["of"] == "step":
+            besides = self.shares[IDLE_INPUT] if name == verdict_rules.LAUNCH_IDLE_SHARE else launching
+            most += besides + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
         elif traits is not None and rule["launches"] == "removed":
             most += launching * min(traits[f"{name}_launches"].sum() / max(self.step["launches"], 1), 1.0)
         elif traits is not None and asked and asked.change in gain_models.TARGET_PRECISIONS and asked.saved is not None:
