@@ -408,3 +408,16 @@ def test_a_network_that_refuses_bf16_is_rounded_in_fp32_alone(monkeypatch: pytes
     assert refusing.double["roundings"]["fp32"] == rounded.double["roundings"]["fp32"]
     assert numerics.compare_numbers(refusing, rounded).result == numerics.SAME
     assert numerics.compare_numbers(refusing, low).why == numeric_checks.NOT_ROUNDED
+
+
+def test_roundings_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first repetition in each precision; the steps in double precision stay."""
+    monkeypatch.setattr(double_precision, "GIVEN_UP_S", 0.0)
+    begun: list[tuple[str, int]] = []
+    begin = double_precision._Run.begin_rounded
+    monkeypatch.setattr(
+        double_precision._Run, "begin_rounded", lambda run, *which: [begun.append(which), begin(run, *which)]
+    )
+    slow = side.__wrapped__("recurrent", "train")
+    assert slow.double["roundings"] == {} and begun == [("bf16", 0), ("fp32", 0)]
+    assert slow.exact and numerics.compare_numbers(slow, side("recurrent", "train")).result != numerics.DIFFERENT

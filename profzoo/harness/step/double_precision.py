@@ -144,8 +144,9 @@ REDRAWN, SEEDS = 4, 2
 # How often the steps are repeated with rounded weights, by the precision of the steps, and how often at least.
 ROUNDINGS = {ROUNDED: 6, "fp32": 3}
 FEWEST_ROUNDINGS = 3
-# After the first STEPS steps of each, no further step begins after so many seconds for all together.
-ROUNDING_S = 3.0
+# After the first STEPS steps of each, no further step begins after so many seconds for all together. The fewest
+# repetitions in a precision are given up if they would take more seconds, as on a CPU that emulates it.
+ROUNDING_S, GIVEN_UP_S = 3.0, 9.0
 # So many steps after the warm-up are rounded, too.
 BEHIND = 5
 # Bits of a number in fp32 that one in bf16 does not have.
@@ -195,7 +196,7 @@ def _round_steps(
     formats = [precision for precision in ROUNDINGS if precision == ROUNDED or cell["phase"] == "train"]
     share_s = ROUNDING_S / sum(ROUNDINGS[precision] for precision in formats)
     for precision in formats:
-        # Some models do not compute in bf16.
+        # Some models do not compute in bf16, or too slowly.
         with suppress(Exception):
             found[precision] = run.repeat_rounded(precision, steps, share_s)
     run.clear()
@@ -293,11 +294,17 @@ class _Run:
         self._begin()
 
     def repeat_rounded(self, precision: str, steps: int, share_s: float) -> "list[StepNumbers]":
-        """Repeat the first steps from rounded weights; share_s: how long one repetition may take, in seconds."""
+        """Repeat the first steps from rounded weights; share_s: how long one repetition may take, in seconds.
+
+        Raises:
+            TimeoutError: the first repetition shows that the fewest would take longer than GIVEN_UP_S.
+        """
         runs: list[StepNumbers] = []
-        until = time.monotonic()
+        until = began = time.monotonic()
         for number in range(ROUNDINGS[precision]):
             until += share_s
+            if number == 1 and (time.monotonic() - began) * FEWEST_ROUNDINGS > GIVEN_UP_S:
+                raise TimeoutError(f"{FEWEST_ROUNDINGS} repetitions in {precision} take longer than {GIVEN_UP_S:g} s")
             if number < FEWEST_ROUNDINGS or time.monotonic() < until:
                 self.begin_rounded(precision, number)
                 runs.append(self.take_steps(steps, until))
