@@ -328,7 +328,10 @@ def tabulate_verdicts(
         more = known.failed.get(cell), chain[1] if chain else None, known.noted.get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, *more)
         launches = schemas.rows_of_cell(kernels, *cell)
-        traits = judged.mark_traits(launches, None if roofline is None else schemas.rows_of_cell(roofline, *cell))
+        # The copy holds columns of one kind in one block; rows are taken out of dozens of blocks many times as slowly.
+        traits = judged.mark_traits(
+            launches, None if roofline is None else schemas.rows_of_cell(roofline, *cell)
+        ).copy()
         groups = [
             judged.of_each(traits),
             cause_verdicts.judge_top_layers(judged, *trees) if trees else [],
