@@ -1,4 +1,7 @@
-"""Represents a program where it was started, while a fork of `fork_server.py` runs it: `fork_client.py SOCKET SCRIPT`."""
+"""Represents a script where it was started, while a fork of `script_server.py` runs it.
+
+Its command is `script_client.py SOCKET SCRIPT`.
+"""
 
 import marshal
 import os
@@ -13,7 +16,8 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 def ask(path: str, words: list[str], numbers: list[int]) -> None:
     """Ask the fork server to run a program in place of this process, and end with the program's exit code.
 
-    Returns only if the server cannot be reached or refuses, because its environment differs from the program's.
+    Returns only if the server cannot be reached or refuses, because its environment differs from the program's, or if
+    it is another user's.
 
     Args:
         path: the server's socket.
@@ -21,18 +25,23 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         numbers: numbers of the open files that the program inherits.
     """
     with socket.socket(socket.AF_UNIX) as server:
-        try:
-            server.connect(f"\0{path}")
-        except OSError:
-            # The program has a network of its own, in which there is no such socket.
-            return
         os.umask(mask := os.umask(0))
         # Without pathlib, which takes longer to import than all of this.
         folder = os.getcwd()  # noqa: PTH109
         request = marshal.dumps((words, folder, dict(os.environ), mask, numbers))
-        socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
-        server.sendall(request)
-        if not (running := int.from_bytes(server.recv(NUMBER), "big")):
+        try:
+            server.connect(f"\0{path}")
+            # Process, user and group, 4 bytes each.
+            owner = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
+            if int.from_bytes(owner, sys.byteorder) != os.getuid():
+                return
+            socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
+            server.sendall(request)
+            running = int.from_bytes(server.recv(NUMBER), "big")
+        except OSError:
+            # The server has ended, or the program has a network of its own, in which there is no such socket.
+            return
+        if not running:
             return
         for number in FORWARDED:
             if signal.getsignal(number) != signal.SIG_IGN:
