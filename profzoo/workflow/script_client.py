@@ -29,23 +29,17 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         # Without pathlib, which takes longer to import than all of this.
         folder = os.getcwd()  # noqa: PTH109
         request = marshal.dumps((words, folder, dict(os.environ), mask, numbers))
+        # A signal that comes before the program can get it waits.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
-            server.connect(f"\0{path}")
-            # Process, user and group, 4 bytes each.
-            owner = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
-            if int.from_bytes(owner, sys.byteorder) != os.getuid():
-                return
-            socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
-            server.sendall(request)
-            running = int.from_bytes(server.recv(NUMBER), "big")
-        except OSError:
-            # The server has ended, or the program has a network of its own, in which there is no such socket.
-            return
+            running = _begin(server, path, request, numbers)
+            for number in FORWARDED if running else ():
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, lambda got, _: os.kill(running, got))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if not running:
             return
-        for number in FORWARDED:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, lambda got, _: os.kill(running, got))
         answer = server.recv(NUMBER)
     # There is no answer if the server was killed.
     code = int.from_bytes(answer, "big", signed=True) if answer else 1
@@ -53,6 +47,22 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def _begin(server: socket.socket, path: str, request: bytes, numbers: list[int]) -> int:
+    """Send a request, and return the number of the program's process; 0 if there is none."""
+    try:
+        server.connect(f"\0{path}")
+        # Process, user and group, 4 bytes each.
+        owner = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
+        if int.from_bytes(owner, sys.byteorder) != os.getuid():
+            return 0
+        socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
+        server.sendall(request)
+        return int.from_bytes(server.recv(NUMBER), "big")
+    except OSError:
+        # The server has ended, or the program has a network of its own, in which there is no such socket.
+        return 0
 
 
 if __name__ == "__main__":

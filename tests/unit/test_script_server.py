@@ -90,7 +90,7 @@ def test_a_script_runs_by_itself_without_the_server(server: Server) -> None:
 
 def test_a_signal_reaches_the_script_once(server: Server) -> None:
     server.script.write_text(
-        "import time\nprint('begun', flush=True)\ntry:\n    time.sleep(60)\n"
+        "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    time.sleep(0.2)\n    print('told')\n    raise SystemExit(7)\n"
     )
     client = server.begin()
