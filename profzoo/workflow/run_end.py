@@ -108,6 +108,12 @@ def made_files(jobs: Iterable[Any]) -> Iterator[str]:
             yield str(transaction.private_home(Path(job.output.sidecar)))
 
 
+def list_scripts(jobs: Iterable[Any]) -> list[str]:
+    """Sorted paths of the scripts that these jobs run."""
+    read = {str(path) for job in jobs if job.rule.script for path in job.input}
+    return sorted(path for path in read if path.endswith(".py") and Path(path).parent.name == "scripts")
+
+
 def describe_withheld(jobs: Iterable[Any], extra: Sequence[str]) -> str:
     """One line about environment variables that do not reach programs of the user's own; empty if no job runs one.
 

@@ -115,7 +115,11 @@ USED: Mapping[str, Mapping[str, str]] = {
         "is_storage": "files in a remote storage",
         "storage_object": "files in a remote storage",
     },
-    "snakemake.script.PythonScript": {"get_preamble": "scripts that a Ctrl-C ends"},
+    "snakemake.script.PythonScript": {
+        "_execute_cmd": "scripts that are forked",
+        "execute_script": "scripts that are forked",
+        "get_preamble": "scripts that a Ctrl-C ends",
+    },
     "snakemake.logging.LoggerManager": {"logger": "messages in the terminal"},
     "snakemake.rules.Rule": {
         "docstring": "the list of rules",
@@ -436,6 +440,21 @@ def shorten_script_interrupts() -> None:
     """Let scripts of rules that a Ctrl-C ends print nothing: the run says that it was ended."""
     preamble = PythonScript.get_preamble
     PythonScript.get_preamble = lambda script: f"{QUIET}\n{preamble(script)}"
+
+
+def run_scripts_by(command: str) -> None:
+    """Have scripts run by this command in place of Python, but for those with software or a command of their own."""
+    by_itself = PythonScript.execute_script
+    if by_itself.__module__ != PythonScript.__module__:
+        return
+
+    def execute_script(script: Any, fname: str, edit: bool = False) -> None:
+        if edit or script.container_img or script.conda_env or script.env_modules:
+            by_itself(script, fname, edit)
+        else:
+            script._execute_cmd("{python} {fname:q}", python=command, fname=fname, is_python_script=True)
+
+    PythonScript.execute_script = execute_script
 
 
 def end_dry_runs_early() -> None:

@@ -14,6 +14,7 @@ import pytest
 import snakemake.cli  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.script import PythonScript
 
 from profzoo.records import import_graph
 from profzoo.workflow import shutdown, snakemake_internals, up_to_date
@@ -171,3 +172,19 @@ def test_a_ctrl_c_is_one_line_or_none_and_an_error_is_told_as_by_python(begin: s
 
     assert printed("KeyboardInterrupt") == told
     assert printed("ValueError('x')").endswith("ValueError: x\n")
+
+
+def test_scripts_run_by_a_command_unless_they_have_software_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PythonScript, "execute_script", PythonScript.execute_script)
+    snakemake_internals.run_scripts_by("fork of a server")
+    # A second command, such as that of tests around this code, changes nothing.
+    snakemake_internals.run_scripts_by("another")
+    said: list[str] = []
+    script = SimpleNamespace(
+        container_img=None, conda_env=None, env_modules=None,
+        _execute_cmd=lambda command, **given: said.append(command.replace("{python}", given.get("python", "own"))),
+    )  # fmt: skip
+    PythonScript.execute_script(script, "a.py")  # type: ignore[arg-type]
+    script.container_img = "profzoo.sif"
+    PythonScript.execute_script(script, "a.py")  # type: ignore[arg-type]
+    assert said == ["fork of a server {fname:q}", "{py_exec} {fname:q}"]

@@ -16,6 +16,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+# Modules that the rules' scripts import, besides the project's code, which each copy of it imports anew.
+SCRIPTS = ("pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
+           "PIL.JpegImagePlugin", "jinja2", "jsonschema", "yaml", "pynvml", "email.message", "importlib.metadata",
+           "sqlite3", "statistics", "xml.etree.ElementTree")  # fmt: skip
+# Modules that cells import.
+CELLS = (
+    "torch",
+    "torch._dynamo",
+    "torch.profiler",
+    "torch.utils.data",
+    "torch.utils.flop_counter",
+    "torch.utils.serialization",
+    "torchvision.models",
+    "nvtx",
+    "yaml",
+    "jsonschema",
+)
 # Variables that scripts have when they start: Snakemake sets those of threads, and the workflow sets the other one. If
 # one is missing here, every script is refused, and starts a Python of its own.
 OF_SCRIPTS = {
@@ -61,28 +78,28 @@ def _server() -> subprocess.Popen[str]:
 def _scripts() -> str:
     """Return the command that replaces Python in commands that run scripts."""
     # Imported here, because the process that forks imports this module.
-    from tests.workflow import fork_server
+    from profzoo.workflow import script_server
 
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process, path = fork_server.start(fork_server.SCRIPTS, left | OF_SCRIPTS)
+    process, path = script_server.start([*script_server.ALWAYS, *SCRIPTS], left | OF_SCRIPTS)
     atexit.register(_end, process)
-    return f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')} {path}"
+    return script_server.client_command(path)
 
 
 def cells(variables: Mapping[str, str]) -> str:
     """Return the socket of the process that forks cells whose environment has these variables."""
     # Imported here, because the process that forks imports this module.
-    from tests.workflow import fork_server
+    from profzoo.workflow import script_server
 
-    return _cells(tuple(sorted(fork_server.read_once(variables).items())))
+    return _cells(tuple(sorted(script_server.read_once(variables).items())))
 
 
 @cache
 def _cells(variables: tuple[tuple[str, str], ...]) -> str:
-    from tests.workflow import fork_server
+    from profzoo.workflow import script_server
 
-    left = {name: value for name, value in os.environ.items() if not fork_server.read_once({name: value})}
-    process, path = fork_server.start(fork_server.CELLS, {**left, **dict(variables), "CUDA_VISIBLE_DEVICES": ""})
+    left = {name: value for name, value in os.environ.items() if not script_server.read_once({name: value})}
+    process, path = script_server.start(CELLS, {**left, **dict(variables), "CUDA_VISIBLE_DEVICES": ""})
     atexit.register(_end, process)
     return path
 

@@ -36,7 +36,7 @@ def test_one_file_makes_only_what_it_needs_by_scripts_and_cells_in_forks(fresh: 
         fresh.write(path, fresh.read(path) + SAYS.format(str(fresh.root / name)))
     fresh.snakemake("-j1", "results/lstm/train.torch.csv")
     for name in programs.values():
-        assert "fork_server.py" in fresh.read(name), name
+        assert "script_server.py" in fresh.read(name), name
     ends = {"torch.csv", "torch.launches.csv", "torch.modules.csv", "torch.ranges.csv", "torch.dtypes.csv"}
     ends |= {"torch-operators.csv", "trace.json.gz", "trace.json.gz.json"}
     assert fresh.files() == {f"lstm/train.{end}" for end in ends}

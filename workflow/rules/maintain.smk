@@ -14,7 +14,7 @@ from profzoo.collect import failures
 from profzoo.machine import file_locks
 from profzoo.terminal import results_status
 from profzoo.tools import unavailable_tools
-from profzoo.workflow import run_end, run_locks, snakemake_internals
+from profzoo.workflow import run_end, run_locks, script_server, snakemake_internals
 
 # This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
 # of the workflow that uses it.
@@ -71,6 +71,9 @@ onstart:
     run_checked(run_end.check, planned, clean.read_recorded_paths(), GPU_MISSING, config["collect"])
     # This comes before the first job, so that files of a killed run are recorded too.
     clean.record_paths(run_end.made_files(planned))
+    # Jobs of a batch system start on other machines.
+    if workflow.local_exec and sum(bool(job.rule.script) for job in planned) > 1:
+        snakemake_internals.run_scripts_by(script_server.script_command(run_end.list_scripts(planned), os.environ))
     if withheld := run_end.describe_withheld(planned, config["variables"]):
         say(withheld)
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS, TERMINAL and TERMINAL.note_ending)

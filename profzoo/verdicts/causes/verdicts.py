@@ -328,7 +328,7 @@ def tabulate_verdicts(
         more = known.failed.get(cell), chain[1] if chain else None, known.noted.get(cell)
         judged = judge_cell(step, ran_with.get(cell, {}), given, peaks, *traced, *more)
         launches = schemas.rows_of_cell(kernels, *cell)
-        traits = judged.mark_traits(launches, None if roofline is None else schemas.rows_of_cell(roofline, *cell))
+        traits = _mark_traits(judged, launches, roofline)
         groups = [
             judged.of_each(traits),
             cause_verdicts.judge_top_layers(judged, *trees) if trees else [],
@@ -342,6 +342,13 @@ def tabulate_verdicts(
         own = dict(zip(CELL, cell, strict=True)) | {TIMED_UNDER: known.timed_under.get(cell)}
         rows += [{**row.columns(), **own, "rank": rank} for group in groups for rank, row in enumerate(group, 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _mark_traits(judged: CellRules, launches: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
+    """Return a cell's launches with their traits; roofline: the table of this name."""
+    own = None if roofline is None else schemas.rows_of_cell(roofline, judged.step["model"], judged.step["phase"])
+    # The copy holds columns of one kind in one block; rows are taken out of dozens of blocks many times as slowly.
+    return judged.mark_traits(launches, own).copy()
 
 
 def _judge_step(

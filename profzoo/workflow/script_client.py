@@ -1,0 +1,70 @@
+"""Represents a script where it was started, while a fork of `script_server.py` runs it.
+
+Its command is `script_client.py SOCKET SCRIPT`.
+"""
+
+import marshal
+import os
+import signal
+import socket
+import sys
+
+NUMBER = 8
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def ask(path: str, words: list[str], numbers: list[int]) -> None:
+    """Ask the fork server to run a program in place of this process, and end with the program's exit code.
+
+    Returns only if the server cannot be reached or refuses, because its environment differs from the program's, or if
+    it is another user's.
+
+    Args:
+        path: the server's socket.
+        words: the program's command line.
+        numbers: numbers of the open files that the program inherits.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        os.umask(mask := os.umask(0))
+        # Without pathlib, which takes longer to import than all of this.
+        folder = os.getcwd()  # noqa: PTH109
+        request = marshal.dumps((words, folder, dict(os.environ), mask, numbers))
+        # A signal that comes before the program can get it waits.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+        try:
+            running = _begin(server, path, request, numbers)
+            for number in FORWARDED if running else ():
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, lambda got, _: os.kill(running, got))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not running:
+            return
+        answer = server.recv(NUMBER)
+    # There is no answer if the server was killed.
+    code = int.from_bytes(answer, "big", signed=True) if answer else 1
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _begin(server: socket.socket, path: str, request: bytes, numbers: list[int]) -> int:
+    """Send a request, and return the number of the program's process; 0 if there is none."""
+    try:
+        server.connect(f"\0{path}")
+        # Process, user and group, 4 bytes each.
+        owner = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
+        if int.from_bytes(owner, sys.byteorder) != os.getuid():
+            return 0
+        socket.send_fds(server, [len(request).to_bytes(NUMBER, "big")], numbers)
+        server.sendall(request)
+        return int.from_bytes(server.recv(NUMBER), "big")
+    except OSError:
+        # The server has ended, or the program has a network of its own, in which there is no such socket.
+        return 0
+
+
+if __name__ == "__main__":
+    ask(sys.argv[1], [sys.orig_argv[0], sys.argv[2]], [0, 1, 2])
+    os.execv(sys.orig_argv[0], [sys.orig_argv[0], sys.argv[2]])
