@@ -23,8 +23,8 @@ from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.report import page
 from profzoo.tables import across_cells
 from profzoo.tools.nsys.pictures import median_step
+from profzoo.verdicts import SIMULATED
 from profzoo.verdicts.causes import verdicts
-from profzoo.verdicts.verdict import SIMULATED
 from tests import known_rules
 from tests.conftest import DATA
 

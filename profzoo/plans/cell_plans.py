@@ -9,7 +9,7 @@ import pandas as pd
 
 from profzoo.cell import rerun_commands
 from profzoo.plans.plan import ABSTAINS, ADVISABLE, IN_FORCE, Plan, find_contradiction, judge_interval, parse_typed
-from profzoo.verdicts import gain_models
+from profzoo.verdicts import SIMULATED, gain_models
 from profzoo.verdicts.advice_scores import Scores, find_kind
 from profzoo.verdicts.rules.feasibility import split_words
 from profzoo.verdicts.rules.rule_evaluation import (
@@ -21,7 +21,7 @@ from profzoo.verdicts.rules.rule_evaluation import (
     are_counted,
     list_settings,
 )
-from profzoo.verdicts.verdict import BY_PROFZOO, SIMULATED
+from profzoo.verdicts.verdict import BY_PROFZOO
 from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 

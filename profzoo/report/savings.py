@@ -20,7 +20,7 @@ from profzoo.report.value_formats import format_gain, format_value, gain_fields
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 from profzoo.trials.trial_table import best_row
-from profzoo.verdicts import verdict
+from profzoo.verdicts import SIMULATED as REPLAYED
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
 
@@ -110,7 +110,7 @@ def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
         gain=row["gain"],
         low=row["gain_low"],
         high=row["gain_high"],
-        how=SIMULATED if row["method"] == verdict.SIMULATED else AT_MOST,
+        how=SIMULATED if row["method"] == REPLAYED else AT_MOST,
         outlook=row["outlook"],
         evidence=row["evidence"],
         score=row["score"],
@@ -290,7 +290,7 @@ def _make_saving(
     typed: str,
 ) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
-    how = SIMULATED if row["method"] == verdict.SIMULATED else AT_MOST
+    how = SIMULATED if row["method"] == REPLAYED else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved_ns(step_ns, value) for value in (gain, low, high))

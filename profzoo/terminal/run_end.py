@@ -21,7 +21,7 @@ from profzoo.records import derived_outputs, record
 from profzoo.records.record import DamagedRecordError
 from profzoo.terminal import phrases
 from profzoo.terminal.run_plan import Progress, Task, cell_folder
-from profzoo.verdicts.verdict import AMDAHL, SIMULATED
+from profzoo.verdicts import AMDAHL, SIMULATED
 
 # Reads rows of result tables for the last lines of a run, without pandas, whose import would delay them.
 

@@ -60,8 +60,6 @@ VERDICTS_TABLE = Table(
             "elsewhere: the tool makes steps longer. Empty for an unprofiled step."),
     },
 )  # fmt: skip
-# Names how an expected gain is known: by what-if simulation, or by Amdahl's law.
-SIMULATED, AMDAHL = "replay", "Amdahl"
 BY_PROFZOO = "profzoo"
 UNDECIDED = "undecided"
 # A field that has another name than its column, which is a word of Python.

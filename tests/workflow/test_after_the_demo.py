@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 import yaml
 
+from profzoo import verdicts
 from profzoo.cell import rerun_commands
 from profzoo.plans import plan, plan_table
 from profzoo.report import page
 from profzoo.report.savings import list_run_arguments
 from profzoo.terminal import run_end
-from profzoo.verdicts import verdict
 from tests import cpu_page, slow
 from tests.workflow.project import CHECKOUT, Project
 
@@ -130,7 +130,7 @@ def offers_of_cells(project: Project) -> tuple[list[str], list[str]]:
     tables = {name: table.assign(model="lstm") for name, table in cpu_page.tables().items() if "model" in table}
     known = list_run_arguments(pd.read_csv(project.root / "results/tables/cells.csv", keep_default_na=False))
     tables["cells"] = tables["cells"].assign(arguments=[known["lstm", phase] for phase in cpu_page.PHASES])
-    ends = {"gain": 1.5, "gain_low": 1.0, "gain_high": 1.6, "outlook": plan.MAY_NOT_HELP, "method": verdict.AMDAHL}
+    ends = {"gain": 1.5, "gain_low": 1.0, "gain_high": 1.6, "outlook": plan.MAY_NOT_HELP, "method": verdicts.AMDAHL}
     row = {**dict.fromkeys(plan_table.COLUMNS, ""), **ends, "model": "lstm", "phase": "train", "rank": 1}
     doubled = {"settings": "batch=6", "changes": "put 6 data samples into a batch"}
     command = rerun_commands.comparison_command(known["lstm", "train"], "batch=6")

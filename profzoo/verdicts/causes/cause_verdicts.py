@@ -12,6 +12,7 @@ from profzoo.fusion.row_patterns import ENTRY
 from profzoo.range_names import COMPILED, ROOT, STEP
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
+from profzoo.verdicts import AMDAHL
 from profzoo.verdicts.advice_scores import find_kind
 from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, make_row
 from profzoo.verdicts.gain_models import CHAINS, WITHOUT_TUNING, RequestedChange
@@ -19,7 +20,7 @@ from profzoo.verdicts.rules.feasibility import add_wait_texts
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule
 from profzoo.verdicts.rules.step_quality import saved_share
-from profzoo.verdicts.verdict import AMDAHL, Verdict
+from profzoo.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import AllocatorFacts, RepeatedCall

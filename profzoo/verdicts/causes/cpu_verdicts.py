@@ -16,7 +16,7 @@ from profzoo.tables import schemas
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
 from profzoo.tables.schemas import CELL, QUARTILES, prefer_tool
-from profzoo.verdicts import advice_scores
+from profzoo.verdicts import AMDAHL, advice_scores
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.causes.noted_verdicts import judge_noted
 from profzoo.verdicts.causes.verdicts import NOTHING, CellKey
@@ -26,7 +26,7 @@ from profzoo.verdicts.rules.feasibility import EVERYTHING, Feasibility, add_wait
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL
 from profzoo.verdicts.rules.rule_types import CallOverhead, KnownSettings, Rule, Rules
 from profzoo.verdicts.rules.step_quality import no_steps_row, without_gain
-from profzoo.verdicts.verdict import AMDAHL, COLUMNS, TIMED_UNDER, UNDECIDED, Verdict
+from profzoo.verdicts.verdict import COLUMNS, TIMED_UNDER, UNDECIDED, Verdict
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import CpuRoof, HostLine

@@ -11,6 +11,7 @@ from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.schemas import CELL
 from profzoo.tools.nsys.steps.steps import INPUT
 from profzoo.tools.sample.gpu_state import summarise_clocks
+from profzoo.verdicts import AMDAHL
 from profzoo.verdicts.advice_scores import UNSCORED
 from profzoo.verdicts.gain_models import FASTER, RequestedChange
 from profzoo.verdicts.rules import rules as verdict_rules
@@ -19,7 +20,7 @@ from profzoo.verdicts.rules.feasibility import NAMED as FEASIBILITY_NAMED
 from profzoo.verdicts.rules.feasibility import describe_lines
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import KnownSettings, Rule
-from profzoo.verdicts.verdict import AMDAHL, Verdict
+from profzoo.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import BlockingLine, ClockReading, HostLine

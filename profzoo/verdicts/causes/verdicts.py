@@ -15,7 +15,7 @@ from profzoo.tables.kernel_table import KEYS
 from profzoo.tables.schemas import CELL
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu.raw_page import SPEEDUP, function_name
-from profzoo.verdicts import advice_scores
+from profzoo.verdicts import SIMULATED, advice_scores
 from profzoo.verdicts.causes import cause_verdicts, noted_verdicts
 from profzoo.verdicts.causes.noted_verdicts import NOTED, judge_clocks
 from profzoo.verdicts.gain_models import SENT_ONCE, CellSimulation, RequestedChange
@@ -36,7 +36,7 @@ from profzoo.verdicts.rules.rule_evaluation import (
 )
 from profzoo.verdicts.rules.rule_types import Explanation, KnownSettings, Rules
 from profzoo.verdicts.rules.step_quality import SYNCHRONISATION, no_steps_row, without_gain
-from profzoo.verdicts.verdict import COLUMNS, SIMULATED, TIMED_UNDER, UNDECIDED, Verdict
+from profzoo.verdicts.verdict import COLUMNS, TIMED_UNDER, UNDECIDED, Verdict
 from profzoo.what_if.predicted_gains import count_sending_passes
 from profzoo.what_if.program import Program
 

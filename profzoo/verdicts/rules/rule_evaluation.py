@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.formatting import gain_with_interval, percent
 from profzoo.io.csv_tables import Row
 from profzoo.tables import cell_tables
-from profzoo.verdicts import advice_scores, gain_models
+from profzoo.verdicts import AMDAHL, SIMULATED, advice_scores, gain_models
 from profzoo.verdicts.gain_models import (
     FASTER,
     FUSED,
@@ -44,7 +44,7 @@ from profzoo.verdicts.rules.step_quality import (
     disturbed_share,
     find_doubt,
 )
-from profzoo.verdicts.verdict import AMDAHL, SIMULATED, UNDECIDED, Verdict
+from profzoo.verdicts.verdict import UNDECIDED, Verdict
 from profzoo.what_if.graph_obstacles import OFTEN, WAITS
 from profzoo.what_if.predicted_gains import Gain
 
