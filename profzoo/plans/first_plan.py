@@ -8,7 +8,6 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
-from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.kernels import kernel_classes
@@ -28,13 +27,8 @@ from profzoo.what_if.tables import read_lean_programs
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
-UNSTEADY = "unsteady"
 FIRST_TABLE = Table(
-    columns={
-        **{name: column for name, column in PLANS_TABLE.columns.items() if name not in CELL},
-        **shared(UNSTEADY),
-    },
-    key=["rank"],
+    columns={name: column for name, column in PLANS_TABLE.columns.items() if name not in CELL}, key=["rank"]
 )
 
 
@@ -73,7 +67,7 @@ def plan_first(
     )
     tables = {"cells": cells, "steps": steps, "kernels": kernels, "verdicts": verdicts}
     plans = tabulate_plans(tables, {}, *known, programs, facts.lines, failed=facts.failed, noted=facts.noted)
-    return plans.assign(unsteady=cells[UNSTEADY].iloc[0])[[*FIRST_TABLE.columns]]
+    return plans[[*FIRST_TABLE.columns]]
 
 
 def read_trace(sqlite: str, report_sidecar: str, time: str, time_sidecar: str) -> Traced:

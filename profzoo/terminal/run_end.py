@@ -188,8 +188,7 @@ def format_first_plan(progress: Progress, number: int, width: int) -> list[str]:
         gain = _number(row.get("gain"))
         if gain and gain > 1 and row["outlook"] in ADVISABLE:
             doubt = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
-            says = f"{task.cell}: {_expect(row, gain)}{doubt}; {MAY_CHANGE}"
-            return _fold([_row("early", _with_doubt(says, row.get("unsteady") or ""))], width)
+            return _fold([_row("early", f"{task.cell}: {_expect(row, gain)}{doubt}; {MAY_CHANGE}")], width)
     return []
 
 
