@@ -4,7 +4,7 @@ import csv
 import json
 import sqlite3
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,17 +172,17 @@ FIRST_PLANS = ".first-plan.csv"
 MAY_CHANGE = "counters may change it"
 
 
-def format_first_plan(progress: Progress, number: int, width: int) -> list[str]:
+def format_first_plan(progress: Progress, number: int, width: int, unable: Collection[str] = ()) -> list[str]:
     """Return lines with the best plan of a cell, of the finished job that made its first plans.
 
     There is no line if the job made none, if no plan is expected to help, or if no counters of the cell are to come in
     this run: then the end of the run tells as much. Where ncu has failed, no counters are to come.
 
-    progress: the jobs of the run. number: the finished job's.
+    progress: the jobs of the run. number: the finished job's. unable: tools that cannot run here.
     """
     task = progress.tasks[number]
     paths = [Path(path) for path in task.outputs if path.endswith(FIRST_PLANS)]
-    if not paths or not _awaits_counters(task.cell, progress):
+    if not paths or not _awaits_counters(task.cell, progress, unable):
         return []
     for row in read_rows(paths[0]):
         gain = _number(row.get("gain"))
@@ -192,8 +192,8 @@ def format_first_plan(progress: Progress, number: int, width: int) -> list[str]:
     return []
 
 
-def _awaits_counters(cell: str, progress: Progress) -> bool:
-    counting, over = tools.that(tools.COUNT), progress.took.keys() | progress.lost()
+def _awaits_counters(cell: str, progress: Progress, unable: Collection[str]) -> bool:
+    counting, over = set(tools.that(tools.COUNT)).difference(unable), progress.took.keys() | progress.lost()
     return any(
         task.measures and task.cell == cell and task.what.split()[0] in counting and number not in over
         for number, task in progress.tasks.items()

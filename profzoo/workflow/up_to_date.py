@@ -84,7 +84,9 @@ def _keep_makers(dag: Any, made: Decision) -> None:
     for level in reversed(internals.sort_jobs(dag)):
         for job in level:
             gone = {str(path) for path in job.output if not Path(str(path)).exists()} if job in made.done else set()
-            if gone & internals.requested_files(dag, job) and not all(
+            if not gone or not gone & internals.requested_files(dag, job):
+                continue
+            if not all(
                 one in made.done or internals.has_finished(dag, one) for one in internals.jobs_just_after(dag, job)
             ):
                 made.done.discard(job)

@@ -537,6 +537,7 @@ def test_there_is_no_first_plan_where_no_counters_are_to_come(tmp_path: Path) ->
     for ended in (lambda run: run.finish(1, 0), lambda run: run.fail(1)):
         ended(progress := run_of(first, ncu))
         assert terminal_run_end.format_first_plan(progress, 0, 300) == []
+    assert terminal_run_end.format_first_plan(run_of(first, ncu), 0, 300, {"ncu": "there is no GPU"}) == []
     # What ncu waits for has failed.
     waits = run_of(first, ncu, other("plan_ncu", "exports"))
     waits.followers = {2: [1]}
