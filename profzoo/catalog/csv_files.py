@@ -16,6 +16,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.columns import TEXT, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
+from profzoo.plans import first_plan
 from profzoo.plans import plan_table as plans
 from profzoo.tables import cell_counters, kernel_table, layers, repetition, roofline, schemas, user_ranges
 from profzoo.tables.table_descriptions import DESCRIPTIONS
@@ -195,6 +196,9 @@ CSV_FILES: Mapping[str, File] = {
         "A report of `nsys stats`, as it is.",
         "as nsys has it",
         _PRINTED,
+    ),
+    "{model}/{phase}.first-plan.csv": File(
+        "Plans of a cell by its trace, before counters have come.", "a plan", first_plan.FIRST_TABLE
     ),
     "{model}/{phase}.ranks.csv": File("What each process did, by nsys.", "a process", nsys_ranks.TABLE),
     "{model}/{phase}.ncu.csv": File(

@@ -318,6 +318,8 @@ class LogHandler(LogHandlerBase):
         elif now - self.spoke > SILENCE_S:
             over, all_of_them = progress.counted(False)
             self._parts([task.what, f"{over} of {phrases.format_count(all_of_them, 'job')}", *self._left(now)])
+        for line in run_end.format_first_plan(progress, number, self.width, self.place.unable):
+            self.say(line)
 
     def _failed(self, number: int) -> None:
         progress, now = self._progress(), time.monotonic()

@@ -4,7 +4,7 @@ import csv
 import json
 import sqlite3
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,15 +130,18 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
 
 def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[str], unsteady: str) -> LargestGain:
     saved = step * (1 - 1 / gain)
-    low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
-    told, ends = formatting.gain_with_interval(gain, low, high)
-    between = f" ({ends})" if ends else ""
-    how = "at most" if row["method"] == AMDAHL else "expected to run"
-    says = f"{row['model']} {row['phase']}: {row['settings']}, {how} {told} times as fast{between}"
+    says = f"{row['model']} {row['phase']}: {_expect(row, gain)}"
     says += f", which saves {formatting.part_of(saved, step)} per step"
     says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
+
+
+def _expect(row: dict[str, str], gain: float) -> str:
+    low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
+    told, ends = formatting.gain_with_interval(gain, low, high)
+    how = "at most" if row["method"] == AMDAHL else "expected to run"
+    return f"{row['settings']}, {how} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
 def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) -> LargestGain:
@@ -161,6 +164,40 @@ def _number(value: str | None) -> float | None:
         return float(value) if value else None
     except ValueError:
         return None
+
+
+# Tells the first plan of a cell while counters are still to come, which may change it.
+
+FIRST_PLANS = ".first-plan.csv"
+MAY_CHANGE = "counters may change it"
+
+
+def format_first_plan(progress: Progress, number: int, width: int, unable: Collection[str] = ()) -> list[str]:
+    """Return lines with the best plan of a cell, of the finished job that made its first plans.
+
+    There is no line if the job made none, if no plan is expected to help, or if no counters of the cell are to come in
+    this run: then the end of the run tells as much. Where ncu has failed, no counters are to come.
+
+    progress: the jobs of the run. number: the finished job's. unable: tools that cannot run here.
+    """
+    task = progress.tasks[number]
+    paths = [Path(path) for path in task.outputs if path.endswith(FIRST_PLANS)]
+    if not paths or not _awaits_counters(task.cell, progress, unable):
+        return []
+    for row in read_rows(paths[0]):
+        gain = _number(row.get("gain"))
+        if gain and gain > 1 and row["outlook"] in ADVISABLE:
+            doubt = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
+            return _fold([_row("early", f"{task.cell}: {_expect(row, gain)}{doubt}; {MAY_CHANGE}")], width)
+    return []
+
+
+def _awaits_counters(cell: str, progress: Progress, unable: Collection[str]) -> bool:
+    counting, over = set(tools.that(tools.COUNT)).difference(unable), progress.took.keys() | progress.lost()
+    return any(
+        task.measures and task.cell == cell and task.what.split()[0] in counting and number not in over
+        for number, task in progress.tasks.items()
+    )
 
 
 # Summarizes a finished measurement in a few words: time per step, GPU utilisation, rate.

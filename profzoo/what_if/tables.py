@@ -138,11 +138,8 @@ def make_tables(
         DataError: the file is not an export of nsys.
     """
     rows, hosts, leans = [], [], []
-    for one in (replace(own, waiting=waiting) for own in read_programs(path, whole_run)):
+    for one, parts, lean, slowdown in _remove_tracing(path, step_ns, whole_run, host_ns, waiting):
         process = program.process_number(one.process)
-        parts = host_time.host_time_parts(one)
-        known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
-        lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
         before = simulator.step_times(lean, simulator.simulate(lean))
         found = _predict_panel(lean, before)
@@ -161,6 +158,19 @@ def make_tables(
             }
         )
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
+
+
+def _remove_tracing(
+    path: str | Path, step_ns: float, whole_run: bool, host_ns: float | None, waiting: float | None = None
+) -> Iterator[tuple[program.Program, Mapping[str, float], program.Program, float]]:
+    """Yield each process's program, its host time by part, the program without tracing, and the tracer's slowdown.
+
+    path, step_ns, whole_run, host_ns, waiting: as for `make_tables`.
+    """
+    for one in (replace(own, waiting=waiting) for own in read_programs(path, whole_run)):
+        parts = host_time.host_time_parts(one)
+        known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
+        yield one, parts, *predicted_gains.remove_tracing(one, step_ns, known)
 
 
 def _predict_panel(one: program.Program, before: np.ndarray) -> dict[str, predicted_gains.Gain]:
@@ -216,6 +226,30 @@ def process_spread(timed: "Sidecar") -> float:
     return float(special.stdtrit(len(steps) - 1, 0.95) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
 
 
+def read_lean_programs(sqlite: str, report_sidecar: str, time: str, time_sidecar: str) -> dict[int, program.Program]:
+    """Return the first traced steps of each process by its ID, as `main` writes them of a cell on one GPU.
+
+    sqlite, report_sidecar, time, time_sidecar: as for `main`.
+
+    Raises:
+        DataError: the files do not hold what they should.
+    """
+    whole_run, timed, steps = _read_given(report_sidecar, time, time_sidecar)
+    found = _remove_tracing(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
+    apart = process_spread(timed)
+    return {
+        program.process_number(one.process): program.shorten_program(replace(lean, apart=apart))
+        for one, _, lean, _ in found
+    }
+
+
+def _read_given(report_sidecar: str, time: str, time_sidecar: str) -> "tuple[bool, Sidecar, pd.DataFrame]":
+    """Return whether the trace is of a whole run, the baseline's sidecar, and its steps."""
+    whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
+    timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
+    return whole_run, timed, reading.read(time, REPEATED if "processes" in timed else STEPS)
+
+
 def main(
     sqlite: str,
     report_sidecar: str,
@@ -232,12 +266,10 @@ def main(
         outputs: paths by name: the tables `changes` and `host`, and the `program`.
         ranks: table of the processes of a cell on several GPUs; None for others.
     """
-    whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
+    whole_run, timed, steps = _read_given(report_sidecar, time, time_sidecar)
     if lacking := explain_no_steps(sqlite, whole_run):
         # This goes to the log only; the export of the same trace tells the user.
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
-    timed = read_facts(time_sidecar, {"step_ns": fact.POSITIVE})
-    steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
     waiting = predicted_gains.find_waiting_share(reading.read(ranks, RANKS)) if ranks else None
     found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps), waiting)
     if (timed.get("imported") or {}).get("whole"):

@@ -299,6 +299,13 @@ class Tables:
         ranges = ["{phase}.ranges.csv"] if set(SOURCES) & set(run.provided) else []
         return {*(pattern for _, pattern in known), *ranges}
 
+    def first_plans(self) -> list[str]:
+        """Pattern of the plans that a cell has before its counters, which may change them; empty if nothing counts.
+
+        No target needs them. A run that makes the tables of a cell's trace makes them too, and tells the best one.
+        """
+        return ["{phase}.first-plan.csv"] if self.selection.provides("trace_database", "counters") else []
+
     def everything(self) -> list[str]:
         """Files that `all` makes: the exports, and the report with everything that it shows."""
         return [*self.exports(), "<results>/report.html"]

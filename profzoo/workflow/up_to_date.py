@@ -80,11 +80,13 @@ def decide(
 
 
 def _keep_makers(dag: Any, made: Decision) -> None:
-    """Mark jobs with removed outputs as not done, if a job that needs these outputs is not done."""
+    """Mark jobs with removed outputs that the run asks for as not done, if a job that needs outputs is not done."""
     for level in reversed(internals.sort_jobs(dag)):
         for job in level:
-            gone = job in made.done and not all(Path(str(path)).exists() for path in job.output)
-            if gone and not all(
+            gone = {str(path) for path in job.output if not Path(str(path)).exists()} if job in made.done else set()
+            if not gone or not gone & internals.requested_files(dag, job):
+                continue
+            if not all(
                 one in made.done or internals.has_finished(dag, one) for one in internals.jobs_just_after(dag, job)
             ):
                 made.done.discard(job)

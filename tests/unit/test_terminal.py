@@ -476,6 +476,79 @@ def test_the_answer_is_printed_once_and_where_nothing_had_to_run(tmp_path: Path)
         assert stream.getvalue().count("gains   a train: v") == 1
 
 
+FIRST_HEAD = PLAN_HEAD.removeprefix("model,phase,")
+
+
+def first_plans(folder: Path, *rows: str, cell: str = "vit train") -> Task:
+    """The job that makes a cell's first plans, with these rows."""
+    path = folder / f"{cell.replace(' ', '/')}.first-plan.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([FIRST_HEAD, *rows]) + "\n")
+    return Task("derive_from_nsys", cell, "exports", False, (str(path.with_name("train.nsys.csv")), str(path)))
+
+
+GRAPH = "1,graph=true,2.2,1.4,3,expected to help,replay,try it"
+
+
+def test_the_first_plan_of_a_cell_is_told_before_its_counters_have_come(tmp_path: Path) -> None:
+    """Once, on lines that fit, and among those of the measurements."""
+    mine = [
+        task("nsys", "vit train", tmp_path),
+        first_plans(tmp_path, GRAPH),
+        replace(task("ncu", "vit train", tmp_path), what="ncu deep"),
+    ]
+    records = [{"event": "run_info"}, *({"event": "job_finished", "job_id": number} for number in (0, 1, 2))]
+    printed = told_by(run_of(*mine), records, io.StringIO())
+    (place,) = [place for place, line in enumerate(printed) if line.startswith("early")]
+    told = "early   vit train: graph=true, expected to run 2.20 times as fast (1.40 to 3.00); counters may change it"
+    assert printed[place] == told and printed[place - 1].startswith("vit train  nsys")
+    assert printed[place + 1].startswith("vit train  ncu deep")
+    narrow = terminal_run_end.format_first_plan(run_of(*mine), 1, 50)
+    assert (
+        len(narrow) > 1
+        and all(len(line) <= 50 for line in narrow)
+        and "  ".join(told.split()) == "  ".join(" ".join(narrow).split())
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        # The best of those that may be advised.
+        (["1,batch=8,3,2,4,not advised: in trials,replay,", GRAPH], "graph=true, expected to run 2.20 times as fast (1.40 to 3.00)"),
+        (["1,workers=4,1.5,,,it may not help: measure it,Amdahl,"], "workers=4, at most 1.50 times as fast; it may not help: measure it"),
+        (["1,graph=true,0.9,0.8,1,not expected to help,replay,"], ""),
+        (["1,graph=true,,,,not possible,,"], ""),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_the_first_plan_is_the_best_that_may_help(tmp_path: Path, rows: Sequence[str], says: str) -> None:
+    progress = run_of(first_plans(tmp_path, *rows), task("ncu", "vit train"))
+    line = [f"early   vit train: {says}; counters may change it"] if says else []
+    assert terminal_run_end.format_first_plan(progress, 0, 300) == line
+
+
+def test_there_is_no_first_plan_where_no_counters_are_to_come(tmp_path: Path) -> None:
+    """They are there already, or nobody has asked for them, or they have failed, or are those of another cell."""
+    first, ncu = first_plans(tmp_path, GRAPH), task("ncu", "vit train")
+    assert terminal_run_end.format_first_plan(run_of(first, ncu), 0, 300)
+    others = [[], [task("torch", "vit train")], [task("ncu", "unet train")], [task("ncu", "vit inference")]]
+    assert not any(terminal_run_end.format_first_plan(run_of(first, *more), 0, 300) for more in others)
+    for ended in (lambda run: run.finish(1, 0), lambda run: run.fail(1)):
+        ended(progress := run_of(first, ncu))
+        assert terminal_run_end.format_first_plan(progress, 0, 300) == []
+    assert terminal_run_end.format_first_plan(run_of(first, ncu), 0, 300, {"ncu": "there is no GPU"}) == []
+    # What ncu waits for has failed.
+    waits = run_of(first, ncu, other("plan_ncu", "exports"))
+    waits.followers = {2: [1]}
+    waits.fail(2)
+    assert terminal_run_end.format_first_plan(waits, 0, 300) == []
+    # A job that makes none, such as one of a single table; and a file that is gone.
+    assert terminal_run_end.format_first_plan(run_of(replace(first, outputs=("train.replay.csv",)), ncu), 0, 300) == []
+    Path(first.outputs[1]).unlink()
+    assert terminal_run_end.format_first_plan(run_of(first, ncu), 0, 300) == []
+
+
 def test_the_end_says_which_steps_launch_differently(tmp_path: Path) -> None:
     table, head = tmp_path / "repetition.csv", "model,phase,says"
     says = "train: the 4 traced steps launch differently (9 kernels each)"

@@ -54,6 +54,15 @@ def test_verdicts_go_by_counters_where_the_default_set_has_some() -> None:
     assert tables(select(ncu={"set": "ranges"})).verdict_inputs() == {}
 
 
+def test_a_cell_has_first_plans_where_a_trace_precedes_counters() -> None:
+    counted = {"ncu": {"set": "roofline"}}
+    assert tables(select(**counted)).first_plans() == ["{phase}.first-plan.csv"]
+    # The set that only lists launches counts nothing that a plan goes by.
+    assert not any(
+        tables(run).first_plans() for run in (select(), select(tool=["nsys"]), select(tool=["ncu"], **counted))
+    )
+
+
 def test_processes_are_compared_of_trainings_on_several_gpus() -> None:
     assert tables(select()).rank_inputs() == []
     mine = tables(select(gpus=2))

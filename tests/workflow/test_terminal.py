@@ -1,11 +1,14 @@
 """What a run says in the terminal, by the real Snakemake: little, of what was measured, and nothing of its rules."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.project import STANDINS, Project
+from tests.workflow.project import STANDINS, Project, rules
+from tests.workflow.test_ncu import RANGED, traced
 
 RULE = re.compile(r"^ *(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", re.MULTILINE)
 # What a screen holds.
@@ -38,6 +41,34 @@ def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
     assert not re.search(
         r"^(local)?rule |jobid|of \d+ steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE
     )
+
+
+@pytest.mark.slow
+def test_the_first_plan_of_a_cell_is_said_before_ncu_has_counted(counted: Project) -> None:
+    """By what nsys and time say; what is made again with all measurements there says nothing of it."""
+    traced(counted)
+    counted.draw_one()
+    shutil.rmtree(counted.root / "results")
+    # The recorded trace is another program's than the one that ncu counts, so that each has a census of its own.
+    asked = ["--config", *RANGED, "warmup=3", "ncu={set: roofline, census: ncu}"]
+    lines = counted.snakemake("report", *asked).stderr.splitlines()
+    (early,) = [place for place, line in enumerate(lines) if line.startswith("early ")]
+    told = r"early   lstm train: graph=true.*, expected to run \d.* times as fast.*; counters may change it"
+    assert re.match(told, lines[early])
+    before, after = ("\n".join(part) for part in (lines[:early], lines[early:]))
+    assert all(re.search(rf"^lstm train +{tool} ", before, re.M) for tool in ("time", "nsys"))
+    assert "ncu roofline  190 launches" in after and re.search(r"^lstm train +ncu launch ", after, re.M)
+    assert re.search(r"^gains   lstm train: ", after, re.M) and lines[-1] == "report  results/report.html"
+    # Nothing needs the file, nor what it is made of besides.
+    plans = counted.root / "results/lstm/train.first-plan.csv"
+    plans.unlink()
+    assert counted.dry("report", *asked) == []
+    failed = {"failed": {"one": "out of memory"}, "words": {"one": ["graph=true"]}}
+    counted.write("results/lstm/train.trials.csv.json", json.dumps(failed))
+    assert rules(counted.dry("report", *asked)) <= {"tabulate_verdicts", "tabulate_plans", "write_report"}
+    assert "plan_first" not in rules(counted.dry("results/lstm/train.replay.csv", "--forceall", *asked))
+    again = counted.snakemake("report", "--forcerun", "derive_from_nsys", *asked).stderr
+    assert plans.exists() and "counters may change it" not in again
 
 
 @pytest.mark.slow

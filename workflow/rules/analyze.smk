@@ -136,6 +136,28 @@ rule replay_steps:
         "../scripts/replay_steps.py"
 
 
+rule plan_first:
+    """Rank the settings that are possible for a cell by its trace, which is there before counters are."""
+    input:
+        code("workflow/scripts/plan_first.py"),
+        sqlite=RUN.pattern("trace_database"),
+        sidecar=RUN.pattern("trace_database_sidecar"),
+        time=RUN.pattern(tools.BASELINE),
+        time_sidecar=RUN.pattern(f"{tools.BASELINE}_sidecar"),
+    output:
+        csv="<results>/{model}/{phase}.first-plan.csv",
+    log:
+        "<logs>/{model}/{phase}.first-plan.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    params:
+        failed=JOBS.failed_settings,
+    script:
+        "../scripts/plan_first.py"
+
+
 rule condense_step:
     """Extract the timeline of a cell's typical step, with the tracks of streams, metrics, memory and threads."""
     input:

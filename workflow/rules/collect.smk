@@ -1,4 +1,5 @@
 # The only rules that use a GPU. The longest jobs start first, so that no GPU is idle at the end during a long last job.
+# Where ncu is to count, the baseline and nsys precede it, because first plans need both.
 # Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it was made.
 
 
@@ -42,6 +43,7 @@ rule time_training:
         "<logs>/{model}/train.time.log",
     benchmark:
         "<benchmarks>/{model}/train.time.tsv"
+    priority: PRIORITY_OF_FIRST
     retries: 0
     threads: cores("train")
     resources:
@@ -68,6 +70,7 @@ rule time_inference:
         "<logs>/{model}/inference.time.log",
     benchmark:
         "<benchmarks>/{model}/inference.time.tsv"
+    priority: PRIORITY_OF_FIRST
     retries: 0
     threads: cores("inference")
     resources:
@@ -280,7 +283,7 @@ rule profile_nsys:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
     wildcard_constraints:
         **patterns.MEASURED,
-    priority: 2
+    priority: max(2, PRIORITY_OF_FIRST)
     retries: 0
     envmodules:
         *modules("nsys"),

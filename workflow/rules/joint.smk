@@ -5,18 +5,18 @@
 # the end of the run makes the tables that need nothing of it by their own rules.
 JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
-    TABLES.files_of_cell(),
+    {*TABLES.files_of_cell(), *TABLES.first_plans()},
     SETS.ncu["set"],
     joint_rules.match_joint_cells(CELLS, SPREAD),
 )
-FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step")
+FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step", "plan_first")
 ACROSS_TOOLS = JOINT.join("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
 
 
 if FROM_NSYS.rules:
 
     rule derive_from_nsys:
-        """Make the tables of a cell's nsys trace: launches, steps, streams, threads, replayed steps, a typical step."""
+        """Make the tables of a cell's nsys trace: launches, steps, streams, threads, simulations, first plan."""
         input:
             code("workflow/scripts/run_joined.py"),
             unpack(FROM_NSYS.list_inputs),
@@ -26,6 +26,8 @@ if FROM_NSYS.rules:
             **FROM_NSYS.logs,
         wildcard_constraints:
             **JOINT.cells,
+        # A first plan is of use only before counters have come.
+        priority: PRIORITY_OF_FIRST
         group:
             "export"
         resources:

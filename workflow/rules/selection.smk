@@ -76,6 +76,8 @@ SETS = SectionSets(
     lambda: workflow.dryrun,
 )
 TABLES = Tables(RUN, SETS)
+# Above that of ncu's jobs, where a first plan is told before they end.
+PRIORITY_OF_FIRST = 4 if TABLES.first_plans() else 0
 COMPARISON = Comparison(RUN)
 PAGES = Pages(RUN, TABLES, COMPARISON)
 RESOURCES = JobResources(

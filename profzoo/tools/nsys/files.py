@@ -52,5 +52,5 @@ def name_parts(own: "NsysSettings") -> Sequence[str]:
     """Return the parts of nsys's file names between dots."""
     tables = ["nsys", "nsys-steps", "nsys-ranks", "nsys-streams", "nsys-copies", "ranks", "kernels", "replay", "host"]
     tables += [f"nsys-{name}" for name in ("threads", "off-cpu", "samples", "idle")]
-    tables += ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks", "timeline"]
+    tables += ["nsys-metrics", "nsys-metrics-steps", "nsys-memory", "nsys-tracks", "timeline", "first-plan"]
     return [*tables, "program", "npz", "nsys-rep", "sqlite", "trace", "gz"]
