@@ -1,6 +1,7 @@
 """A made-up report of all 42 cells: recorded steps and kernels, counters and layers that follow from them.
 
-python -m tests.whole_zoo FOLDER writes its page into the folder, for a look at it.
+python -m tests.whole_zoo FOLDER [CELLS] writes its page into the folder, for a look at it. Of more than 42 cells, the
+others are the same ones again under other names, and each has a timeline of as many launches as it has.
 """
 
 import functools
@@ -22,12 +23,14 @@ from profzoo.figures.plots import make_note, save_figure
 from profzoo.plans import cell_plans, plan, plan_table
 from profzoo.report import page
 from profzoo.tables import across_cells
+from profzoo.tools.ncu.quantities import LINKS, PIPE_NAMES, STATES
 from profzoo.tools.nsys.pictures import median_step
 from profzoo.verdicts import SIMULATED
 from profzoo.verdicts.causes import verdicts
 from tests import known_rules
 from tests.conftest import DATA
 
+CELLS = 42
 PEAKS = {"dram": 4.2e12, "l2": 1.44e13, "fp32": 5.1e13, "tf32": 4e14, "bf16": 7.5e14}
 SPREAD = {"clocks": "power cap in 40% of samples", "unsteady": "the middle half of the steps spreads by 13%"}
 PERFETTO = {"address": "https://ui.perfetto.dev", "type": "snakemake serve"}
@@ -60,9 +63,22 @@ def _cells(steps: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _kernels() -> pd.DataFrame:
+def _repeat(table: pd.DataFrame, cells: int) -> pd.DataFrame:
+    """Return the rows of so many cells: those of the table, then the same ones again as `model-2`, `model-3`."""
+    known = table.groupby(["model", "phase"], sort=False).ngroup()
+    count = int(known.max()) + 1
+    again = [
+        table[known + turn * count < cells].assign(
+            model=lambda own, turn=turn: own["model"] + f"-{turn + 1}" * (turn > 0)
+        )
+        for turn in range(-(-cells // count))
+    ]
+    return pd.concat(again, ignore_index=True)
+
+
+def _kernels(cells: int) -> pd.DataFrame:
     with gzip.open(DATA / "zoo/kernels.csv.gz") as packed:
-        table = pd.read_csv(packed).fillna({"range": "", "class": ""})
+        table = _repeat(pd.read_csv(packed).fillna({"range": "", "class": ""}), cells)
     spread = (table["grid_x"] % 97 + 3) / 100
     table = table.assign(
         kernel=table["function"], mangled=table["function"], block_x=128, block_y=1, block_z=1, smem_static_bytes=0,
@@ -73,6 +89,36 @@ def _kernels() -> pd.DataFrame:
     for name in ("sm_pct", "memory_pct", "dram_pct", "l2_pct", "issue_pct", "l2_hit_pct", "occupancy_limit_pct"):
         table[name] = 100 * spread
     return table.assign(occupancy_pct=50 * spread)
+
+
+def _counters(kernels: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the tables of CHARTS with every link, pipe and state, by cell and by class of its kernels."""
+    by_class = ["model", "phase", "class"]
+    sums = kernels.groupby(by_class, sort=False)[["launches", "total_ns"]].sum().reset_index().assign(level="class")
+    whole = sums.groupby(by_class[:2], sort=False)[["launches", "total_ns"]].sum().reset_index()
+    groups = pd.concat([whole.assign(level="cell", **{"class": ""}), sums], ignore_index=True).assign(counted_share=1.0)
+    links = pd.DataFrame({"link": [*LINKS], "source": [one.source for one in LINKS.values()],
+                          "target": [one.target for one in LINKS.values()]})  # fmt: skip
+    chart, pipes, states = (
+        groups.merge(other, how="cross")
+        for other in (links, pd.DataFrame({"pipe": [*PIPE_NAMES]}), pd.DataFrame({"state": [*STATES]}))
+    )
+    dice = np.random.default_rng(0)
+    chart = chart.assign(bytes=chart["total_ns"] * 1000 * dice.random(len(chart)), bytes_low=np.nan, bytes_high=np.nan,
+                         bytes_per_s=1e12, peak_pct=100 * dice.random(len(chart)), hit_pct=60.0, otherwise_bytes=np.nan)  # fmt: skip
+    states = states.assign(cycles=10 * dice.random(len(states)), warp_cycles=100.0)
+    occupancy = kernels.assign(
+        threads=128, shared_bytes=1024, reserved_bytes=1024, capacity_bytes=135168, limit_registers=3, limit_shared=7,
+        limit_warps=16, limit_blocks=32, limit_barriers=32, theoretical_pct=18.75, computed_pct=18.75, waves=2.0,
+        limiter="registers", achieved_pct=kernels["occupancy_pct"], registers_next=32.0, registers_next_pct=25.0,
+        shared_next_bytes=np.nan, shared_next_pct=np.nan, threads_best=np.nan, threads_best_pct=np.nan,
+    )  # fmt: skip
+    return {
+        "memory_chart": chart,
+        "pipes": pipes.assign(busy_pct=100 * dice.random(len(pipes)), counted="cycles"),
+        "warp_states": states.assign(share=states["cycles"] / 100),
+        "occupancy": occupancy,
+    }
 
 
 def _layers(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -182,9 +228,9 @@ def _latency(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 @functools.cache
-def tables() -> dict[str, pd.DataFrame]:
-    """Return the tables of the page, by name."""
-    steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
+def tables(cells: int = CELLS) -> dict[str, pd.DataFrame]:
+    """Return the tables of the page of so many cells, by name."""
+    steps, kernels = _repeat(pd.read_csv(DATA / "zoo/steps.csv"), cells), _kernels(cells)
     roofline = across_cells.make_roofline(kernels, PEAKS)
     advice = verdicts.tabulate_verdicts(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
     from_ncu = advice[advice["level"] == "kernel"].assign(
@@ -204,7 +250,9 @@ def tables() -> dict[str, pd.DataFrame]:
         "ranks": pd.DataFrame(columns=["model", "phase"]),
         "peaks": pd.Series(PEAKS, name="rate").rename_axis("peak").reset_index(),
     }  # fmt: skip
-    return found | {"plans": _plans(found)}
+    # The page of the zoo itself is also that of a run without these counters.
+    more = _counters(kernels) if cells != CELLS else {}
+    return found | more | {"plans": _plans(found)}
 
 
 def timeline(folder: Path) -> dict[str, Any]:
@@ -216,9 +264,36 @@ def timeline(folder: Path) -> dict[str, Any]:
     return found
 
 
-def figures(folder: Path) -> list[str]:
+def _timelines(step: dict[str, Any], steps: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return a timeline for each cell with as many launches as it has: the step again and again, no time twice."""
+    dice, recorded = np.random.default_rng(0), sum(map(len, step["streams"].values()))
+
+    def repeat(rows: list[list[int]], launches: int) -> list[list[int]]:
+        turns = max(1, -(-launches // recorded))
+        kept = len(rows) if launches >= recorded else max(1, len(rows) * launches // recorded)
+        found = []
+        for turn in range(turns):
+            for at, ns, *more in rows[:kept]:
+                found.append(
+                    [at + turn * step["ns"] + int(dice.integers(0, 200)), int(ns * dice.uniform(0.8, 1)) + 1, *more]
+                )
+        return sorted(found)[: -(-len(rows) * launches // recorded)]
+
+    return {
+        (row.model, row.phase): {
+            **step,
+            "ns": step["ns"] * max(1, -(-int(row.launches) // recorded)),
+            "calls": repeat(step["calls"], int(row.launches)),
+            "gaps": repeat(step["gaps"], int(row.launches)),
+            "streams": {name: repeat(rows, int(row.launches)) for name, rows in step["streams"].items()},
+        }
+        for row in steps.drop_duplicates(["model", "phase"]).itertuples()
+    }
+
+
+def figures(folder: Path, given: Mapping[str, pd.DataFrame]) -> list[str]:
     """Draw all figures for which the tables have data, and return their paths."""
-    paths, given = [], tables()
+    paths = []
     for name, figure in all_figures().items():
         if not figure.compares and set(figure.inputs) <= set(given):
             drawn = drawing.draw_figure(
@@ -229,7 +304,7 @@ def figures(folder: Path) -> list[str]:
     return paths
 
 
-def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFETTO) -> Path:
+def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFETTO, cells: int = CELLS) -> Path:
     """Write the page of the whole zoo into a folder.
 
     Every cell has a recorded trace. drawn: whether the page has figures; perfetto: address that opens traces.
@@ -237,24 +312,27 @@ def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFET
     home = folder / "figures"
     home.mkdir(parents=True, exist_ok=True)
     html = folder / "report.html"
-    _add_traces(folder)
+    _add_traces(folder, cells)
     opened = tuple(sorted(perfetto.items()))
-    html.write_text(_render(folder, figures(home), opened) if drawn else _undrawn(opened))
+    shown = drawn or cells != CELLS
+    paths = figures(home, tables(cells)) if drawn else []
+    html.write_text(_render(folder, paths, opened, cells) if shown else _undrawn(opened))
     return html
 
 
-def _add_traces(folder: Path) -> None:
-    for row in tables()["cells"].itertuples():
+def _add_traces(folder: Path, cells: int) -> None:
+    for row in tables(cells)["cells"].itertuples():
         trace = folder / row.model / f"{row.phase}.trace.json.gz"
         trace.parent.mkdir(exist_ok=True)
         shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", trace)
 
 
-def _render(folder: Path, drawn: Sequence[str], perfetto: tuple[tuple[str, str], ...]) -> str:
-    given, tools = tables(), ["ncu", "nsys", "torch"]
+def _render(folder: Path, drawn: Sequence[str], perfetto: tuple[tuple[str, str], ...], cells: int = CELLS) -> str:
+    given, tools = tables(cells), ["ncu", "nsys", "torch"]
     sidecars = [{"torch": "2.9.0", "cuda": "12.8", "driver": "570.1"}] * len(given["cells"])
-    cells = [(row.model, row.phase) for row in given["cells"].itertuples()]
-    typical = dict.fromkeys(cells, timeline(folder))
+    names = [(row.model, row.phase) for row in given["cells"].itertuples()]
+    step = timeline(folder)
+    typical = dict.fromkeys(names, step) if cells == CELLS else _timelines(step, given["steps"])
     shown = [page.read_figure(path) for path in drawn]
     return page.render_page(given, sidecars, shown, tools, folder, FAILED, typical, dict(perfetto))
 
@@ -263,9 +341,10 @@ def _render(folder: Path, drawn: Sequence[str], perfetto: tuple[tuple[str, str],
 def _undrawn(perfetto: tuple[tuple[str, str], ...]) -> str:
     """Return the page without figures, which takes seconds and does not depend on its folder."""
     with tempfile.TemporaryDirectory() as folder:
-        _add_traces(Path(folder))
+        _add_traces(Path(folder), CELLS)
         return _render(Path(folder), [], perfetto)
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1]), "--bare" not in sys.argv))
+    counts = [int(word) for word in sys.argv[2:] if word.isdecimal()]
+    print(write(Path(sys.argv[1]), "--bare" not in sys.argv, cells=counts[0] if counts else CELLS))

@@ -25,6 +25,7 @@ from profzoo.cell.registry import PHASES_OF_FILES
 from profzoo.collect import secret_leaks
 from profzoo.json_types import JsonObject
 from profzoo.records.import_graph import PROJECT
+from profzoo.report import packed_blocks
 
 GONE, USER = "<secret>", "user"
 # Texts of sidecars that stay, by their key, besides words of the schema: what was measured, on what, and when.
@@ -164,7 +165,7 @@ def redact(name: str, content: bytes, known: Known) -> bytes:
         ValueError: the content is not a text, or no JSON although the name says so.
         csv.Error, IndexError: the content is not a table although the name says so.
     """
-    told = content.decode()
+    told = packed_blocks.unpack_blocks(content.decode())
     if SIDECAR.fullmatch(name):
         return (json.dumps(keep_allowed(name, "", json.loads(told), known), indent=1, sort_keys=True) + "\n").encode()
     told = _withheld_texts(text(name, told, known), known)
@@ -175,7 +176,7 @@ def redact(name: str, content: bytes, known: Known) -> bytes:
     for host, other in known.names.items():
         # Where a cell of a table holds nothing else.
         told = told.replace(f">{host}<", f">{other}<") if other != USER else told
-    return PARTS.sub(lambda part: _part(part, known), told).encode()
+    return packed_blocks.pack_blocks(PARTS.sub(lambda part: _part(part, known), told)).encode()
 
 
 def _withheld_texts(told: str, known: Known) -> str:

@@ -21,6 +21,7 @@ from profzoo.figures.palette import (
 from profzoo.formatting import duration, number
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
+from profzoo.report import timeline_data
 from profzoo.tables.layers import STEP
 from profzoo.tools.nsys.steps.steps import CAUSES
 from profzoo.tools.user_ranges import SEPARATOR
@@ -143,7 +144,7 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
         shown = [short.get(name, name) for name in in_step]
         tracks = colour_tracks(timeline.get("tracks", ()))
         drawn = {"names": shown, "classes": [classes.get(name, "") for name in in_step], "tracks": tracks}
-        block["timeline"] = {**timeline, **drawn}
+        block["timeline"] = timeline_data.fold_timeline({**timeline, **drawn})
     return pack_json(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
 
 

@@ -24,7 +24,17 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
 from profzoo.json_types import TemplateVariables
-from profzoo.report import cell_data, cell_section, comparison_section, glossary, overview, savings, value_formats
+from profzoo.report import (
+    cell_data,
+    cell_section,
+    comparison_section,
+    glossary,
+    overview,
+    packed_blocks,
+    savings,
+    timeline_data,
+    value_formats,
+)
 from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.across_cells import read_imbalance as read_ranks
@@ -135,6 +145,7 @@ def _local_name(name: str) -> str:
 THEME_COLOURS = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
 PAPER = re.compile(r"(<(?:path|g)\b[^>]*?style=\"[^\"]*?\b(?:fill|stroke): )#ffffff")
 INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEME_COLOURS)})\b")
+VIEW_BOX = re.compile(r'<svg\b[^>]*?\sviewBox="[\d.-]+ [\d.-]+ ([\d.]+) ([\d.]+)"')
 # Marks keep the colours of the palette; these elements get the colours of the theme.
 ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 
@@ -202,6 +213,8 @@ class PageFigure(TypedDict):
     name: str
     title: str
     svg: Markup
+    # Width and height, so that the page has room for it before it is drawn: `600 / 400`.
+    shape: str
     caption: str
     compares: bool
 
@@ -275,6 +288,7 @@ def render_page(
     """
     tables = {"verdicts": pd.DataFrame(columns=verdicts.COLUMNS), **tables}
     cells, promised = tables["cells"], savings.list_savings(tables, tools)
+    timelines = timeline_data.thin_timelines(timelines)
     return _render_template(
         overview.all_on_cpu(cells),
         title="profzoo report",
@@ -327,6 +341,7 @@ def _render_template(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"sentence": value_formats.make_sentence, "code": value_formats.mark_code}
+    environment.filters |= {"packed_data": packed_blocks.pack_data, "packed_drawn": packed_blocks.pack_drawn}
     words: TemplateVariables = {
         "meanings": glossary.load_meanings(all_on_cpu),
         "glossary": glossary.load_groups(all_on_cpu),
@@ -359,4 +374,22 @@ def read_figure(path: str, on_cpu: bool = False, imported: bool = False) -> Page
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is not SVG (it is not UTF-8)"
         raise DataError(f"{path} {why}, which no figure of profzoo does: remove it, and it is drawn again") from None
-    return {"name": name, "title": title, "svg": Markup(svg), "caption": caption, "compares": known.compares}
+    shape = _find_shape(svg)
+    return {
+        "name": name,
+        "title": title,
+        "svg": Markup(svg),
+        "shape": shape,
+        "caption": caption,
+        "compares": known.compares,
+    }
+
+
+def _find_shape(svg: str) -> str:
+    """Return the width and height of an SVG by its view box, as CSS writes a ratio; an empty text without a view box.
+
+    >>> _find_shape('<svg viewBox="0 0 600.5 400"><g/></svg>')
+    '600.5 / 400'
+    """
+    found = VIEW_BOX.match(svg)
+    return f"{found[1]} / {found[2]}" if found else ""

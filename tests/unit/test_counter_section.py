@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from profzoo.figures import memory_chart, occupancy_limits, pipes, warp_states
-from profzoo.report import counter_section
+from profzoo.report import counter_section, packed_blocks
 from profzoo.tables import cell_counters
 from profzoo.tools.ncu.quantities import CHARTS, LINKS, STATES
+from tests import browser, devtools
 from tests.unit.test_cell_counters import DRAM, FMA, FROM_L2, ISSUED, LATENCY, PEAK, STALLED, census, counted
 from tests.unit.test_occupancy import launches
 from tests.unit.test_page import rendered
@@ -91,15 +92,30 @@ def test_what_was_not_collected_is_said_in_one_line(tables: dict[str, pd.DataFra
 
 
 def test_the_page_has_the_counters_of_its_cell(tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
-    html = rendered(tmp_path, ["gemm"], **tables)
+    html = packed_blocks.unpack_blocks(rendered(tmp_path, ["gemm"], **tables))
     assert html.count('<svg class="memory"') == 1 and "128 registers: 25 %" in html
     assert "Not collected: memory" not in html
     bare = {name: table if name == "occupancy" else table.iloc[:0] for name, table in tables.items()}
-    html = rendered(tmp_path, ["gemm"], **bare)
+    html = packed_blocks.unpack_blocks(rendered(tmp_path, ["gemm"], **bare))
     assert '<svg class="memory"' not in html
     missing = "Not collected: memory chart, pipe utilisation, warp states"
     assert re.search(rf"{missing}\. <code>snakemake report [^<]*charts", html)
     assert 'class="more counters"' not in rendered(tmp_path, ["gemm"])
+
+
+@browser.needed
+def test_a_reader_who_opens_the_counters_sees_them(tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    html = tmp_path / "report.html"
+    html.write_text(rendered(tmp_path, ["gemm"], **tables))
+    drawn = "document.querySelectorAll('svg.memory').length"
+    with devtools.driven(tmp_path / "of") as driver:
+        page = driver.opened(html.as_uri())
+        page.value("document.querySelector('details.cell').open = true")
+        assert page.value(drawn) == 0
+        page.click("details.counters > summary")
+        page.until(f"{drawn} === 1")
+        assert "128 registers: 25 %" in page.value("document.querySelector('details.counters').innerText")
+        assert page.console() == []
 
 
 @pytest.mark.parametrize("name", CHARTS)

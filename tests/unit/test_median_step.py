@@ -117,7 +117,7 @@ def test_launches_and_gaps_are_merged_by_slots_of_the_steps_time_wherever_it_beg
     """Of 10,000 rows, one every 10 ns, four share each of 2,500 slots; of as many gaps eight each of 1,250."""
     starts = begin + np.arange(0, 100_000, 10)
     table = pd.DataFrame({"start": starts, "end": starts + 10, "name": "k"})
-    found = median_step._fewer(table)
+    found = median_step.merge_neighbours(table)
     assert found["merged"].tolist() == [4] * (median_step.MOST // 2)
     assert (found["end"] - found["start"]).tolist() == [40] * len(found) and found["start"].iloc[1] == begin + 40
     gaps = median_step._gaps([np.column_stack([starts, starts + 3])], begin, begin + 100_000)
@@ -161,7 +161,7 @@ def test_rows_are_merged_where_there_are_more_than_5000(more: int, rows: int) ->
     """Of 5,001 rows of a ns each the last is in the last of 2,500 slots, two in each but that of the last."""
     assert median_step.MOST == 5000
     starts = np.arange(median_step.MOST + more)
-    found = median_step._fewer(pd.DataFrame({"start": starts, "end": starts + 1, "name": "k"}))
+    found = median_step.merge_neighbours(pd.DataFrame({"start": starts, "end": starts + 1, "name": "k"}))
     assert found["merged"].sum() == len(starts) and (len(found) == median_step.MOST) == (not more)
     gaps = median_step._gaps([np.column_stack([starts, starts + 1])], 0, len(starts))
     assert sum(ns for _, ns, _ in gaps) == len(starts) and (len(gaps) == median_step.MOST) == (not more)
@@ -170,10 +170,10 @@ def test_rows_are_merged_where_there_are_more_than_5000(more: int, rows: int) ->
 def test_of_a_slot_the_longest_gives_the_name_and_of_such_the_first() -> None:
     """All 5,002 rows begin in the same ns: one slot, from the first start to the last end."""
     rows = [(100, 101, "short")] * 5000 + [(100, 150, "long"), (100, 150, "other")]
-    found = median_step._fewer(pd.DataFrame(rows, columns=["start", "end", "name"]))
+    found = median_step.merge_neighbours(pd.DataFrame(rows, columns=["start", "end", "name"]))
     assert found[["start", "end", "merged", "name"]].to_numpy().tolist() == [[100, 150, 5002, "long"]]
 
 
 def test_calls_that_take_no_time_are_one_slot() -> None:
     table = pd.DataFrame({"start": [7] * 5001, "end": [7] * 5001, "name": "k"})
-    assert median_step._fewer(table)[["start", "end", "merged"]].to_numpy().tolist() == [[7, 7, 5001]]
+    assert median_step.merge_neighbours(table)[["start", "end", "merged"]].to_numpy().tolist() == [[7, 7, 5001]]

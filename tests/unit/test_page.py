@@ -11,7 +11,7 @@ import pytest
 from profzoo import formatting
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
-from profzoo.report import cell_section, overview, page, value_formats
+from profzoo.report import cell_section, overview, packed_blocks, page, value_formats
 from profzoo.verdicts.causes import verdict_table, verdicts
 from tests import slow
 from tests.faults import mutations as faults
@@ -35,7 +35,7 @@ class Seen(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.text, self.elements, self.links = "", [], []
-        self.feed(html)
+        self.feed(packed_blocks.unpack_blocks(html))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)

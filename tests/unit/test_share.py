@@ -17,6 +17,7 @@ import pytest
 from profzoo.cli import share
 from profzoo.records import derived_outputs, record
 from profzoo.records.import_graph import PROJECT
+from profzoo.report import packed_blocks
 
 DIGEST = "withheld-[0-9a-f]{12}"
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
@@ -372,12 +373,18 @@ def test_no_text_outside_the_lists_is_packed_wherever_it_stands(tmp_path: Path, 
     shown = [private] if re.search(r"\W", private) else []
     as_html = "".join(f'<p title="{markupsafe.escape(one)}">{markupsafe.escape(one)}</p>' for one in shown)
     data = json.dumps({"a": shown}).replace("<", "\\u003c")
-    (tmp_path / "report.html").write_text(f'{as_html}<script type="application/json">{data}</script><b>3 steps/s</b>')
+    packed = f"{packed_blocks.pack_data(data)}{packed_blocks.pack_drawn(f'<figure>{as_html}</figure>')}"
+    html = f'{as_html}<script type="application/json">{data}</script>{packed}<b>3 steps/s</b>'
+    (tmp_path / "report.html").write_text(html)
     with (tmp_path / "tables/cells.csv").open("w", newline="") as table:
         csv.writer(table).writerows([["model", "note"], *(["lstm", one] for one in shown)])
     found, _ = share.collect_contents(tmp_path, {}, {"settings": {"lstm": cell}, "models": ["lstm"]})  # type: ignore[typeddict-item]
     for name, content in found.items():
-        assert isinstance(content, bytes) and b"zoltan" not in content.lower(), name
+        assert isinstance(content, bytes)
+        assert "zoltan" not in packed_blocks.unpack_blocks(content.decode()).lower(), name
+    shared = found["report.html"]
+    assert isinstance(shared, bytes) and "<figure>" in packed_blocks.list_blocks(shared.decode(), "drawn")[0]
+    assert len(json.loads(packed_blocks.list_blocks(shared.decode(), "data")[0])["a"]) == len(shown)
     kept = json.loads(found["lstm/train.torch.csv.json"])
     assert (kept["steps"], kept["cell"]["batch"], kept["cell"]["precision"]) == (20, 4, "bf16")
     assert kept["cell"]["shape"]["size"] == 3 and b"<b>3 steps/s</b>" in found["report.html"]

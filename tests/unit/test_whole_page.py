@@ -10,9 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from profzoo.report import cell_data, comparison_section, glossary, overview, savings, value_formats
+from profzoo.report import cell_data, comparison_section, glossary, overview, packed_blocks, savings, value_formats
 from tests import browser, cpu_page, devtools, slow, whole_zoo
 
+# What a cell may take of a page, with its share of the figures: 100 cells take at most 5 MB.
+BYTES_OF_A_CELL = 50_000
+DRAW_ALL = "for (const picture of document.querySelectorAll('.picture')) await page.come(picture);"
 HELPERS = """
   const seen = {}, wait = ms => new Promise(done => setTimeout(done, ms));
   const type = (input, words) => { input.value = words; input.dispatchEvent(new Event("input")); };
@@ -222,11 +225,60 @@ def test_a_cell_is_drawn_when_it_is_opened_and_its_parts_are_linked(html: Path, 
 
 def test_a_page_of_42_cells_is_small_and_needs_nothing_from_elsewhere(whole: Path) -> None:
     text = whole.read_text()
-    assert whole.stat().st_size < 15e6
-    blocks = re.findall(r'<script type="application/json" class="data">(.*?)</script>', text, re.DOTALL)
-    assert len(blocks) == 42 and max(map(len, blocks)) < 300_000
+    assert whole.stat().st_size < 42 * BYTES_OF_A_CELL
+    assert len(packed_blocks.list_blocks(text, "data")) == 42
     assert not re.findall(r'(?:src|href)="(?:https?:)?//(?!ui\.perfetto\.dev)', text)
     assert "url(http" not in text and "@import" not in text
+
+
+@browser.needed
+@pytest.mark.slow
+def test_a_page_of_100_cells_opens_at_once(tmp_path: Path, driver: devtools.Driver) -> None:
+    """Each cell has counters, and a timeline of as many launches as it has."""
+    html = whole_zoo.write(tmp_path, cells=100)
+    assert html.stat().st_size < 100 * BYTES_OF_A_CELL
+    with opened(driver, html) as page:
+        page.until("performance.getEntriesByName('first-contentful-paint').length")
+        assert page.value("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
+        assert page.value("document.querySelectorAll('figure svg, .live > *').length") == 0
+        page.value("document.querySelector('#unet-2-train').open = true")
+        page.until("document.querySelectorAll('#unet-2-train :is(canvas.timeline, .roofline, .tree)').length === 3")
+
+
+@browser.needed
+def test_figures_are_drawn_near_the_window_and_before_printing(
+    of_cpu: Path, driver: devtools.Driver, tmp_path: Path
+) -> None:
+    drawn, figure = "document.querySelectorAll('figure svg').length", "document.querySelector('figure')"
+    far = tmp_path / "far.html"
+    heading = '<h2 id="figures">'
+    far.write_text(of_cpu.read_text().replace(heading, f'<div style="height: 5000px"></div>{heading}'))
+    with opened(driver, far) as page:
+        room = page.value(f"{figure}.getBoundingClientRect().height")
+        assert page.value(drawn) == 0 and room > 200
+        page.value(f"{figure}.scrollIntoView()")
+        page.until(f"{drawn} > 0")
+        # There was room for it, so nothing below it moves.
+        assert page.value(f"{figure}.getBoundingClientRect().height") == pytest.approx(room, abs=2)
+    with opened(driver, far) as page:
+        page.until("page.texts.size === document.querySelectorAll('script.drawn').length")
+        assert page.value(drawn) == 0
+        page.ask("Page.printToPDF")
+        assert page.value(drawn) == len(cpu_page.FIGURES) > 2
+
+
+@browser.needed
+def test_a_word_says_what_it_means_when_a_reader_comes_to_it(html: Path, driver: devtools.Driver) -> None:
+    with opened(driver, html) as page:
+        said = read(
+            page,
+            """const word = document.querySelector("#table-cells a.word");
+            seen.before = word.title;
+            word.focus();
+            seen.title = word.title;
+            seen.entry = document.getElementById(word.hash.slice(1)).querySelector("dd").textContent;""",
+        )
+    assert said["before"] == "" and said["title"] == said["entry"] and len(said["title"]) > 20
 
 
 PHONE = """
@@ -267,6 +319,7 @@ def test_on_a_phone_values_have_names_and_nothing_is_out_of_sight_without_a_cue(
         assert page.value(wide) <= 390
         page.value("document.getElementById('mobilenetv2-train').open = true")
         page.until("document.querySelectorAll('.tree-line, .roofline').length > 2")
+        read(page, DRAW_ALL)
         seen = read(page, PHONE)
         page.value("for (const one of document.querySelectorAll('.tree details')) one.open = true")
         assert page.value(wide) <= 390
@@ -337,14 +390,14 @@ LOOKS = pytest.mark.parametrize("dark", slow.first([False, True]))
 def test_contrast_names_and_keys(whole: Path, driver: devtools.Driver, dark: bool) -> None:
     # Of all text, also where axe-core cannot tell what lies behind it (WCAG 2.1 AA: 1.4.3, 4.1.2, 2.1.1).
     with opened(driver, whole, dark=dark) as page:
-        seen = read(page, CONTRAST)
+        seen = read(page, DRAW_ALL + CONTRAST)
     assert seen["dark"] == dark and seen["checked"] > 1000
     assert seen["poor"] == [] and seen["nameless"] == [] and seen["twice"] == [] and seen["unreached"] == 0
 
 
 # What is of the same kind as many others goes first, because axe-core looks at each element.
 AXE = """
-  const few = !document.querySelector("figure svg");
+  const few = !document.querySelector("figure");
   for (const one of few ? document.querySelectorAll("details.cell:not(#unet-train)") : []) one.remove();
   for (const one of few ? [...document.getElementById("table-cells").tBodies[0].rows].slice(8) : []) one.remove();
   for (const one of document.querySelectorAll("details.trial, #unet-train")) one.open = true;
@@ -364,7 +417,7 @@ AXE = """
 def test_axe_finds_nothing(whole: Path, driver: devtools.Driver, dark: bool) -> None:
     with opened(driver, whole, dark=dark) as page:
         page.value(f"{Path(browser.AXE or '').read_text()}\n; 0")
-        seen = read(page, AXE)
+        seen = read(page, DRAW_ALL + AXE)
     assert seen["dark"] == dark and seen["passed"] > 30 and seen["against"] == []
 
 
@@ -416,7 +469,14 @@ def test_layers_are_those_with_time_of_their_own(cell: dict[str, pd.DataFrame]) 
 
 def test_names_of_the_step_are_those_of_the_table(cell: dict[str, pd.DataFrame]) -> None:
     (kernel, *_) = cell["kernels"]["kernel"]
-    step = {"names": ["step", kernel], "streams": {"7": [[0, 5, 1]]}, "ranges": [[0, 9, 0]], "calls": [], "gaps": []}
+    step = {
+        "ns": 9,
+        "names": ["step", kernel],
+        "streams": {"7": [[0, 5, 1]]},
+        "ranges": [[0, 9, 0]],
+        "calls": [],
+        "gaps": [],
+    }
     found = json.loads(cell_data.cell_block(cell, step) or "")
     assert found["timeline"]["names"][1] in column(found["kernels"], "name")
     assert found["timeline"]["names"][0] == "step" and found["timeline"]["classes"][0] == ""

@@ -82,6 +82,7 @@ READER = """
   const cell = document.getElementById(link.hash.slice(1));
   seen.opened = cell.open;
   seen.shows = cell.textContent.replace(/\\s+/g, " ");
+  for (const figure of document.querySelectorAll("figure")) { figure.scrollIntoView(); await wait(200); }
   seen.figures = document.querySelectorAll("figure svg").length;
   seen.width = document.documentElement.scrollWidth <= innerWidth;
 """

@@ -19,6 +19,7 @@ import pytest
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
+from profzoo.report import packed_blocks
 from profzoo.tables import schemas
 from profzoo.tools.nsys import command
 from profzoo.tools.nsys.host import host_schema
@@ -443,9 +444,7 @@ def test_tables_and_page_have_them_of_cells_with_such_ranges_alone(measured: Pro
     assert len(pd.read_csv(measured.root / "results/lstm/train.ranges.csv")) == 0
     assert "user_range" not in pd.read_csv(measured.root / "results/lstm/train.torch.launches.csv")
     page = measured.read("results/report.html")
-    blocks = [
-        json.loads(text) for text in re.findall(r'<script type="application/json" class="data">(.*?)</script>', page)
-    ]
+    blocks = [json.loads(text) for text in packed_blocks.list_blocks(page, "data")]
     (tree,) = [block["ranges"] for block in blocks if "ranges" in block]
     assert {"record_function", "record_function > iteration > model", "nvtx"} <= {*tree["name"]["words"]}
 

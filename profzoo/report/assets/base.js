@@ -61,6 +61,11 @@ for (const button of document.querySelectorAll("button.copy")) button.addEventLi
   catch { getSelection().selectAllChildren(button.previousElementSibling); button.textContent = "selected"; }
   setTimeout(() => { button.textContent = "copy"; }, 1500);
 });
+// Text of a packed block (profzoo/report/packed_blocks.py).
+page.unpack = block => {
+  const bytes = Uint8Array.from(atob(block.textContent), one => one.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+};
 for (const cell of document.querySelectorAll("details.cell")) cell.addEventListener("toggle", () => {
   if (cell.open && page.build) page.build(cell);
   page.choose("open", [...document.querySelectorAll("details.cell[open]")].map(one => one.id).join(","));
@@ -84,5 +89,33 @@ page.start = () => {
   if (location.hash) page.go();
 };
 addEventListener("hashchange", page.go);
+// What a word means, as the glossary says it, once a reader points at the word.
+for (const kind of ["pointerover", "focusin"]) document.addEventListener(kind, event => {
+  const word = event.target.closest("a.word:not([title])"), entry = word && document.getElementById(word.hash.slice(1));
+  if (entry) word.title = entry.querySelector("dd").textContent;
+});
+// What is drawn only when a reader comes to it: figures near the window, and counters that are opened. Printing waits for
+// nothing, so the texts of all blocks are unpacked before, once the page is there.
+page.texts = new Map();
+page.ready = async block => { if (!page.texts.has(block)) page.texts.set(block, await page.unpack(block)); };
+page.draw = block => {
+  const made = document.createElement("template");
+  made.innerHTML = page.texts.get(block);
+  block.replaceWith(made.content);
+};
+page.come = async home => {
+  const block = home.querySelector(":scope > script.drawn");
+  if (!block) return;
+  await page.ready(block);
+  if (block.isConnected) page.draw(block);
+};
+const blocks = document.querySelectorAll("script.drawn");
+const near = new IntersectionObserver(seen => { for (const {isIntersecting, target} of seen) if (isIntersecting) { near.unobserve(target); page.come(target); } }, {rootMargin: "600px"});
+if (!globalThis.DecompressionStream) for (const block of blocks) block.replaceWith("This browser is too old to draw what belongs here.");
+else {
+  for (const {parentElement: home} of blocks) if (home.tagName === "DETAILS") home.addEventListener("toggle", () => page.come(home)); else near.observe(home);
+  addEventListener("load", async () => { for (const block of blocks) await page.ready(block); });
+  addEventListener("beforeprint", () => { for (const block of page.texts.keys()) if (block.isConnected) page.draw(block); });
+}
 addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details:not(.columns)")) one.open = true; });
 addEventListener("DOMContentLoaded", page.start);

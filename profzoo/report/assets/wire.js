@@ -1,9 +1,18 @@
+// Rows of a timeline from their columns (profzoo/report/timeline_data.py): a start is counted from the end before it.
+page.unfold = step => {
+  const rows = ([starts, ...others]) => {
+    let end = 0;
+    return (starts || []).map((start, index) => { const row = [end + start * step.grain, ...others.map(column => column[index])]; end = row[0] + row[1]; return row; });
+  };
+  const streams = Object.fromEntries(Object.entries(step.streams).map(([name, packed]) => [name, rows(packed)]));
+  return {...step, streams, ranges: rows(step.ranges), calls: rows(step.calls), gaps: rows(step.gaps), tracks: step.tracks.map(track => ({...track, spans: rows(track.spans)}))};
+};
 // Builds what a cell shows when it is first opened, and links its parts with each other.
-page.build = cell => {
+page.build = async cell => {
   const block = cell.querySelector("script.data");
-  if (!block || cell.dataset.built) return;
+  if (!block || cell.dataset.built || !globalThis.DecompressionStream) return;
   cell.dataset.built = "yes";
-  const data = JSON.parse(block.textContent), home = cell.querySelector(".live"), {make} = page;
+  const data = JSON.parse(await page.unpack(block)), home = cell.querySelector(".live"), {make} = page;
   const part = title => { const inner = make("div"); home.append(make("h3", {}, title), inner); return inner; };
   const sets = {}, cpu = data.clock === "cpu";
   if (data.kernels) sets["launch configurations"] = [page.rows(data.kernels), ["name", "ns", "share", "class", "bound", "efficiency", "occupancy", "occupancy_limit", "range", "grid", "block", "launches", "bytes", "flop", "l2_hit", "registers"]];
@@ -11,7 +20,7 @@ page.build = cell => {
   else if (data.layers) sets.layers = [page.rows(data.layers), ["name", "ns", "share", "type", "direction", "bound", "efficiency", "launches", "bytes", "flop"]];
   const kinds = Object.keys(sets);
   let timeline = null;
-  if (data.timeline) timeline = page.timeline(part("A typical step"), data.timeline);
+  if (data.timeline) timeline = page.timeline(part("A typical step"), page.unfold(data.timeline));
   if (kinds.length) {
     const inner = part(cpu ? "Where the CPU's time goes, under the profiler" : "Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
     const show = kind => {

@@ -88,8 +88,10 @@ def read_step_with_tracks(
         "steps": len(own),
         "ns": end - begin,
         "ranges": _rows(_within(parts, begin, end), begin, names),
-        "calls": _rows(_fewer(_within(named, begin, end)), begin, names),
-        "streams": {str(stream): _rows(_fewer(rows), begin, names) for stream, rows in inside.groupby("stream")},
+        "calls": _rows(merge_neighbours(_within(named, begin, end)), begin, names),
+        "streams": {
+            str(stream): _rows(merge_neighbours(rows), begin, names) for stream, rows in inside.groupby("stream")
+        },
         "gaps": _gaps(causes, begin, end),
         "tracks": condense_tracks(spans[~spans["track"].isin(again)]),
         "not_collected": missing,
@@ -142,13 +144,16 @@ def _within(table: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
     return inside.sort_values(["start", "end", "name"], ascending=[True, False, True])
 
 
-def _fewer(table: pd.DataFrame) -> pd.DataFrame:
-    """Return at most about MOST rows: if there are more, rows that begin in the same slot of time are merged."""
-    table = table.assign(merged=1)
-    if len(table) <= MOST:
+def merge_neighbours(table: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """Return at most about `most` rows: if there are more, rows that begin in the same slot of time are merged.
+
+    table: start, end, name, and `merged` if rows were merged before.
+    """
+    table = table if "merged" in table else table.assign(merged=1)
+    if len(table) <= most:
         return table
     begin, end = table["start"].min(), table["end"].max()
-    slot = (table["start"] - begin) * (MOST // 2) // max(end - begin, 1)
+    slot = (table["start"] - begin) * (most // 2) // max(end - begin, 1)
     # A merged row has the name of its longest row.
     longest = (table["end"] - table["start"]).groupby(slot).transform("max") == table["end"] - table["start"]
     names = table[longest].groupby(slot[longest])["name"].first()
@@ -164,11 +169,19 @@ def _gaps(causes: Sequence[np.ndarray], begin: int, end: int) -> list[list[int]]
     spans = [np.column_stack([gaps, np.full(len(gaps), code)]) for code, gaps in enumerate(causes)]
     table = pd.DataFrame(np.concatenate(spans), columns=["start", "end", "code"]).astype(np.int64)
     table = table.assign(start=table["start"] - begin, ns=table["end"] - table["start"])
-    if len(table) > MOST:
-        slot = table["start"] * (MOST // 4) // max(end - begin, 1)
+    return merge_gaps(table, end - begin).to_numpy().tolist()
+
+
+def merge_gaps(table: pd.DataFrame, whole: int, most: int = MOST) -> pd.DataFrame:
+    """Return start, ns and code of gaps; if there are more than `most`, those of a cause in a slot are added up.
+
+    whole: the length of the step in ns.
+    """
+    if len(table) > most:
+        slot = table["start"] * (most // 4) // max(whole, 1)
         together = table.groupby(["code", slot.rename("slot")], as_index=False)
         table = together.agg(start=("start", "min"), ns=("ns", "sum"))
-    return table[["start", "ns", "code"]].to_numpy().tolist()
+    return table[["start", "ns", "code"]]
 
 
 def _rows(table: pd.DataFrame, begin: int, names: dict[str, int]) -> list[list[int]]:

@@ -149,7 +149,7 @@ def condense_tracks(spans: pd.DataFrame) -> list[Track]:
 def _track(name: str, spans: pd.DataFrame) -> Track:
     unit = str(spans["unit"].iloc[0])
     largest = float(spans["value"].max()) if spans["value"].notna().any() else None
-    rows = _merge(spans, unit) if len(spans) > MOST else spans
+    rows = merge_values(spans, unit)
     codes, labels = pd.factorize(rows["label"])
     drawn = zip(rows["start_ns"], rows["end_ns"] - rows["start_ns"], rows["value"], codes, strict=True)
     return {
@@ -165,10 +165,12 @@ def _track(name: str, spans: pd.DataFrame) -> Track:
     }
 
 
-def _merge(spans: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Return one span per slot of time, as long as its spans together, with the label of the longest one."""
+def merge_values(spans: pd.DataFrame, unit: str, most: int = MOST) -> pd.DataFrame:
+    """Return at most `most` spans: of more, one per slot, as long as its spans and with the label of the longest."""
+    if len(spans) <= most:
+        return spans
     begin, end = spans["start_ns"].min(), spans["end_ns"].max()
-    slot = ((spans["start_ns"] - begin) * MOST // max(end - begin, 1)).rename("slot")
+    slot = ((spans["start_ns"] - begin) * most // max(end - begin, 1)).rename("slot")
     length = spans["end_ns"] - spans["start_ns"]
     known = spans["value"].notna()
     moved = (spans["value"] * length).where(known)
