@@ -74,7 +74,8 @@ busy_ms = sum(one["timing"]["span_ms"] for one in found) - idle
 NSYS_TABLES = """\
 with open_trace(path) as trace:
     table, times = summarise(trace), where_time_goes(trace)
-kernels, total_ms, busy_ms = table["launches"].sum(), table["total_ns"].sum() / 1e6, float("nan")
+kernels, total_ms = table["launches"].sum(), table["total_ns"].sum() / 1e6
+busy_ms = (times["busy_ns"] * times["steps"]).sum() / 1e6
 """
 OWN = "profzoo"
 # By kind of recording and tables: what everyone runs, by name.
