@@ -3,8 +3,8 @@
     python -m tests.benchmarks.many_jobs plan [ROUNDS]
     python -m tests.benchmarks.many_jobs slurm [--variants N] [--empty] [--plain] [--keep FILE] [SNAKEMAKE'S OPTIONS]
 
-`plan` prints wall time and peak memory of dry runs of growing size, medians: the whole zoo, both phases, every tool,
-then with variants, then with section sets as targets of their own.
+`plan` prints wall time and peak memory of dry runs of growing size, medians: a model, the whole zoo, both phases, every
+tool, then with variants up to 1,000 cells, then with section sets as targets of their own.
 
 `slurm` takes the whole zoo with so many variants under ncu, which two section sets, and torch.profiler through
 tests/workflow/loopback.py by profiles/slurm. ncu and nvidia-smi are the stand-ins of the tests, and `python -m
@@ -17,6 +17,7 @@ snakemake prints. Of the profile it changes what jobs ask for, so that the one s
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -36,7 +37,16 @@ from profzoo.cell import registry
 from tests.workflow import loopback
 from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, heed_interrupts
 
-VARIANTS = ("", "@bf16", "@compile", "@fp16", "@tf32", "@channels_last", "@deterministic")
+OPTIONS = ("channels_last", "deterministic", "compile")
+ALONE = ("", "@bf16", "@compile", "@fp16", "@tf32", "@channels_last", "@deterministic")
+# Behind those alone, what goes together; 24 of them make a thousand cells of the zoo.
+TOGETHER = (
+    f"@{'+'.join([precision, *chosen])}"
+    for count in (1, 2, 3)
+    for chosen in itertools.combinations(OPTIONS, count)
+    for precision in ("bf16", "fp16", "tf32")
+)
+VARIANTS = (*ALONE, *TOGETHER)
 SETS = ("roofline", "survey", "memory", "compute", "stalls")
 COLLECTING = re.compile(r"^(?:train|time|profile)_\w+ +(\d+)", re.MULTILINE)
 # Longer than this, something is wrong.
@@ -91,8 +101,8 @@ os.execv({real!r}, [{real!r}, *words])
 
 
 def cells(variants: int) -> str:
-    """The value of `models` for the whole zoo, once without and then with each of the variants."""
-    return ",".join(f"all{name}" for name in VARIANTS[:variants])
+    """The value of `models` for the whole zoo, once without and then with each of the variants; a model for 0."""
+    return ",".join(f"all{name}" for name in VARIANTS[:variants]) or "lstm"
 
 
 def extra(models: Sequence[str], variants: int, sets: Sequence[str]) -> list[str]:
@@ -110,7 +120,7 @@ def zoo() -> list[str]:
 
 def plan(rounds: int) -> None:
     """Print what dry runs of growing size cost."""
-    sizes = [(1, ()), (2, ()), (7, ()), (2, SETS), (4, SETS)]
+    sizes = [(0, ()), (1, ()), (2, ()), (7, ()), (24, ()), (2, SETS), (4, SETS)]
     with tempfile.TemporaryDirectory() as folder:
         project = copy(Path(folder) / "project")
         print("variants  sets  jobs  collecting  wall s  CPU s  peak MiB")
