@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table[table["model"].isin(["bert", "lstm", "mobilenetv2"])].to_csv(data / "zoo" / name, index=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whole_zoo, "DATA", data)
-        few = whole_zoo.tables.__wrapped__()
+        few = whole_zoo.tables.__wrapped__(6)
         patch.setattr(whole_zoo, "tables", lambda: few)
         patch.setattr(recorded_results, "TRACED", ("bert", "mobilenetv2"))
         return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
