@@ -14,6 +14,9 @@ import pytest
 
 DATA = Path(__file__).parent / "data"
 CORES = len(os.sched_getaffinity(0))
+# Some machines tune a library by variables, which records would hold and forks of other processes would lack.
+for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+    del os.environ[name]
 if "PYTEST_XDIST_WORKER" in os.environ:
     # This comes before torch is imported, because its threads would otherwise spin on cores that other workers use.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
