@@ -89,8 +89,7 @@ def tabulate_plans(
         lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing.
         failed: by cell, why settings failed in trials, by their words.
         cast: by cell, rows of fusion-kernels.csv; cells without a trace of their operators are missing.
-        lines: by cell, the lines at which its step waits; cells whose lines are unknown are missing. noted: what was
-            noted of each cell.
+        noted: by cell, what its processes noted.
     """
     rows = []
     for row in tables["cells"].to_dict("records"):

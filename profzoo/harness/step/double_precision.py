@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -275,8 +275,7 @@ class _Run:
         Raises:
             ValueError: there are no weights to be rounded.
         """
-        cell: Any = {**self._cell, "precision": precision}
-        self._cell = cell
+        self._cell = cast("CellSettings", {**self._cell, "precision": precision})
         tensors = [*self._network.parameters(), *self._network.buffers()]
         self._saved = self._saved or [one.detach().clone() for one in tensors]
         generator = torch.Generator(self._device).manual_seed(number)
