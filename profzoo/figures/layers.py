@@ -1,6 +1,7 @@
 """Draw the step as a tree of layers: box width shows time, colour the roof that bounds a layer, or its type."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -96,7 +97,9 @@ def _colour_layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 
 def _draw_tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
     """Draw the boxes of one cell, and return their number of rows; total: GPU time of the step in ns."""
-    children = dict(list(layers.groupby("parent", sort=False)))
+    children: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in layers.to_dict("records"):
+        children.setdefault((row["parent"], row["direction"]), []).append(row)
     place = 0.0
     deepest = 1
     for number, (_, part) in enumerate(layers[layers["module"] == STEP].iterrows()):
@@ -113,14 +116,20 @@ def _draw_tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
 
 
 def _draw_children(
-    axis: Axes, children: dict[str, pd.DataFrame], parent: str, direction: str, place: float, total: float, depth: int
+    axis: Axes,
+    children: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+    parent: str,
+    direction: str,
+    place: float,
+    total: float,
+    depth: int,
 ) -> int:
-    """Draw the layers inside a module in one direction, and return the number of rows down to the deepest one."""
+    """Draw the layers inside a module in one direction, and return the number of rows down to the deepest one.
+
+    children: rows of the cell's layers by parent and direction.
+    """
     deepest = depth
-    if depth > DEPTH or parent not in children:
-        return deepest
-    rows = children[parent]
-    for row in rows[rows["direction"] == direction].to_dict("records"):
+    for row in children.get((parent, direction), ()) if depth <= DEPTH else ():
         width = row["total_ns"] / total
         # The network gets no row, because it fills nearly its whole part of the step; neither does the part itself.
         own = row["module"] not in (ROOT, f"({direction})")
