@@ -46,6 +46,7 @@ class Selection:
     sides: Sequence[Side] = ()
     compared: Sequence[Cell] = ()
     spread: Collection[str] = ()
+    _files: dict[tuple[str, ...], list[str]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @functools.cached_property
     def provided(self) -> Mapping[str, tuple[str, str]]:
@@ -81,6 +82,8 @@ class Selection:
 
     def makeable(self, files: Iterable[str]) -> list[str]:
         """Files of the given ones that can be made, as far as is known."""
+        if not self.lost:
+            return list(files)
         return [file for file in files if file.replace("<results>", self.results) not in self.lost]
 
     def can_make_tables(self, *names: str) -> bool:
@@ -92,8 +95,13 @@ class Selection:
 
         pattern: path with {model} and {phase}.
         """
-        found = [cell for cell in self.cells if {*self.available[cell]} >= {tools.BASELINE, *needed}]
-        return self.makeable(pattern.format(model=model, phase=phase) for model, phase in found)
+        # Input functions of every job ask for the same.
+        if (pattern, *needed) not in self._files:
+            wanted = {tools.BASELINE, *needed}
+            found = [cell for cell in self.cells if wanted.issubset(self.available[cell])]
+            files = self.makeable(pattern.format(model=model, phase=phase) for model, phase in found)
+            self._files[pattern, *needed] = files
+        return list(self._files[pattern, *needed])
 
     def provided_file(self, wildcards: Wildcards, name: str) -> str | None:
         """File of a job's cell for a key of tools.PROVIDED; None if no tool of the cell provides it."""

@@ -21,6 +21,7 @@ from snakemake.exceptions import RuleException, WorkflowError
 from snakemake.io import is_callable, strip_wildcard_constraints
 from snakemake.iocontainers import Wildcards
 from snakemake.jobs import Job
+from snakemake.output_index import OutputIndex
 from snakemake.persistence import ParamsChange
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.script import PythonScript
@@ -44,6 +45,7 @@ USED: Mapping[str, Mapping[str, str]] = {
         "dryrun": "checkpoints of a dry run",
         "execution_settings": "whether a run takes locks",
         "global_resources": "how many GPUs jobs share",
+        "group_settings": "jobs that run together on a cluster",
         "is_main_process": "what is said once per run",
         "list_rules": "the list of rules",
         "local_exec": "where jobs run",
@@ -123,11 +125,13 @@ USED: Mapping[str, Mapping[str, str]] = {
     "snakemake.logging.LoggerManager": {"logger": "messages in the terminal"},
     "snakemake.rules.Rule": {
         "docstring": "the list of rules",
+        "group": "jobs that run together on a cluster",
         "has_wildcards": "the list of rules",
         "name": "its name",
         "script": "whether a job leaves a record",
         "shellcmd": "whether a job leaves a record",
     },
+    "snakemake.output_index.OutputIndex": {"match_producers": "rules that are joined"},
     "snakemake.persistence.PersistenceBase": {
         "has_metadata": "software that has changed",
         "software_stack_changed": "software that has changed",
@@ -455,6 +459,35 @@ def run_scripts_by(command: str) -> None:
             script._execute_cmd("{python} {fname:q}", python=command, fname=fname, is_python_script=True)
 
     PythonScript.execute_script = execute_script
+
+
+def prefer_rules(others: Mapping[str, Collection[str]]) -> None:
+    """Make no jobs of these other rules for a file that a preferred rule makes; others: their names by its name.
+
+    By `ruleorder` alone, Snakemake makes a job of each, and then uses one. It also looks for the rules of a file again
+    for each job that reads it.
+    """
+    match = OutputIndex.match_producers
+    known: dict[tuple[Any, str], set[Any]] = {}
+
+    def match_producers(index: Any, path: str) -> set[Any]:
+        if (index, path) not in known:
+            found = match(index, path)
+            less = {name for rule in found for name in others.get(rule.name, ())}
+            known[index, path] = {rule for rule in found if rule.name not in less}
+        return known[index, path]
+
+    OutputIndex.match_producers = match_producers
+
+
+def leave_out_groups(dag: Any) -> None:
+    """Leave out the groups of jobs in a dry run whose profile groups none: Snakemake would check them.
+
+    They are those of a cluster. A run on this machine has no groups either.
+    """
+    workflow = dag.workflow
+    for rule in workflow.rules if workflow.dryrun and not workflow.group_settings.group_components else ():
+        rule.group = None
 
 
 def end_dry_runs_early() -> None:

@@ -175,6 +175,7 @@ def judge_by_content(root: Path, say: Callable[[str], None], changed: Callable[[
     again: dict[Outputs, OutputVerdict] = {}
 
     async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
+        internals.leave_out_groups(dag)
         # After a checkpoint Snakemake decides again, while running jobs have replaced only some of their old files.
         decided = {_outputs(job) for job in internals.decided_jobs(dag)}
         made = decide(dag, root, lambda job: _outputs(job) in decided, changed)
@@ -193,7 +194,7 @@ def judge_by_content(root: Path, say: Callable[[str], None], changed: Callable[[
         if not dry:
             digests.save_digests(DIGESTS)
             _read_statements(dag)
-            import_graph.save_statements()
+        import_graph.save_statements()
 
     internals.replace_judgement(update_needrun)
 

@@ -15,6 +15,7 @@ import snakemake.cli  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.script import PythonScript
+from snakemake.settings.types import GroupSettings
 
 from profzoo.records import import_graph
 from profzoo.workflow import shutdown, snakemake_internals, up_to_date
@@ -97,7 +98,7 @@ def test_nothing_that_is_to_come_later_keeps_a_run_from_ending(monkeypatch: pyte
 class Graph:
     """A graph of jobs as far as judging asks, of which one runs."""
 
-    workflow = type("Workflow", (), {"dryrun": True})()
+    workflow = type("Workflow", (), {"dryrun": True, "group_settings": GroupSettings(), "rules": ()})()
 
     def __init__(self, running: object) -> None:
         self._needrun, self.jobs = {running}, [running]
@@ -148,6 +149,34 @@ def test_old_outputs_of_a_job_that_fails_are_kept_where_it_replaces_them_whole(t
     assert run.exitcode == 1
     assert (tmp_path / "kept.txt").read_text() == (tmp_path / "seen.txt").read_text() == "old"
     assert not (tmp_path / "own.txt").exists() and not (tmp_path / "there").exists()
+
+
+PREFERRED = """
+from pathlib import Path
+from profzoo.workflow import snakemake_internals
+def ask(wildcards):
+    Path("asked").touch()
+    return []
+rule all:
+    input: "one.txt"
+rule apart:
+    input: ask
+    output: "{name}.txt"
+    shell: "echo apart > {output}"
+rule joint:
+    output: "{name}.txt"
+    shell: "echo joint > {output}"
+ruleorder: joint > apart
+snakemake_internals.prefer_rules({"joint": ["apart"]})
+"""
+
+
+def test_no_job_is_made_of_a_rule_to_which_another_is_preferred(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(PREFERRED)
+    run = fork_snakemake(tmp_path)
+    run.join(60)
+    assert run.exitcode == 0 and (tmp_path / "one.txt").read_text() == "joint\n"
+    assert not (tmp_path / "asked").exists()
 
 
 def test_a_dry_run_ends_once_its_jobs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

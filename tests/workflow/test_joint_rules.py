@@ -8,3 +8,9 @@ def test_a_whole_report_takes_a_third_of_the_jobs_and_a_file_its_own(fresh: Proj
     assert {"derive_from_nsys", "derive_across_tools"} <= rules(whole) and "join_kernels" not in rules(whole)
     one = fresh.dry("results/lstm/train.kernels.csv", "--config", "models=lstm", "phases=train", "tool=nsys,torch")
     assert "join_kernels" in rules(one) and not {name for name in rules(one) if name.startswith("derive_")}
+
+
+def test_a_dry_run_has_groups_of_jobs_where_its_profile_has(fresh: Project) -> None:
+    asked = ("report", "--config", "models=lstm", "phases=train", "tool=torch", "--dry-run", "--quiet", "reason")
+    assert "Group job" not in fresh.snakemake(*asked).stdout
+    assert "Group job" in fresh.snakemake(*asked, "--group-components", "export=20").stdout

@@ -65,3 +65,6 @@ if ACROSS_TOOLS.rules:
             "../scripts/run_joined.py"
 
     workflow.ruleorder("derive_across_tools", *ACROSS_TOOLS.rules)
+
+
+snakemake_internals.prefer_rules({"derive_from_nsys": FROM_NSYS.rules, "derive_across_tools": ACROSS_TOOLS.rules})
