@@ -48,7 +48,9 @@ TOGETHER = (
 )
 VARIANTS = (*ALONE, *TOGETHER)
 SETS = ("roofline", "survey", "memory", "compute", "stalls")
-COLLECTING = re.compile(r"^(?:train|time|profile)_\w+ +(\d+)", re.MULTILINE)
+# A line of a plan: what is done, and by how many jobs. Of these, files are made from what the others collect.
+JOBS = re.compile(r"^  (\w.*?) +([\d,]+) jobs? ", re.MULTILINE)
+MADE = {"exports", "tables", "figures", "pages"}
 # Longer than this, something is wrong.
 LIMIT_S = 3600
 CONFIG = """\
@@ -125,16 +127,16 @@ def plan(rounds: int) -> None:
         project = copy(Path(folder) / "project")
         print("variants  sets  jobs  collecting  wall s  CPU s  peak MiB")
         for variants, sets in sizes:
-            words = ["snakemake", "-n", "--quiet", "rules", "--config", f"models={cells(variants)}", "--"]
+            words = ["snakemake", "-n", "--config", f"models={cells(variants)}", "--"]
             words += ["all", *extra(zoo(), variants, sets)]
             rows = []
             for _ in range(rounds):
                 seconds, cpu, memory, printed = measured(words, project.root)
                 rows.append((seconds, cpu, memory))
-            jobs = re.search(r"^total +(\d+)", printed, re.MULTILINE)
-            collecting = sum(map(int, COLLECTING.findall(printed.split("total")[0])))
+            jobs = [(what, int(count.replace(",", ""))) for what, count in JOBS.findall(printed)]
+            collecting = sum(count for what, count in jobs if what not in MADE)
             wall, used, peak = (statistics.median(column) for column in zip(*rows, strict=True))
-            print(f"{variants:8} {len(sets):5} {jobs[1] if jobs else '?':>5} {collecting:11} {wall:7.2f} {used:6.2f} "
+            print(f"{variants:8} {len(sets):5} {sum(count for _, count in jobs):5} {collecting:11} {wall:7.2f} {used:6.2f} "
                   f"{peak / 2**20:9.0f}", flush=True)  # fmt: skip
 
 
