@@ -17,6 +17,9 @@ Made = Mapping[str, Path]
 PROBE = "probe"
 # Name of the job that measures the links between the GPUs of cells; no tool has this name.
 LINKS = "links"
+# Name of the job that repeats a cell's first steps for comparisons; no tool has this name. Option that
+# asks for it, also of the first process of each side that runs in turn, and of each setting of a trial.
+NUMERICS, REPEATING = "numerics", ["--numerics"]
 # Programs that measure the machine itself, by the names of their jobs.
 OF_MACHINE = {"peaks": "profzoo.calibration.peaks", LINKS: "profzoo.calibration.links"}
 # Processes in turn that start side by side: more would take memory that the running process may need.
@@ -71,22 +74,23 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     if tool == "train":
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
+    if tool == NUMERICS:
+        return Command(torchrun_words(cell), [], [*program, *REPEATING, *facts], sidecar, tool, made)
     own = tools.commands()[tool]
     if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
         program += parallel_words(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
         program += [*fork_words(job), *stop_words(job)]
         # The first process may run any side.
-        program += (
-            ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
-        )
+        if "sides" in job:
+            program += ["--baseline", next(name for name, own in job["sides"].items() if own == cell), *REPEATING]
         # One outer process starts all the others.
         profiler = own.wrap_command(job.get("options", []), made, 1)
         return Command(
             [], profiler, [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
         )
     if "trials" in job:
-        program = [*trial_words(job["trials"], cell, load), *fork_words(job)]
+        program = [*trial_words(job["trials"], cell, load), *fork_words(job), *REPEATING]
         return Command(
             [], [], [*program, *own.program_options(made), *facts], sidecar, tool, made, own.output_files(made)
         )

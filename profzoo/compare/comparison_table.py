@@ -184,6 +184,7 @@ STEP, SAMPLE = "step", "sample"
 # Keys that the sidecar of processes that ran in turn has for all of them.
 SHARED_FACTS = ("host", "commit", "driver", "started", "most_rounds", "round_s")
 # Keys of the sidecar of processes that ran in turn.
+OTHERWISE = "they were repeated with other settings or code than the times were measured with"
 ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
 
@@ -191,13 +192,15 @@ ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "step
 class MeasuredSide:
     """The measurements of a cell on one side: steps in steady state in ns, one array per process; sidecar; energies.
 
-    items: data samples per step, over all GPUs. places: positions of the processes among all that ran in turn. rounds:
-    round of each process, if the processes of a round ran at once or alternated within it.
+    numbers: facts of a process that repeated its steps, if that ran apart. items: data samples per step, over all GPUs.
+    places: positions of the processes among all that ran in turn. rounds: round of each process, if the processes of a
+    round ran at once or alternated within it.
     """
 
     processes: Sequence[np.ndarray]
     facts: "Sidecar"
     energies: Energies = field(default_factory=dict)
+    numbers: "Sidecar | None" = None
     items: float = 1.0
     places: Sequence[int] = ()
     rounds: Sequence[int] = ()
@@ -232,7 +235,9 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("beside", process.get("shifts", 1)) > 1]
         shifted = turns if len(turns) == len(mine) else []
-        found[side] = MeasuredSide(process_repeats.processes(rows), known, {}, _items_per_step(rows), places, shifted)
+        found[side] = MeasuredSide(
+            process_repeats.processes(rows), known, {}, None, _items_per_step(rows), places, shifted
+        )
     return found
 
 
@@ -244,7 +249,20 @@ def _items_per_step(steps: pd.DataFrame) -> float:
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
     """Read the unprofiled baseline of a cell, in one or several processes."""
     ((_, steps, facts),) = cell_tables.read_baseline_steps([str(path)], [str(sidecar)])
-    return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps))
+    return MeasuredSide(process_repeats.processes(steps), facts, {}, None, _items_per_step(steps))
+
+
+def read_numbers(path: str | Path, timed: "Sidecar") -> "Sidecar":
+    """Read what a cell computed in repeated steps; timed: sidecar of its unprofiled run.
+
+    Where the run had other settings or sources, there is only the reason why nothing was repeated of it.
+    """
+    facts = read_facts(path)
+    sources, of_timed = facts.get("sources", {}), timed.get("sources", {})
+    alike = all(of_timed.get(name, digest) == digest for name, digest in sources.items())
+    if alike and facts.get("cell") == timed.get("cell"):
+        return facts
+    return cast("Sidecar", {"first_steps": facts.get("first_steps"), "double_precision": {"why": OTHERWISE}})
 
 
 def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confidence: float = 0.95) -> pd.DataFrame:
@@ -324,7 +342,7 @@ def _compare_sides(
 
 def _numeric_side(side: MeasuredSide) -> numeric_checks.NumericSide:
     """Return what a side computed; its sidecar may be of one process."""
-    processes = side.facts.get("processes") or [side.facts]
+    processes = [*(side.facts.get("processes") or [side.facts]), *([side.numbers] if side.numbers else [])]
     return numeric_checks.read_side(side.facts, cast(CellSettings, side.facts.get("cell", {})), processes)
 
 
@@ -351,6 +369,7 @@ def main(
     sampled: Mapping[str, Sequence[str]],
     margin: float,
     csv: str,
+    numbers: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Read the measurements and write the table.
 
@@ -361,7 +380,11 @@ def main(
         sampled: CSV of NVML's samples of each cell, by side, if there are any.
         margin: largest relative difference that counts as equivalent.
         csv: where to write the table.
+        numbers: what cells computed in repeated steps, by side, if sides ran separately.
     """
+    repeated = {
+        (side, *_cell_without_variant(path).values()): path for side, paths in (numbers or {}).items() for path in paths
+    }
     energies = {
         (side, *_cell_without_variant(path).values()): energy_per_sample(path, f"{path}.json")
         for side in sampled
@@ -370,7 +393,14 @@ def main(
     known = [
         (
             cell,
-            {side: replace(one, energies=energies.get((side, *cell.values()), {})) for side, one in each.items()},
+            {
+                side: replace(
+                    one,
+                    energies=energies.get(key := (side, *cell.values()), {}),
+                    numbers=read_numbers(repeated[key], one.facts) if key in repeated else None,
+                )
+                for side, one in each.items()
+            },
             turn,
         )
         for cell, each, turn in read_compared(sides, turns, alone)

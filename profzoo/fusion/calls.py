@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -264,6 +265,11 @@ class TracedStep:
     sources: Mapping[str, Sequence[str]]
     types: Mapping[str, str]
     gpu: bool
+
+    @cached_property
+    def flow(self) -> "Flow":
+        """What the calls hand to each other."""
+        return Flow(self.calls)
 
 
 def read_step(trace: Trace) -> TracedStep:

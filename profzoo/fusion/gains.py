@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
 
 from profzoo.fusion.autocast import narrow_calls
-from profzoo.fusion.calls import Call, Flow, TracedStep
+from profzoo.fusion.calls import Call, TracedStep
 from profzoo.fusion.chains import Chain
 from profzoo.fusion.loops import EXPERTS, TIMES, product_flop
 from profzoo.fusion.patterns import NORMS
@@ -186,11 +186,11 @@ def tabulate_autocast(step: TracedStep, peaks: Mapping[str, float]) -> pd.DataFr
 
     peaks: measured rates by name, in byte/s, may be empty; then some launch of the step has the highest rate.
     """
-    rates, found = measure_rates(step.calls, peaks), pd.DataFrame(0.0, step.launches.index, AUTOCAST)
+    rates, found = measure_rates(step.calls, peaks), np.zeros((len(step.launches), len(AUTOCAST)))
     reached = max((call.effects.bytes / call.ns for call in step.calls if call.ns > 0), default=1.0)
     rate, ns = rates.bytes_per_ns or reached or 1.0, step.launches["ns"].to_numpy(dtype=float)
     needed = step.launches["needed_bytes"].fillna(0.0).to_numpy(dtype=float)
-    for call, one in zip(step.calls, narrow_calls(Flow(step.calls)), strict=True):
+    for call, one in zip(step.calls, narrow_calls(step.flow), strict=True):
         rows = list(call.launches)
         # A cast moves bytes, but takes no less than any launch.
         casts_ns = max(one.cast_bytes / rate, one.casts * rates.shortest_ns)
@@ -198,8 +198,8 @@ def tabulate_autocast(step: TracedStep, peaks: Mapping[str, float]) -> pd.DataFr
         own = call.effects.bytes if call.writes else max(call.effects.bytes, needed[rows].sum())
         left = one.bytes / call.effects.bytes if call.effects.bytes else 1.0
         whole = np.array([own / rate, own * left / rate, one.casts, casts_ns])
-        found.iloc[rows] = np.outer(ns[rows] / max(ns[rows].sum(), 1e-9), whole)
-    return found
+        found[rows] = np.outer(ns[rows] / max(ns[rows].sum(), 1e-9), whole)
+    return pd.DataFrame(found, step.launches.index, AUTOCAST)
 
 
 def join_chains(
@@ -252,7 +252,8 @@ def launches_of(chain: Chain) -> list[int]:
 
 def _longest(launches: Sequence[int], ns: pd.Series, chain: Chain) -> list[int]:
     """Return those of the launches that remain when the chain is fused, the longest ones; ns: of all launches."""
-    return sorted(launches, key=lambda launch: -float(ns.iloc[launch]))[: round(chain.fused_launches)]
+    values = ns.to_numpy(dtype=float)
+    return sorted(launches, key=lambda launch: -values[launch])[: round(chain.fused_launches)]
 
 
 def _with_loops(found: pd.DataFrame, loops: Sequence[tuple[int, Chain]]) -> pd.DataFrame:
@@ -363,10 +364,18 @@ class LeanProgram:
     stays: np.ndarray
     by_configuration: bool
 
+    @cached_property
+    def staying_ns(self) -> pd.Series:
+        """Return the GPU time per step of the launches that stay, by number of the chain; NaN where none takes time."""
+        found = (self.kernels["ns"] * self.kernels[STAYS]).groupby(self.kernels[NUMBER]).sum()
+        return found.where(found > 0)
+
     def take(self, fused_ns: pd.Series) -> Program:
         """Return the program with the time of the fused kernels; fused_ns: GPU time per step by number of the chain."""
-        rows = _with_ratios(self.kernels, fused_ns)
-        ratio = (_by_configuration(rows) if self.by_configuration else rows)["ratio"].to_numpy(dtype=float)[self.places]
+        ratios = self.kernels[NUMBER].map(fused_ns / self.staying_ns).fillna(1.0)
+        if self.by_configuration:
+            ratios = _by_configuration(self.kernels.assign(ratio=ratios))["ratio"]
+        ratio = ratios.to_numpy(dtype=float)[self.places]
         times = 1 / np.where(self.stays, np.maximum(ratio, 1e-9), 1.0)
         return changes.speed_up_kernels(self.program, self.stays, times)
 
@@ -395,7 +404,7 @@ def leave_out_fused(operations: Operations, kernels: pd.DataFrame) -> LeanProgra
     program, rows = operations.program, kernels
     if kernels.empty or not len(program.gpu):
         return None
-    waiting, (places, stays) = WAITS in rows and bool(rows[WAITS].any()), _by_place(program, rows)
+    waiting, (places, stays) = WAITS in rows and bool(rows[WAITS].any()), _by_place(operations, rows)
     found = _are_found(program, places >= 0, rows["ns"].sum())
     if not found and waiting:
         places, stays = find_loops_of_each_step(operations, rows)
@@ -408,7 +417,7 @@ def leave_out_fused(operations: Operations, kernels: pd.DataFrame) -> LeanProgra
         if not _are_found(program, places >= 0, (rows["ns"] * rows["launches"]).sum()):
             return None
     fused = changes.fuse(program, (places >= 0) & ~stays, 1.0)
-    together = _in_one_call(fused, stays, places, rows) if TOGETHER in rows else fused
+    together = _in_one_call(fused, stays, places, rows) if TOGETHER in rows and rows[TOGETHER].any() else fused
     lean = _without_waits(together, places, rows) if waiting and not by_configuration else together
     return LeanProgram(lean, kernels, places, stays, by_configuration)
 
@@ -451,25 +460,27 @@ def _are_found(program: Program, chosen: np.ndarray, ns: float) -> bool:
     return bool(LEAST_FOUND_SHARE * ns <= found <= ns / LEAST_FOUND_SHARE)
 
 
-def _with_ratios(kernels: pd.DataFrame, fused_ns: pd.Series) -> pd.DataFrame:
-    """Return the rows with the fused time over the present one of the launches that stay, by chain."""
-    staying = (kernels["ns"] * kernels[STAYS]).groupby(kernels[NUMBER]).sum()
-    ratios = kernels[NUMBER].map(fused_ns / staying.where(staying > 0))
-    return kernels.assign(ratio=ratios.fillna(1.0))
-
-
-def _by_place(program: Program, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _by_place(operations: Operations, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return for each operation its row by its place in its step, -1 for none, and whether it stays."""
-    kernels = np.flatnonzero((program.gpu["kind"] == KERNEL).to_numpy())
-    steps = pd.Series(program.host["step"].to_numpy()[program.gpu["host"].to_numpy()[kernels]])
-    place = steps.groupby(steps).cumcount().to_numpy()
-    alike = steps.groupby(steps).transform("size").to_numpy() == rows[OF].iloc[0]
+    program = operations.program
+    kernels, steps, place, sizes = _place_kernels(operations)
+    alike = sizes == rows[OF].iloc[0]
     found = np.full(len(program.gpu), -1, dtype=np.int64)
-    if steps[alike].nunique() >= ALIKE * program.steps:
+    if len(np.unique(steps[alike])) >= ALIKE * program.steps:
         row_of = np.full(int(rows[OF].iloc[0]), -1, dtype=np.int64)
         row_of[rows[PLACE].to_numpy(dtype=np.int64)] = np.arange(len(rows))
         found[kernels[alike]] = row_of[place[alike]]
     return found, (found >= 0) & (rows[STAYS].to_numpy()[found] > 0)
+
+
+@lru_cache(maxsize=1)
+def _place_kernels(operations: Operations) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the kernels, and of each its step, its place among the kernels of the step, and the number of these."""
+    gpu = operations.program.gpu
+    kernels = np.flatnonzero((gpu["kind"] == KERNEL).to_numpy())
+    steps = pd.Series(operations.program.host["step"].to_numpy()[gpu["host"].to_numpy()[kernels]])
+    of_step = steps.groupby(steps)
+    return kernels, steps.to_numpy(), of_step.cumcount().to_numpy(), of_step.transform("size").to_numpy()
 
 
 def _by_configuration(rows: pd.DataFrame) -> pd.DataFrame:

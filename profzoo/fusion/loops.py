@@ -8,6 +8,7 @@ neither.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from profzoo.fusion.calls import NONE, Call, Flow
@@ -219,14 +220,15 @@ def _call_place(call: Call) -> int:
     return call.place
 
 
-def _around(module: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def _around(module: str) -> tuple[str, ...]:
     """Return the paths of a module and of those around it, but for the whole network.
 
     >>> _around("blocks.0.up"), _around("(root)")
-    (['blocks', 'blocks.0', 'blocks.0.up'], ['(root)'])
+    (('blocks', 'blocks.0', 'blocks.0.up'), ('(root)',))
     """
     parts = module.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    return tuple(".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 def _alike_calls(instances: Sequence[Sequence[Call]]) -> bool:

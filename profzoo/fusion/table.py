@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.fusion import gains
-from profzoo.fusion.calls import Call, Flow, TracedStep, read_step
+from profzoo.fusion.calls import Call, TracedStep, read_step
 from profzoo.fusion.chains import Chain, find_chains
 from profzoo.fusion.patterns import FINDERS
 from profzoo.io.columns import AMOUNT, COUNT, GPU, NINE_OF_TEN, TEXT, Column, with_interval
@@ -155,7 +155,7 @@ def make_chains(step: TracedStep, peaks: Mapping[str, float]) -> tuple[pd.DataFr
     tf32 = bool(len(step.launches)) and step.launches["name"].astype(str).str.contains("tf32", regex=False).any()
     rates = gains.measure_rates(step.calls, peaks, tf32)
     numbered, rows = [], []
-    for number, group in enumerate(group_chains(find_chains(Flow(step.calls), FINDERS))):
+    for number, group in enumerate(group_chains(find_chains(step.flow, FINDERS))):
         times = [gains.fused_time(chain, rates) for chain in group]
         names = list(dict.fromkeys(NUMBERED.sub("*", common_module(chain.calls)) for chain in group))
         kind, lines = source_lines(step, common_module(group[0].calls))
@@ -196,13 +196,14 @@ def add_gains(table: pd.DataFrame, kernels: pd.DataFrame, programs: Mapping[int,
         return predicted_gains.gain_of_steps(unchanged, changed, differ=differ)
 
     promise = (table["ns"] - table["fused_ns"]) + CALL_NS * (table["launches"] - table["fused_launches"])
-    found = table.set_index("chain")
+    found, gained = table.set_index("chain"), table.set_index("chain")[GAINS].astype(float)
+    rows = dict(iter(kernels.groupby(gains.NUMBER)))
     for number in table["chain"][promise.sort_values(ascending=False).index[:SIMULATED]]:
-        if lean := gains.leave_out_fused(operations, kernels[kernels[gains.NUMBER] == number]):
-            gained = [predict(lean, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
-            low, high = (min(one.low for one in gained), max(one.high for one in gained))
-            found.loc[number, GAINS] = [gained[0].gain, low, high]
-    return found.reset_index()[COLUMNS]
+        if number in rows and (lean := gains.leave_out_fused(operations, rows[number])):
+            each = [predict(lean, found.loc[[number], name]) for name in ("fused_ns", *ENDS)]
+            low, high = (min(one.low for one in each), max(one.high for one in each))
+            gained.loc[number] = each[0].gain, low, high
+    return found.assign(**gained).reset_index()[COLUMNS]
 
 
 def main(traced: str, nsys: tuple[str, str], peaks: str, programs: str, outputs: Mapping[str, str]) -> None:

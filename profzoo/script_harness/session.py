@@ -212,11 +212,11 @@ class StepMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
         ranges.watch(torch_ranges=True, torch_modules=False)
         ranges.closed = self._watch.note_closed
-        self._watch.profiler.start()
+        self._watch.begin()
 
     def end(self, path: Path) -> dict[str, Any]:
         """End the step and write its rows; returns what it took, and the allocator's own peak (None on a CPU)."""
-        self._watch.profiler.stop()
+        self._watch.end()
         self._ranges.closed = None
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         none: list[dict[str, Any]] = []

@@ -22,6 +22,7 @@ MEASURING: Mapping[str, tuple[str, str]] = {
     "time_training": (BASELINE, "train"),
     "time_inference": (BASELINE, "inference"),
     "time_in_turn": ("comparison", ""),
+    "repeat_steps": ("numerics", ""),
     "measure_peaks": ("peaks", ""),
     "measure_links": ("links", ""),
     "probe_ncu": ("probe", ""),

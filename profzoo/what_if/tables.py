@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from profzoo.io import sidecars as fact
 from profzoo.io.columns import AMOUNT, COUNT, CPU, GPU, NINE_OF_TEN, NUMBER, TEXT, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.tools.nsys.events.trace import explain_no_steps
+from profzoo.tools.nsys.events import trace
 from profzoo.tools.nsys.steps.ranks import TABLE as RANKS
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
@@ -157,7 +158,14 @@ def make_tables(
                 "helps": host_time.best_host_change({name: gain.gain for name, gain in found.items()}),
             }
         )
+    with trace.open_trace(path) as opened:
+        _leans[opened] = (step_ns, whole_run, host_ns, waiting), [*map(program.shorten_program, leans)]
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
+
+
+# The first steps of the programs that tables were last made of, with what they depend on, by the open export. They are
+# kept as long as it is, for the scripts of the same process that follow.
+_leans: "WeakKeyDictionary[trace.Trace, tuple[tuple[object, ...], list[program.Program]]]" = WeakKeyDictionary()
 
 
 def _remove_tracing(
@@ -235,12 +243,13 @@ def read_lean_programs(sqlite: str, report_sidecar: str, time: str, time_sidecar
         DataError: the files do not hold what they should.
     """
     whole_run, timed, steps = _read_given(report_sidecar, time, time_sidecar)
-    found = _remove_tracing(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
+    asked = unprofiled_step_ns(timed), whole_run, host_step_ns(steps), None
+    with trace.open_trace(sqlite) as opened:
+        known, leans = _leans.get(opened, ((), []))
+        if known != asked:
+            leans = [program.shorten_program(lean) for _, _, lean, _ in _remove_tracing(sqlite, *asked)]
     apart = process_spread(timed)
-    return {
-        program.process_number(one.process): program.shorten_program(replace(lean, apart=apart))
-        for one, _, lean, _ in found
-    }
+    return {program.process_number(lean.process): replace(lean, apart=apart) for lean in leans}
 
 
 def _read_given(report_sidecar: str, time: str, time_sidecar: str) -> "tuple[bool, Sidecar, pd.DataFrame]":
@@ -267,7 +276,7 @@ def main(
         ranks: table of the processes of a cell on several GPUs; None for others.
     """
     whole_run, timed, steps = _read_given(report_sidecar, time, time_sidecar)
-    if lacking := explain_no_steps(sqlite, whole_run):
+    if lacking := trace.explain_no_steps(sqlite, whole_run):
         # This goes to the log only; the export of the same trace tells the user.
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
     waiting = predicted_gains.find_waiting_share(reading.read(ranks, RANKS)) if ranks else None

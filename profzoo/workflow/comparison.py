@@ -9,7 +9,7 @@ from profzoo import tools
 from profzoo.compare import sides
 from profzoo.compare.counter_quantities import are_counted
 from profzoo.compare.sides import Side
-from profzoo.workflow.selection import Cell, Selection
+from profzoo.workflow.selection import NUMBERS, Cell, Selection
 
 # End of the name of a cell's launches under ncu, of its default section set.
 COUNTED = ".ncu.csv"
@@ -63,6 +63,23 @@ class Comparison:
                 path for path in self.side_files(side, pattern) if not side.folder or Path(path).exists()
             ]
             for what, pattern in patterns.items()
+            for place, side in enumerate(self.selection.sides)
+        }
+
+    def numbers(self) -> dict[str, list[str]]:
+        """What each side computed in repeated steps, by the side's index, where sides did not run in turn.
+
+        A folder may lack some; here they are made, unless nothing is measured or the steps cannot be repeated.
+        """
+        if sides.runs_in_turn(self.selection.sides):
+            return {}
+        return {
+            f"numbers_{place}": [
+                path
+                for path, cell in zip(self.side_files(side, NUMBERS), self.selection.compared, strict=True)
+                if self.selection.path(path).exists()
+                or (not side.folder and self.selection.repeats(side.of(cell[0]), cell[1]))
+            ]
             for place, side in enumerate(self.selection.sides)
         }
 

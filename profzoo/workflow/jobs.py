@@ -16,6 +16,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
+from profzoo.collect.command_line import NUMERICS
 from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
 from profzoo.machine import job_limits
@@ -100,6 +101,10 @@ class Jobs:
             BASELINE: {**self.config[BASELINE], "window": 1},
         }
         return self.job_text("train", run_checked(settings.resolve_cell, wildcards.model, "train", BASELINE, shortest))
+
+    def describe_numerics(self, wildcards: Wildcards) -> str:
+        """Job text of a cell that repeats its first steps, by which its numbers are compared."""
+        return self.job_text(NUMERICS, self.cell_settings(wildcards, BASELINE))
 
     def describe_turns(self, wildcards: Wildcards) -> str:
         """Job text of a cell whose sides of a comparison run in turn."""

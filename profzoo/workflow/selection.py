@@ -10,6 +10,7 @@ from typing import Any
 from profzoo import extensions, tools
 from profzoo.cell import registry, settings
 from profzoo.cell.config_types import Config
+from profzoo.cell.process_count import process_count
 from profzoo.compare.sides import Side
 from profzoo.errors import run_checked
 from profzoo.records import import_graph
@@ -19,6 +20,8 @@ from profzoo.workflow import patterns
 Cell = tuple[str, str]
 # Argument of Snakemake's input functions: an object with the value of each wildcard of the rule by its name.
 Wildcards = Any
+# Pattern of what a cell computed in repeated steps.
+NUMBERS = "{phase}.numerics.json"
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,11 @@ class Selection:
         if tool not in self.tools_of(wildcards.model, wildcards.phase):
             return None
         return f"<results>/{wildcards.model}/{pattern.format(phase=wildcards.phase)}"
+
+    def repeats(self, model: str, phase: str) -> bool:
+        """Whether the first steps of a cell can be repeated here: of one process that is no script's."""
+        cell = run_checked(settings.resolve_cell, model, phase, tools.BASELINE, self.config)
+        return self.config["collect"] and "command" not in cell and process_count(cell) == 1
 
     def tools_of(self, model: str, phase: str) -> Collection[str]:
         """Tools whose measurement of a cell exists or will be made."""

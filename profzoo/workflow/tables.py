@@ -18,7 +18,7 @@ from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.tools.torch import TOOL, files
 from profzoo.workflow import imported, patterns
 from profzoo.workflow.section_sets import SectionSets
-from profzoo.workflow.selection import Selection, Wildcards, file_of_cell
+from profzoo.workflow.selection import NUMBERS, Selection, Wildcards, file_of_cell
 
 # Names the inputs of rules about what torch.profiler leaves besides its last cycle.
 
@@ -307,8 +307,16 @@ class Tables:
         return ["{phase}.first-plan.csv"] if self.selection.provides("trace_database", "counters") else []
 
     def everything(self) -> list[str]:
-        """Files that `all` makes: the exports, and the report with everything that it shows."""
-        return [*self.exports(), "<results>/report.html"]
+        """Files that `all` makes: the exports, and the report with everything that it shows.
+
+        A named run also holds what its cells computed, because it will be a side of a comparison.
+        """
+        run = self.selection
+        measured = imported.measured_cells(run.cells) if run.config["run"] else []
+        numbers = [
+            f"<results>/{model}/{NUMBERS.format(phase=phase)}" for model, phase in measured if run.repeats(model, phase)
+        ]
+        return [*self.exports(), *run.makeable(numbers), "<results>/report.html"]
 
 
 def label_table(report: Callable[..., Any], name: str) -> Any:

@@ -243,7 +243,7 @@ def test_only_kernels_count_as_launches_by_place() -> None:
     """A copy between two kernels has no place."""
     made = a_program(5)
     copying = replace_tables(made, gpu={"kind": np.where(np.arange(5) == 1, KERNEL + 1, KERNEL)})
-    places, stays = gains._by_place(copying, of_chain(1, 2, of=4, stays=(2,)))
+    places, stays = gains._by_place(Operations(copying), of_chain(1, 2, of=4, stays=(2,)))
     assert places.tolist() == [-1, -1, 0, 1, -1] and stays.tolist() == [False, False, False, True, False]
 
 

@@ -18,7 +18,7 @@ NSYS = ["nsys", "profile", "--option"]
 
 def job(tool: str, **changes: Any) -> dict[str, Any]:
     config = configuration.normalise_config({"settings": {"lstm": changes}})
-    resolved = settings.resolve_cell("lstm", "train", "time" if tool == "train" else tool, config)
+    resolved = settings.resolve_cell("lstm", "train", "time" if tool in ("train", "numerics") else tool, config)
     return {"tool": tool, "cell": resolved, "environment": [], "options": ["--option"]}
 
 
@@ -29,8 +29,9 @@ def made(**names: str) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("tool", "files", "profiler", "inside", "leaves"),
     [
-        ("time", {"steps": "t.csv"}, [], ["--steps", "results/lstm/t.csv", "--numerics"], ["t.csv"]),
+        ("time", {"steps": "t.csv"}, [], ["--steps", "results/lstm/t.csv"], ["t.csv"]),
         ("train", {"weights": "w.pt"}, [], ["--save", "results/lstm/w.pt"], ["w.pt"]),
+        ("numerics", {}, [], ["--numerics"], []),
         (
             "torch", {"operators": "o.csv", "trace": "t.gz"}, [],
             ["--operators", "results/lstm/o.csv", "--trace", "results/lstm/t.gz"], ["o.csv", "t.gz"],
@@ -96,4 +97,5 @@ def test_sides_in_turn_name_the_baseline_whichever_of_them_begins() -> None:
     program = command_line.build_command({**described, **turns}, made(steps="t.csv")).program
     assert program[program.index("--baseline") + 1] == "plain"
     assert [side for side, _ in json.loads(program[program.index("--rounds") + 1])] == turns["order"]
-    assert "--baseline" not in command_line.build_command({**described, "repeats": 3}, made(steps="t.csv")).program
+    alone = command_line.build_command({**described, "repeats": 3}, made(steps="t.csv")).program
+    assert "--numerics" in program and not {"--baseline", "--numerics"} & {*alone}

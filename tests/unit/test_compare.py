@@ -22,6 +22,7 @@ from profzoo.report import comparison_section
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from profzoo.tools.sample import tables as samples
+from tests.numeric_runs import steps_of
 
 PROCESSES, STEPS = 6, 12
 
@@ -151,6 +152,35 @@ def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
     (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
     assert row["verdict"] == "slower" and not row["alternating"] and row["differs"] == "torch 2.10 -> 2.11"
     assert row["ratio_low"] < 1.2 < row["ratio_high"]
+
+
+def test_numbers_that_were_repeated_apart_are_compared_where_they_are_of_the_timed_cell(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("before", "after")]
+    alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
+    repeated = {name: [f"{name}/unet/train.numerics.json"] for name in names}
+
+    def row(loss: float, **changes: Any) -> dict[str, Any]:
+        for name, exact in zip(names, (1.0, loss), strict=True):
+            (folder := Path(name, "unet")).mkdir(parents=True, exist_ok=True)
+            (folder / "train.time.csv").write_text(rows(1e6, 0))
+            own = facts(
+                first_steps=steps_of([exact] * 3, weight_norm=1.0),
+                sources={"models/unet.py": "a", "profzoo/other.py": "b"},
+            )
+            (folder / "train.time.csv.json").write_text(json.dumps(own))
+            double = {
+                "double_precision": {"steps": steps_of([exact] * 3, weight_norm=1.0)},
+                "sources": {"models/unet.py": "a"},
+            }
+            (folder / "train.numerics.json").write_text(json.dumps(own | double | changes))
+        comparison_table.main(names, [], alone, {}, 0.02, str(path := tmp_path / "compare.csv"), repeated)
+        (found,) = reading.read(path, comparison_table.COMPARISON_TABLE).to_dict("records")
+        return found
+
+    assert row(1.0001)["numerics"] == numerics.DIFFERENT and "in double precision" in row(1.0001)["numerics_by"]
+    assert "double precision" not in row(1.0)["numerics_why"]
+    for changes in ({"sources": {"models/unet.py": "c"}}, {"cell": {"precision": "bf16"}}):
+        assert comparison_table.OTHERWISE in row(1.0001, **changes)["numerics_why"]
 
 
 def sampled(folder: Path, model: str, watts: list[float]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.tables import across_cells, schemas
+from profzoo.tools.nsys.events.trace import open_trace
 from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.what_if import changes, dependencies, host_time, predicted_gains, simulator, tables, trace_events
 from profzoo.what_if import program as programs
@@ -345,3 +346,23 @@ def test_a_trace_without_calls_has_no_program(tmp_path: Path) -> None:
     for frame, table in ((found, tables.GAINS), (host, tables.TAX)):
         write_csv(frame, tmp_path / "t.csv")
         assert isinstance(reading.read(tmp_path / "t.csv", table), pd.DataFrame)
+
+
+def test_a_script_takes_the_programs_that_the_one_before_made_of_the_same_trace(trace: Path, tmp_path: Path) -> None:
+    traced = str(shutil.copy(trace, tmp_path))
+    write_json({"capture": "window"}, tmp_path / "n.json")
+    write_json({"step_ns": 15e6}, tmp_path / "t.csv.json")
+    rows = [f"{step},{15_000_000 + step},,8," for step in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join(["step,wall_ns,gpu_ns,items,peak_memory_bytes", *rows]) + "\n")
+    given = traced, *(str(tmp_path / name) for name in ("n.json", "t.csv", "t.csv.json"))
+    fresh = tables.read_lean_programs(*given)
+    tables.main(*given, {name: str(tmp_path / name) for name in ("changes", "host", "program")})
+    with open_trace(traced) as opened:
+        (kept,) = tables._leans[opened][1]
+    ((number, taken),) = tables.read_lean_programs(*given).items()
+    assert taken.host is kept.host and fresh.keys() == {number}
+    pd.testing.assert_frame_equal(taken.host, fresh[number].host)
+    pd.testing.assert_frame_equal(taken.gpu, fresh[number].gpu)
+    # Another unprofiled step makes other programs.
+    write_json({"step_ns": 10e6}, tmp_path / "t.csv.json")
+    assert tables.read_lean_programs(*given)[number].host["gap"].sum() < taken.host["gap"].sum()

@@ -93,7 +93,12 @@ def test_all_makes_the_exports_of_chosen_tools_and_the_report() -> None:
     assert made[:2] == ["results/tables/layers.csv", "results/tables/owners.csv"]
     assert made[-1] == "results/report.html"
     assert f"{TRAIN}.torch.launches.csv" in made and f"{TRAIN}.time.csv" in made
-    assert not [path for path in made if "nsys" in path or "ncu" in path]
+    assert not [path for path in made if "nsys" in path or "ncu" in path or "numerics" in path]
+    # A named run will be a side of a comparison; steps of several processes are not repeated.
+    named = shown(tables(select(tool=["torch"], run="before")).everything())
+    assert {*named} - {*made} == {f"{TRAIN}.numerics.json", f"{INFERENCE}.numerics.json"}
+    several = shown(tables(select(tool=["torch"], run="before", gpus=2)).everything())
+    assert f"{TRAIN}.numerics.json" not in several
 
 
 def test_layers_are_told_by_what_other_tools_saw() -> None:
@@ -143,6 +148,8 @@ def test_sides_are_compared_by_what_tools_saw(tools: list[str], parts: set[str])
     assert ({*mine.energies()} == {"sampled_0", "sampled_1"}) == (tools == ["sample"])
     (turns,) = mine.times().values()
     assert turns == [f"<results>/lstm/{phase}.plain-vs-bf16.rounds.csv" for phase in ("train", "inference")]
+    # Processes in turn repeat their steps themselves.
+    assert mine.numbers() == {}
 
 
 def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> None:
@@ -152,9 +159,16 @@ def test_a_folder_of_results_is_a_side_whose_times_are_there(tmp_path: Path) -> 
     assert mine.times()["side_1"][0] == "<results>/lstm/train.time.csv"
     # A folder may lack layers; those of this run are made.
     assert mine.parts()["layers_0"] == [] and len(mine.parts()["layers_1"]) == 2
+    repeated = [f"<results>/lstm/{phase}.numerics.json" for phase in ("train", "inference")]
+    assert mine.numbers() == {"numbers_0": [], "numbers_1": repeated}
+    (given := tmp_path / "lstm/train.numerics.json").parent.mkdir()
+    given.touch()
+    assert mine.numbers()["numbers_0"] == [str(given)]
+    unmeasured = select(tmp_path / "here", tool=["torch"], reference=str(tmp_path), candidate=["plain"], collect=False)
+    assert Comparison(unmeasured).numbers() == {"numbers_0": [str(given)], "numbers_1": []}
     assert mine.measured_cells() == []
     for home in (tmp_path / "lstm", tmp_path / "here/lstm"):
-        home.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
         (home / "train.time.csv").touch()
     assert mine.measured_cells() == [("lstm", "train")]
 

@@ -177,6 +177,22 @@ def test_a_candidate_that_skips_layers_is_not_faster(project: Project) -> None:
 
 
 @pytest.mark.slow
+def test_a_named_run_is_compared_as_closely_as_sides_in_turn(project: Project) -> None:
+    """What it computed is repeated apart from the timing, which is not measured again for it."""
+    project.snakemake("results/planted/train.time.csv")
+    assert "double_precision" not in json.loads(project.read("results/planted/train.time.csv.json"))
+    named = ("--config", "reference=before", "candidate=skipping,written")
+    project.snakemake("all", "--config", "run=before")
+    assert "double_precision" in json.loads(project.read("runs/before/planted/train.numerics.json"))
+    assert rules(project.dry("compare", *named)) >= {"repeat_steps", "tabulate_comparison"}
+    project.snakemake("compare", *named)
+    table = pd.read_csv(project.root / "results/tables/compare.csv").set_index("candidate")
+    assert table["numerics"].to_dict() == {"skipping": "different", "written": "same"}
+    made = rules(project.dry("compare", "--config", "reference=before", "candidate=plain"))
+    assert "repeat_steps" in made and not made & {"time_training", "time_in_turn"}
+
+
+@pytest.mark.slow
 def test_settings_that_skip_layers_are_not_advised(project: Project) -> None:
     panel = "trials={panel: [skipping], max_settings: 1, budget: 120s, repeats: 2}"
     run = project.snakemake("trials", "--config", panel)

@@ -83,6 +83,33 @@ rule time_inference:
         COLLECT
 
 
+# Apart from the timing, which takes a fraction of it: only comparisons with results of another time read it. Processes
+# that run in turn do it themselves.
+rule repeat_steps:
+    """Repeat a cell's first steps in double precision and from rounded weights, to compare what they compute."""
+    input:
+        sources,
+        weights=weights,
+    output:
+        sidecar="<results>/{model}/{phase}.numerics.json",
+    log:
+        "<logs>/{model}/{phase}.numerics.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.numerics.tsv"
+    wildcard_constraints:
+        **patterns.MEASURED,
+    retries: 0
+    threads: cores()
+    resources:
+        **on_gpus(),
+    params:
+        job=JOBS.describe_numerics,
+        more=name_loaded,
+        made=name_outputs,
+    shell:
+        COLLECT
+
+
 rule time_in_turn:
     """Time a cell without a profiler on all sides of a comparison, in processes that take turns."""
     input:

@@ -7,6 +7,7 @@ rule tabulate_comparison:
         code("workflow/scripts/tabulate_comparison.py"),
         **COMPARISON.times(),
         **COMPARISON.energies(),
+        **COMPARISON.numbers(),
     output:
         csv=table("compare"),
     log:

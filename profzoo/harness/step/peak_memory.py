@@ -4,13 +4,14 @@ import csv
 import functools
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from profzoo.harness import inspection
 from profzoo.harness.step.step_loop import StepParts
@@ -212,7 +213,7 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
     networks = [network, *([trainer.others] if trainer else [])]
     watch = MemoryWatch(networks, trainer.optimizers if trainer else [], batch, device)
     ranges.watch(torch_ranges=True, torch_modules=False)
-    with watch.profiler, ranges(STEP):
+    with watch.observing(), ranges(STEP):
         with ranges("transfer"):
             placed = repeated.transfer(batch, device)
         watch.note_inputs(placed)
@@ -223,9 +224,9 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
 
 
 class MemoryWatch:
-    """Observes the allocations of a step, and notes the blocks whose purpose is known.
+    """Observes the allocations of a step between `begin` and `end`, and notes the blocks whose purpose is known.
 
-    profiler: torch profiler to run during the step. It records CPU activities only, which include GPU allocations.
+    It records CPU activities only, which include GPU allocations.
     """
 
     def __init__(
@@ -236,11 +237,30 @@ class MemoryWatch:
         device: torch.device,
     ) -> None:
         """batch: batch in host memory; a step on the CPU uses its tensors without a copy."""
-        self.profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+        # What torch.profiler consists of. That imports torch's compiler, which takes longer than the step.
+        self._profiler = profile(use_kineto=True, profile_memory=True, acc_events=True)
+        self._going = ExitStack()
         self._networks, self._device = networks, device
         self._held = _before(networks, optimizers, batch, device)
         self._known: list[KnownAddresses] = []
         self._backward = 0
+
+    def begin(self) -> None:
+        """Begin to observe."""
+        self._going.enter_context(self._profiler)
+
+    def end(self) -> None:
+        """Observe no more."""
+        self._going.close()
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Observe what the body does."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
 
     def note_inputs(self, placed: Any) -> None:
         """Note the batch on the device."""
@@ -259,7 +279,7 @@ class MemoryWatch:
         """The rows of COLUMNS, once the step has ended."""
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace.json"
-            self.profiler.export_chrome_trace(str(trace))
+            self._profiler.export_chrome_trace(str(trace))
             events = chrome_trace.read_events(trace)
         return memory_rows(events, DEVICE_TYPES[self._device.type], self._held, self._known)
 

@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def program_options(made: Mapping[str, Path]) -> list[str]:
-    """Where the clock writes, and what is told of memory and of numbers after it."""
+    """Where the clock writes, and what is told of memory after it."""
     memory = ["--memory", str(made["memory"])] if "memory" in made else []
-    return ["--steps", str(made["steps"]), *memory, "--numerics"]
+    return ["--steps", str(made["steps"]), *memory]

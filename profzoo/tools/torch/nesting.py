@@ -2,6 +2,7 @@
 forward pass."""
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -51,9 +52,15 @@ def _kind(text: str) -> int:
 
 
 def nest_operators(trace: Trace) -> Nesting:
-    """Find what encloses each operator of a trace, from threads and times."""
-    parents = _parents(trace)
-    return Nesting(parents, **_walk(trace, parents))
+    """Find what encloses each operator of a trace, from threads and times; of a trace it is found once."""
+    if trace not in _known:
+        parents = _parents(trace)
+        _known[trace] = Nesting(parents, **_walk(trace, parents))
+    return _known[trace]
+
+
+# What was found, as long as the trace is kept.
+_known: WeakKeyDictionary[Trace, Nesting] = WeakKeyDictionary()
 
 
 def exclusive_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ def read_event(event: JsonObject) -> tuple[int, ...] | None:
     if event.get("cat") != CATEGORY or event.get("name") != NAME:
         return None
     start, told = event.get("ts"), event.get("args")
-    if not isinstance(start, int | float) or not isinstance(told, dict):
+    if not isinstance(start, REAL) or not isinstance(told, dict):
         return None
     values = [value for key in KEYS if isinstance(value := told.get(key), int)]
     return (round(start * 1000), *values) if len(values) == len(KEYS) else None
@@ -75,6 +75,8 @@ WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", 
 # Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
 # once that the system has the memory back as soon as it is free; until they are filled they take none.
 BLOCK, SLAB = 1 << 14, 1 << 23
+# Types of numbers in JSON: a tuple, because a union is made anew for each event.
+REAL = (int, float)
 WIDTHS = (np.int8, np.int16, np.int32)
 Columns = Mapping[str, np.ndarray]
 # Of an operator, as the trace has them, by input.
@@ -88,7 +90,7 @@ class TimesError(DataError):
     """An event of the trace has impossible times."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """The events of a trace by kind. Each kind is a mapping from column names to arrays with one value per event.
 
@@ -238,7 +240,7 @@ class _Reader:
                 self._columns["memory"].add((*moved, self._thread(event)))
             return isinstance(category, str)
         arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
-        if not (isinstance(arguments, dict) and _number(start, int | float) and _number(ns, int | float) and ns >= 0):
+        if not (isinstance(arguments, dict) and _number(start, REAL) and _number(ns, REAL) and ns >= 0):
             return False
         if abs(start) + ns > LATEST / 1000:
             raise TimesError(f"lasts {ns / 1e6:,.0f} s from {start / 1e6:,.0f} s on, {WRONG}")
@@ -290,7 +292,7 @@ class _Reader:
     def _link(self, event: JsonObject) -> None:
         start, number = event.get("ts"), event.get("id")
         # What leads from nowhere to nowhere is not needed, but for what leads astray.
-        if event.get("ph") in ("s", "f") and _number(start, int | float) and _number(number, int):
+        if event.get("ph") in ("s", "f") and _number(start, REAL) and _number(number, int):
             row = round(event["ts"] * 1000), event["id"], self._thread(event), int(event["ph"] == "s")
             self._columns["links"].add(row)
 
@@ -307,7 +309,7 @@ class _Reader:
 
 
 def _number(value: Any, kind: Any) -> TypeGuard[Any]:
-    return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < BEYOND
+    return isinstance(value, kind) and -BEYOND < value < BEYOND and value is not True and value is not False
 
 
 def _small(value: Any) -> int:
