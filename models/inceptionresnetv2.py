@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from timm.models.inception_resnet_v2 import InceptionResnetV2
 from torch import nn
 
+from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
@@ -29,4 +30,4 @@ WORKLOADS = {
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; it takes images from 75 pixels on."""
-    return InceptionResnetV2(num_classes=shape.classes)
+    return scale_convolutions(InceptionResnetV2(num_classes=shape.classes))

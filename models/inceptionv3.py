@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from torch import Tensor, nn
 from torchvision.models import inception_v3
 
+from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
@@ -30,7 +31,9 @@ AUXILIARY_WEIGHT = 0.3  # As in the paper that introduced them, arXiv:1409.4842,
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; without the auxiliary classifier it takes images from 75 pixels on."""
-    return inception_v3(weights=None, init_weights=False, num_classes=shape.classes, aux_logits=shape.auxiliary)
+    return scale_convolutions(
+        inception_v3(weights=None, init_weights=False, num_classes=shape.classes, aux_logits=shape.auxiliary)
+    )
 
 
 def loss(outputs: Tensor | tuple[Tensor, Tensor], target: Tensor) -> Tensor:

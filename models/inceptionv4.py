@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from timm.models.inception_v4 import InceptionV4
 from torch import nn
 
+from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
@@ -27,4 +28,4 @@ WORKLOADS = {
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; it takes images from 75 pixels on."""
-    return InceptionV4(num_classes=shape.classes)
+    return scale_convolutions(InceptionV4(num_classes=shape.classes))

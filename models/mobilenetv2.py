@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from torch import nn
 from torchvision.models import mobilenet_v2
 
-from profzoo.harness.tasks.classification import adapt, sample
+from profzoo.harness.tasks.classification import adapt, sample, scale_convolutions
 
 GROUPS = ("classification",)
 SOURCE = "Sandler et al. 2018, arXiv:1801.04381, table 2; parameters as torchvision counts them for 1000 classes"
@@ -25,4 +25,4 @@ WORKLOADS = {
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights."""
-    return mobilenet_v2(weights=None, num_classes=shape.classes)
+    return scale_convolutions(mobilenet_v2(weights=None, num_classes=shape.classes))

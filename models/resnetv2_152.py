@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import torch
 from timm.models.resnetv2 import resnetv2_152
 from torch import nn
 
@@ -28,5 +29,14 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
-    return resnetv2_152(pretrained=False, num_classes=shape.classes)
+    """Build the network with random weights.
+
+    Each of its blocks adds to what it is given. Until batch norm has seen data, sums over all blocks would exceed the
+    range of fp16, unless each block adds less the more of them there are.
+    """
+    network = resnetv2_152(pretrained=False, num_classes=shape.classes)
+    last = [module.conv3 for module in network.modules() if hasattr(module, "conv3")]
+    with torch.no_grad():
+        for convolution in last:
+            convolution.weight *= len(last) ** -0.5
+    return network

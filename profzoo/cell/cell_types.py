@@ -109,6 +109,8 @@ class CellSettings(TypedDict):
     threads: int | None
     # Warm-up steps before the window, in which allocators, caches and lazy initialisation reach their steady state.
     warmup: int
+    # Weights that inference starts with.
+    weights: NotRequired[Literal["initial", "trained"]]
     # Steps in the profiled window.
     window: int
     # Worker processes of the DataLoader; 0 loads in the main process.

@@ -183,6 +183,8 @@ class Config(TypedDict):
     variants: Mapping[str, GivenSettings]
     # Warm-up steps before the window, in which allocators, caches and lazy initialisation reach their steady state.
     warmup: int
+    # Weights that inference starts with.
+    weights: Literal["initial", "trained"]
     # Steps in the profiled window.
     window: int | str | None
     # Worker processes of the DataLoader; 0 loads in the main process.

@@ -410,6 +410,8 @@ class Sidecar(ProcessFacts, total=False):
     waited_s: float
     warnings: Sequence[str]
     parameters: int
+    # "initial", or the file from which the network's weights were loaded, such as "lstm/weights.pt".
+    weights_from: str
     # Lines at which a step waits for the GPU; missing where no step was observed.
     blocking_lines: Sequence[BlockingLine]
     # Lines at which the host spends the step; missing where no step was sampled.

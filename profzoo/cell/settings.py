@@ -189,7 +189,7 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("graph", "optimizer", "checkpoint", "parallel")
+LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -238,8 +238,9 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
     cell |= own_settings(changes) if model.command else {}
-    if phase == "inference":
-        cell |= {"gpus": 1, "nodes": 1, "parallel": known["parallel"]["default"]}
+    without = ["gpus", "nodes", "parallel"] if phase == "inference" else []
+    without += ["weights"] if phase == "train" or "train" not in model.workloads[workload] else []
+    cell |= {key: known[key]["default"] for key in without}
     # `true` and `default` are synonyms.
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
     check_combination(cell)
@@ -267,7 +268,7 @@ def declared_phases(cell_model: str, config: "Config") -> list[str]:
 
 
 def weights_source(cell_model: str, phase: str, config: "Config") -> str | None:
-    """Model (or variant) whose trained weights the cell loads; None for training, or if nothing trains.
+    """Model (or variant) whose trained weights the cell loads; None for a cell that starts with initial ones.
 
     Inference under a variant loads the weights of the plain model, unless the variant changes the network. One
     training then serves all variants, including variants that cannot train.
@@ -276,17 +277,20 @@ def weights_source(cell_model: str, phase: str, config: "Config") -> str | None:
         ConfigError: as for `resolve_cell`.
 
     >>> from profzoo.config import configuration
-    >>> config = configuration.normalise_config({"variants": {"wide": {"hidden": 128}}})
+    >>> config = configuration.normalise_config({"weights": "trained", "variants": {"wide": {"hidden": 128}}})
     >>> [weights_source(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
     ['lstm', 'lstm@wide', 'lstm']
     """
-    if phase != "inference" or "train" not in declared_phases(cell_model, config):
+    if phase != "inference":
         return None
     name, variant = split_variant(cell_model)
+    own = resolve_cell(cell_model, phase, schema.BASELINE, config)
+    if own.get("weights") != "trained":
+        return None
     if variant is None:
         return name
-    plain, other = (resolve_cell(one, "inference", schema.BASELINE, config) for one in (name, cell_model))
-    return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
+    plain = resolve_cell(name, phase, schema.BASELINE, config)
+    return name if all(plain[key] == own[key] for key in ("module", "shape", "seed")) else cell_model
 
 
 def _changed(cell_model: str, config: "Config") -> tuple[Model, dict[str, Any]]:

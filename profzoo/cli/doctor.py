@@ -71,11 +71,11 @@ def list_findings(results: Path, expected_bytes: int) -> Iterator[Finding]:
     yield from (finding for check in checks if (finding := check()))
 
 
-def estimate_bytes(models: int, cells: int, chosen: Sequence[str]) -> int:
-    """Return about how many bytes results take: weights of models, and reports of cells by these tools."""
+def estimate_bytes(weights: int, cells: int, chosen: Sequence[str]) -> int:
+    """Return about how many bytes results take: files of weights, and reports of cells by these tools."""
     doctors = tools.doctors()
     reports = sum(doctors[tool].REPORT_BYTES for tool in chosen if tool in doctors)
-    return models * doctor_checks.WEIGHTS_BYTES + cells * reports
+    return weights * doctor_checks.WEIGHTS_BYTES + cells * reports
 
 
 def format_finding(finding: Finding, colour: bool = False) -> list[str]:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings and what can be profiled; the exit code is 0 even if something is missing."""
     parser = argparse.ArgumentParser(prog="python -m profzoo.cli.doctor", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    parser.add_argument("--models", type=int, default=0, help="number of models that are selected")
+    parser.add_argument("--weights", type=int, default=0, help="number of networks that are trained for inference")
     parser.add_argument("--cells", type=int, default=0, help="number of cells that are selected")
     parser.add_argument("--tools", nargs="*", default=[], help="tools that are selected")
     options = parser.parse_args(arguments)
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Checks on {platform.node()}:")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     lacking = set()
-    for finding in list_findings(options.results, estimate_bytes(options.models, options.cells, options.tools)):
+    for finding in list_findings(options.results, estimate_bytes(options.weights, options.cells, options.tools)):
         print("\n".join(format_finding(finding, colour)))
         if finding.advice:
             lacking.add(finding.name)

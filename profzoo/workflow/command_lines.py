@@ -1,12 +1,11 @@
 """Defines the command lines that several rules share, and formats file names as words of them."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from profzoo.cell import secret_values
 from profzoo.cell.config_types import Config
-from profzoo.compare.sides import Side
 from profzoo.errors import ConfigError
 from profzoo.workflow import snakemake_internals
 from profzoo.workflow.selection import Wildcards
@@ -54,10 +53,10 @@ def name_loaded(wildcards: Wildcards, input: Any) -> list[str]:
     return [word for option, path in given.items() if path for word in (option, str(path))]
 
 
-def name_loaded_of_sides(sides: Sequence[Side], input: Any) -> list[str]:
-    """Words that name the weights of each side of a comparison, if it has them."""
-    pairs = zip(sides, input.get("weights", []), strict=False)
-    return [word for side, path in pairs for word in ("--weights", f"{side.name}={path}")]
+def name_loaded_of_sides(sides: Iterable[str], input: Any) -> list[str]:
+    """Words that name the weights of those sides of a comparison that load some."""
+    pairs = zip(sides, input.get("weights", []), strict=True)
+    return [word for side, path in pairs for word in ("--weights", f"{side}={path}")]
 
 
 def name_tables(input: Any) -> list[str]:

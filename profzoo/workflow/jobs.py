@@ -188,7 +188,7 @@ class Jobs:
         return found
 
     def weights(self, wildcards: Wildcards) -> str | list[str]:
-        """Weights that inference loads, from the model's training; empty if the model has no training."""
+        """Weights that inference loads, from the model's training; empty if it starts with initial ones."""
         return self.weights_of(wildcards.model, wildcards.get("phase", "inference"))
 
     def weights_of(self, model: str, phase: str) -> str | list[str]:
@@ -196,10 +196,10 @@ class Jobs:
         trained = run_checked(settings.weights_source, model, phase, self.config)
         return f"<results>/{trained}/weights.pt" if trained else []
 
-    def weights_of_sides(self, wildcards: Wildcards) -> list[str]:
-        """Weights that inference loads on each side of a comparison, in the order of the sides."""
-        found = [self.weights_of(side.of(wildcards.model), wildcards.phase) for side in self.selection.sides]
-        return [path for path in found if isinstance(path, str)]
+    def weights_by_side(self, wildcards: Wildcards) -> dict[str, str]:
+        """Trained weights of those sides of a comparison that load some, by the side's name."""
+        found = {side.name: self.weights_of(side.of(wildcards.model), wildcards.phase) for side in self.selection.sides}
+        return {name: path for name, path in found.items() if isinstance(path, str)}
 
 
 # Writes the texts of ncu's jobs: section sets, their plans, and probes of their cost.

@@ -115,7 +115,7 @@ NAMED = re.compile(r"^Checks on \S+:")
 
 def lacking_of_doctor(project: Project, leave_out: re.Pattern[str]) -> list[str]:
     """Shown lines of doctor that it does not print here, and then all that it prints; empty if it prints them all."""
-    words = ["--results", "results", "--models", "2", "--cells", "4", "--tools", "torch,nsys,ncu"]
+    words = ["--results", "results", "--cells", "4", "--tools", "torch,nsys,ncu"]
     run = subprocess.run(
         [sys.executable, "-m", "profzoo.cli.doctor", *words], cwd=project.root, env=project.environment(), text=True,
         capture_output=True, check=False, timeout=240,

@@ -139,19 +139,19 @@ def test_a_link_in_the_place_of_the_lock_of_results_ends_a_run_in_one_line(prete
 
 @pytest.mark.faults
 def test_damaged_weights_are_named_with_the_command_that_makes_them_again(pretending: Project) -> None:
-    timed = "results/lstm/inference.time.csv"
-    pretending.snakemake(timed)
+    timed = ("results/lstm/inference.time.csv", "--config", "weights=trained")
+    pretending.snakemake(*timed)
     weights = pretending.root / "results/lstm/weights.pt"
     weights.write_bytes(weights.read_bytes()[:-100])
-    (pretending.root / timed).unlink()
-    run = pretending.snakemake(timed, ok=False)
+    (pretending.root / timed[0]).unlink()
+    run = pretending.snakemake(*timed, ok=False)
     (line,) = said(run)
     assert run.returncode != 0 and line.startswith("results/lstm/weights.pt is damaged (it has ")
     assert line.endswith("`snakemake --force results/lstm/weights.pt` makes it again")
     assert weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
     pretending.snakemake("--force", "results/lstm/weights.pt")
-    pretending.snakemake(timed)
-    assert file_checks.find_flaw(weights) is None and (pretending.root / timed).exists()
+    pretending.snakemake(*timed)
+    assert file_checks.find_flaw(weights) is None and (pretending.root / timed[0]).exists()
 
 
 OWN = ("mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv", "lstm/train.sqlite")

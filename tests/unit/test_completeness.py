@@ -20,7 +20,7 @@ KEPT = {
 
 @pytest.fixture(scope="module")
 def config() -> dict:
-    return configuration.normalise_config({"tool": ["nsys", "ncu"]})
+    return configuration.normalise_config({"tool": ["nsys", "ncu"], "weights": "trained"})
 
 
 @pytest.fixture

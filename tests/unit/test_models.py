@@ -24,6 +24,10 @@ ZOO = sorted(registry.shipped_models())
 FEW = ("bert", "lstm", "mobilenetv2")
 
 
+# Networks with batch norm whose initial weights need a scale of their own.
+SCALED = ("inceptionresnetv2", "inceptionv3", "inceptionv4", "resnetv2_152")
+
+
 ADVERSARIAL = [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups]
 
 
@@ -82,6 +86,18 @@ def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(n
     assert not first.is_floating_point() or first.isfinite().all()
     assert not network.training
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+
+
+# Of the models whose outputs are no choices of words.
+@pytest.mark.parametrize("name", slow.only([name for name in ZOO if name not in ("gnmt", "gpt")], *FEW, *SCALED))
+def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: str) -> None:
+    """Batch norm that has seen no data keeps no sizes of values."""
+    tiny = zoo.cell(name, "inference", batch=2)
+    network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
+    with torch.inference_mode():
+        one, other = model.infer(network, inputs)
+    largest = max(one.abs().max(), other.abs().max())
+    assert 1e-3 < largest < 1e4 and (one - other).abs().max() > 1e-3 * largest
 
 
 @pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn"))

@@ -73,6 +73,14 @@ def test_weights_go_from_training_to_inference(tmp_path: Path) -> None:
     assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
 
 
+def test_inference_without_trained_weights_starts_with_those_of_the_seed(tmp_path: Path) -> None:
+    words, weights = ["lstm", "inference", *TINY["lstm"], *ONE], str(tmp_path / "w.pt")
+    one, same, other = (facts_of(tmp_path, *words, f"seed={seed}", "--save", weights) for seed in (1, 1, 2))
+    assert one["outputs"] == same["outputs"] != other["outputs"] and one["weights_from"] == "initial"
+    loaded = facts_of(tmp_path, *words, "seed=1", "--load", weights)
+    assert loaded["weights_from"] == f"{tmp_path.name}/w.pt" and loaded["outputs"] != one["outputs"]
+
+
 @pytest.mark.parametrize("stacks", slow.first([True, False]))
 def test_trace_and_table(tmp_path: Path, stacks: bool) -> None:
     trace, table = tmp_path / "t.json.gz", tmp_path / "o.csv"

@@ -36,11 +36,12 @@ def test_repeats_are_in_a_text_where_there_are_several() -> None:
 
 
 def test_weights_are_trained_on_one_gpu_for_one_step() -> None:
-    jobs = Jobs(select(gpus=2, settings={"lstm": {"gpus": 2, "batch": 5}}))
+    jobs = Jobs(select(gpus=2, weights="trained", settings={"lstm": {"gpus": 2, "batch": 5}}))
     found = text(jobs.describe_training(wildcards(phase="inference")))["cell"]
     assert (found["gpus"], found["window"], found["phase"], found["batch"]) == (1, 1, "train", 5)
     assert jobs.weights(wildcards(phase="inference")) == "<results>/lstm/weights.pt"
     assert jobs.weights(wildcards()) == []
+    assert Jobs(select()).weights(wildcards(phase="inference")) == []
 
 
 def test_sides_take_turns_in_one_job() -> None:
@@ -48,8 +49,9 @@ def test_sides_take_turns_in_one_job() -> None:
     found = text(jobs.describe_turns(wildcards()))
     assert sorted(found["order"]) == ["bf16", "bf16", "plain", "plain"]
     assert found["sides"]["plain"] == found["cell"] != found["sides"]["bf16"]
-    assert jobs.weights_of_sides(wildcards()) == []
-    assert jobs.weights_of_sides(wildcards(phase="inference"))[0] == "<results>/lstm/weights.pt"
+    one = Jobs(select(reference="plain", candidate=["kept"], variants={"kept": {"weights": "trained"}}))
+    assert one.weights_by_side(wildcards()) == {}
+    assert one.weights_by_side(wildcards(phase="inference")) == {"kept": "<results>/lstm/weights.pt"}
 
 
 def test_settings_that_failed_in_trials_are_known_by_their_words(tmp_path: Path) -> None:
@@ -152,9 +154,10 @@ def test_words_of_commands_name_files() -> None:
     assert command_lines.name_loaded(wildcards(), given) == ["--load", "w.pt", "--plan", "p.json"]
     assert command_lines.name_loaded(wildcards(), InputFiles(fromdict={"weights": []})) == []
     assert command_lines.name_outputs(wildcards(), OutputFiles(fromdict={"steps": "a.csv"})) == ["steps=a.csv"]
-    known = select(reference="plain", candidate=["bf16"]).sides
     both = InputFiles(fromdict={"weights": ["a.pt", "b.pt"]})
-    assert command_lines.name_loaded_of_sides(known, both) == ["--weights", "plain=a.pt", "--weights", "bf16=b.pt"]
+    words = command_lines.name_loaded_of_sides(["plain", "bf16"], both)
+    assert words == ["--weights", "plain=a.pt", "--weights", "bf16=b.pt"]
+    assert command_lines.name_loaded_of_sides([], InputFiles(fromdict={"weights": []})) == []
     assert command_lines.name_failing({"fail_on": "slower"}) == ["--fail-on", "slower"]
 
 

@@ -219,6 +219,18 @@ def test_the_first_process_of_each_side_alone_repeats_its_steps(project: Project
     assert all(len(process["first_steps"]["losses"]) == 9 for process in processes)
 
 
+@pytest.mark.slow
+def test_sides_of_inference_start_with_the_same_weights_unless_one_asks_for_others(fresh: Project) -> None:
+    given = ["tool=time", "models=lstm", "phases=inference", "repeats=1", "variants={kept: {weights: trained}}"]
+    fresh.snakemake("compare", "--config", *given, "candidate=channels_last,kept")
+    table = pd.read_csv(fresh.root / "results/tables/compare.csv").set_index("candidate")
+    assert table["numerics"].to_dict() == {"channels_last": "same", "kept": "undecided"}
+    assert table.loc["kept", "numerics_why"] == "the sides begin with other weights"
+    (path,) = Path(fresh.root, "results/lstm").glob("*.rounds.csv.json")
+    weights = {process["side"]: process["weights_from"] for process in json.loads(path.read_text())["processes"]}
+    assert weights == {"plain": "initial", "channels_last": "initial", "kept": "lstm/weights.pt"}
+
+
 TRIALS = ["trials", "--config", "models=lstm", "phases=train", "tool=time"]
 
 

@@ -43,7 +43,6 @@ def test_everything_is_planned_without_a_cluster(project: Project) -> None:
     planned = project.snakemake("all", "--dry-run", *storing(project.root), "--config", "tool=ncu,nsys,torch").stdout
     counts = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned, re.MULTILINE)}
     collecting = {
-        "train_weights": 1,
         "time_training": 1,
         "time_inference": 1,
         "profile_ncu": 2,

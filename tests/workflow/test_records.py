@@ -20,7 +20,7 @@ from profzoo.records import digests, record
 from tests import slow
 from tests.workflow.project import COLLECTING, ONE_MODEL, WAITING, Project, copy, rules
 
-CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
+CELL = {"time_training", "time_inference", "profile_torch"}
 MEASURED = {*CELL, "export_torch"}
 
 
@@ -174,11 +174,11 @@ def test_damaged_measurements_are_named_with_the_command_that_makes_them_again(b
 def test_verify_counts_what_is_whole_and_names_the_rest(built: Project) -> None:
     run = built.snakemake("verify")
     assert "files are what was made" in run.stdout and "no record" not in run.stdout
-    (built.root / "results/lstm/weights.pt").write_bytes(b"")
+    (built.root / "results/lstm/train.trace.json.gz").write_bytes(b"")
     (built.root / "results/mine.txt").write_text("mine")
     run = built.snakemake("verify", ok=False)
     assert run.returncode == 1
-    assert "results/lstm/weights.pt is damaged (it has 0 bytes" in run.stdout
+    assert "results/lstm/train.trace.json.gz is damaged (it has 0 bytes" in run.stdout
     assert "results/mine.txt has no record" in run.stdout
 
 

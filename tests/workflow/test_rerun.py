@@ -10,7 +10,7 @@ from tests import slow
 from tests.workflow.project import COLLECTING, Project, models, rules
 
 FIGURES = {"draw_step_time", "draw_latency", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
-CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
+CELL = {"time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
 TABULATED = {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns"}
 LAYERS = {"derive_across_tools", "tabulate_layers", "tabulate_fusion"}
@@ -144,7 +144,6 @@ def test_another_set_or_parser_of_ncu_collects_nothing_that_exists(ncu_built: Pr
 
 @pytest.mark.slow
 def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Path) -> None:
-    """What inference is profiled with are weights, however long they were trained."""
     built.replace("tiny.yaml", "time: {window: 2}", "time: {window: 3}")
     jobs = built.dry("all")
     collecting = sorted((job.rule, job.model) for job in jobs if job.rule in COLLECTING)
@@ -162,24 +161,25 @@ def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, chan
     planned = built.dry("all")
     assert models(planned) == {"lstm"}
     jobs = [job for job in planned if job.rule in {*COLLECTING, "profile_torch_ranks"}]
-    # On several GPUs the weights are trained as ever.
     wanted = ["profile_torch_ranks", "time_training"] if "gpus" in change else [*CELL, "profile_torch"]
     assert sorted(job.rule for job in jobs) == sorted(wanted)
 
 
 def test_variants_start_with_the_weights_of_the_model_unless_they_are_another_network(built: Project) -> None:
     cells = [f"results/lstm@{name}/inference.time.csv" for name in ("bf16", "bf16+channels_last", "wide")]
-    jobs = built.dry(*cells, "--config", "variants={wide: {hidden: 128}}")
-    assert [job.model for job in jobs if job.rule == "train_weights"] == ["lstm@wide"]
+    jobs = built.dry(*cells, "--config", "weights=trained", "variants={wide: {hidden: 128}}")
+    assert sorted(job.model for job in jobs if job.rule == "train_weights") == ["lstm", "lstm@wide"]
     assert sum(job.rule == "time_inference" for job in jobs) == 3
+    assert rules(built.dry(*cells, "--config", "variants={wide: {hidden: 128}}")) == {"time_inference"}
 
 
 @pytest.mark.slow
-def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
-    (built.root / "results/lstm/weights.pt").unlink()
-    (built.root / "results/lstm/inference.trace.json.gz").unlink()
-    jobs = {(job.rule, job.model) for job in built.dry("all") if job.rule in COLLECTING}
-    assert {("train_weights", "lstm"), ("profile_torch", "lstm")} <= jobs and {model for _, model in jobs} == {"lstm"}
+def test_trained_weights_concern_the_inference_of_the_model_that_asks_for_them(built: Project) -> None:
+    jobs = [
+        job for job in built.dry("all", "--config", "settings={lstm: {weights: trained}}") if job.rule in COLLECTING
+    ]
+    wanted = ["profile_torch", "time_inference", "train_weights"]
+    assert sorted(job.rule for job in jobs) == wanted and models(jobs) == {"lstm"}
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
         ("mine", "inference", "5"),
     ]
     fresh.write("my/package.py", example().replace("256", "128"))
-    assert {"train_weights", "time_training", "time_inference"} <= rules(fresh.dry("all", *own))
+    assert {"time_training", "time_inference"} <= rules(fresh.dry("all", *own))
 
 
 @pytest.mark.slow

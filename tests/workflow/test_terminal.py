@@ -82,7 +82,7 @@ def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
     printed = untouched.snakemake("all", "-n", "--config", "models=all", "tool=ncu,nsys,torch").stdout.splitlines()
     assert re.match(r"42 cells, 3 tools: about .* on this CPU, estimated from other machines$", printed[0])
     assert len(printed) < SCREEN
-    for what in ("weights", "time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):
+    for what in ("time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):
         assert any(re.match(rf"  {what} +\d+ jobs? +~\d", line) for line in printed), what
     assert printed[-1] == "  makes results/report.html"
 

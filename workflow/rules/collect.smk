@@ -4,7 +4,7 @@
 
 
 rule train_weights:
-    """Train the weights that a cell's inference loads, with the smallest number of steps."""
+    """Train the weights that inference loads with `weights: trained`, with the smallest number of steps."""
 
     # The timing of training does not make the weights, so that a new timing does not cause new profiles of inference.
     input:
@@ -115,7 +115,7 @@ rule time_in_turn:
     input:
         sources,
         code("profzoo/experiments/interleaved_runs.py"),
-        weights=JOBS.weights_of_sides,
+        weights=lambda wildcards: [*JOBS.weights_by_side(wildcards).values()],
     output:
         steps=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv",
         sidecar=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv.json",
@@ -127,7 +127,7 @@ rule time_in_turn:
         **on_gpus(),
     params:
         job=JOBS.describe_turns,
-        more=lambda wildcards, input: name_loaded_of_sides(SIDES, input),
+        more=lambda wildcards, input: name_loaded_of_sides(JOBS.weights_by_side(wildcards), input),
         made=name_outputs,
     shell:
         COLLECT

@@ -162,11 +162,11 @@ rule examine_machine:
     params:
         # The result is only valid now. A parameter that always differs makes the job run again.
         asked=time.time_ns(),
-        models=len(SELECTED),
+        weights=len({JOBS.weights_of(*cell) or None for cell in CELLS} - {None}),
         cells=len(CELLS),
         tools=TOOLS,
     shell:
-        'python -m profzoo.cli.doctor --results "$(dirname {output:q})" --models {params.models} --cells {params.cells}'
+        'python -m profzoo.cli.doctor --results "$(dirname {output:q})" --weights {params.weights} --cells {params.cells}'
         " --tools {params.tools:q} > {output:q} 2> {log:q}"
 
 

@@ -204,8 +204,9 @@ def _numbers(
     device: torch.device,
     recorder: recorders.Recorder,
 ) -> dict[str, Any]:
-    """Numbers by which runs are compared: of outputs, of the first steps, and of these in double precision if asked."""
-    found = {**({"outputs": outcome.outputs} if outcome.outputs else {}), "first_steps": outcome.numbers}
+    """What runs are compared by: their weights, numbers of outputs and first steps, and these in double precision."""
+    found: dict[str, Any] = {"weights_from": "/".join(options.load.parts[-2:]) if options.load else "initial"}
+    found |= {**({"outputs": outcome.outputs} if outcome.outputs else {}), "first_steps": outcome.numbers}
     if not options.numerics:
         return found
     repeated = double_precision.repeat_steps(cell, options.load, device, cell["steps"], recorder.step_ns / 1e9)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from profzoo.errors import ConfigError
 from profzoo.harness.tasks import images
@@ -37,6 +37,18 @@ def symmetric_adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tenso
     """The same of a PIL image and its label; ConfigError for a label that the model has no class for."""
     image, label = _read(raw, shape)
     return images.normalised(image, images.SYMMETRIC), label
+
+
+def scale_convolutions(network: nn.Module) -> nn.Module:
+    """Scale the weights of convolutions so that layers keep the size of values (He et al. 2015, arXiv:1502.01852).
+
+    Batch norm keeps it only once it has seen data. Inference from initial weights would otherwise return the biases of
+    the last layer, whatever its input.
+    """
+    with torch.no_grad():
+        for weight in (one.weight for one in network.modules() if isinstance(one, nn.Conv2d)):
+            weight *= (2 / weight[0].numel()) ** 0.5 / weight.std()
+    return network
 
 
 def _drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
