@@ -226,6 +226,69 @@ def test_the_most_launches_for_an_error(configurations: int, error: float, most:
     assert run_planning.most_launches(configurations, error) == most
 
 
+def known_of(kernels: str) -> dict:
+    """What earlier reports tell of launches of `launches_of`."""
+    columns = [*KEYS, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
+    rows = [[kernel, *[1] * len(KEYS)] for kernel in kernels]
+    return {"columns": columns, "rows": rows, "units": {}, "sources": ["bert/train.ncu.roofline.csv"]}
+
+
+def plan_reduced(kernels: str, told: str, start_s: float = 1.0, **given: Any) -> dict:
+    """The plan of set roofline, whose launches take 10 s each, if earlier reports tell the operations of some kernels."""
+    options = config.normalise_config({"ncu": given})["ncu"]
+    costs = {**COSTS, "passed_over_s": 0.0, "application_pass_s": 9.0}
+    table = launches_of(kernels, 1e4)
+    return run_planning.plan_collection(options, "roofline", table, start_s, Cost(6, 10.0), costs, known_of(told))
+
+
+def test_operations_that_are_known_are_not_counted() -> None:
+    """A launch without them takes as large a part of 10 s as by the shipped costs: 0.035 of 0.19 s."""
+    share = COSTS["metrics"][0]["seconds"] / COSTS["sets"]["roofline"]["seconds"]
+    found = plan_reduced("abcd", "abcd")
+    assert (found["runs"], found["launches"], found["share"]) == (1, 4, 1) and found["known"]["rows"]
+    assert found["estimate_s"] == pytest.approx(1 + 4 * 10 * share, abs=1e-3)
+    own = ncu.run_options(found["options"])[0]
+    asked = own[own.index("--metrics") + 1].split(",")
+    assert GPU_TIME in asked and "dram__bytes_read.sum" in asked and not [one for one in asked if "sass" in one]
+    assert run_planning.describe_plan(found).endswith(
+        ", operations of 4 configurations from bert/train.ncu.roofline.csv"
+    )
+    # Of two kernels they are counted, in the first run.
+    found = plan_reduced("abcd", "ad")
+    first, second = ncu.run_options(found["options"])
+    assert found["estimate_s"] == pytest.approx(2 + 2 * 10 + 2 * 10 * share, abs=1e-3)
+    assert "--metrics" not in first and "--metrics" in second
+    table = launches_of("abcd", 1e4)
+    chosen = [launch_selection.profiled_launches(table, words)["mangled"].tolist() for words in (first, second)]
+    assert chosen == [["b", "c"], ["a", "d"]] and found["share"] == 1 and found["configurations"] == 4
+
+
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [
+        ("", {}),
+        ("x", {}),
+        ("abcd", {"launches": "distinct"}),
+        ("abcd", {"kernel_name": "a|b"}),
+        ("abcd", {"replay": "application"}),
+        ("abcd", {"sets": {"roofline": {"sections": ["LaunchStats"], "metrics": [GPU_TIME]}}}),
+        ("abcd", {"sets": {"roofline": {"metrics": ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]}}}),
+        # Another start takes longer than the operations of one kernel.
+        ("a", {"start_s": 60.0}),
+    ],
+)
+def test_all_is_counted_where_nothing_else_is_cheaper(told: str, given: dict) -> None:
+    found = plan_reduced("abcd", told, **given)
+    assert "known" not in found and "--metrics" not in found["options"]
+
+
+def test_a_budget_pays_for_more_without_operations() -> None:
+    """21 s pay for two launches with operations, and for all four without these of two: 2 + 20 + 3.7 s are too much."""
+    assert "known" not in plan_reduced("abcd", "ad", budget=21.0)
+    found = plan_reduced("abcd", "abcd", budget=21.0)
+    assert found["share"] == 1 and found["known"]
+
+
 PLANNED = {
     "set": "own", "replay": "kernel", "launches": 7, "runs": 1, "configurations": 5, "configurations_of_window": 6,
     "share": 0.987, "error": None, "passes": 1, "basis": MEASURED, "estimate_s": 12.3,

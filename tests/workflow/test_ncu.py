@@ -10,9 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from profzoo.cell.schema import load_schema
 from profzoo.tools import kernel_signature
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import known_operations
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, rules, said
@@ -141,6 +145,35 @@ def test_a_plan_for_an_error_is_printed_and_kept(ncu_built: Project) -> None:
     jobs = ncu_built.dry("results/lstm/train.ncu.roofline.csv", "--config", "ncu={error: 50%}")
     again = ["export_ncu", "plan_ncu", "print_ncu_sampled", "profile_ncu_sampled", "settle_ncu"]
     assert sorted(job.rule for job in jobs) == again
+
+
+def test_operations_that_another_cell_counted_are_not_counted_again(counted: Project) -> None:
+    """Another cell counted all kernels of this one but five; their operations are in the table, and ncu was not asked."""
+    folder = counted.root / "results/earlier"
+    folder.mkdir(parents=True)
+    every = pd.read_csv(counted.recording / "lstm/train.ncu.launch.csv")
+    kernels = sorted(set(every["mangled"]))[5:]
+    asked = load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]["roofline"]["metrics"]
+    operations = {metric: place for place, metric in enumerate(filter(known_operations.is_operation, asked), 1)}
+    some = every[every["mangled"].isin(kernels)].drop_duplicates([*KEY])
+    some.assign(id=range(len(some)), **operations).to_csv(folder / "train.ncu.roofline.csv", index=False)
+    facts = json.loads((counted.recording / "lstm/train.ncu.launch.csv.json").read_text())
+    facts["units"] |= dict.fromkeys(operations, "inst")
+    (folder / "train.ncu.roofline.csv.json").write_text(json.dumps(facts))
+    run = counted.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto")
+    assert "configurations from earlier/train.ncu.roofline.csv" in said(run)[0]
+    told = sidecar(counted, "train.ncu.roofline.csv.json")
+    runs = ncu.run_options(told["plan"]["options"])
+    without = [words for words in runs if "--metrics" in words]
+    assert 0 < len(without) < len(runs)
+    assert not [words for words in without if set(operations) & set(words[words.index("--metrics") + 1].split(","))]
+    rows = table(counted, "train.ncu.roofline.csv")
+    found(rows, table(counted, "train.ncu.launch.csv"))
+    known = {tuple(str(value) for value in row[: len(KEY)]) for row in told["plan"]["known"]["rows"]}
+    for metric, value in operations.items():
+        filled = [row for row in rows if row[metric] and float(row[metric]) == value]
+        assert 0 < len(filled) < len(rows) and told["units"][metric] == "inst"
+        assert {configuration(row) for row in filled} == known & {configuration(row) for row in rows}
 
 
 @pytest.mark.slow

@@ -217,9 +217,10 @@ def read_history(results: Path, gpu: str) -> list[Outcome]:
 
 
 def _of(facts: "Sidecar") -> Outcome | None:
-    """None for what no plan was made for, for other replay than that of kernels, and for what was over at once."""
+    """None for what no plan was made for, for other replay than that of kernels, where some launches were profiled
+    without operations, and for what was over at once."""
     plan = facts.get("plan", {})
-    if plan.get("replay") != "kernel" or not plan.get("launches"):
+    if plan.get("replay") != "kernel" or not plan.get("launches") or plan.get("known"):
         return None
     shipped = plan["shipped_s"] if "shipped_s" in plan else plan["launch_s"]
     # What the plan has besides launches it has from the census of the cell itself.

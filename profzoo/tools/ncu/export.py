@@ -19,6 +19,7 @@ from profzoo.tools.ncu import launch_selection
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.estimates import ALIKE, GPU_TIME, Estimates, Window, interval_half_width
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
+from profzoo.tools.ncu.known_operations import fill_operations
 from profzoo.tools.ncu.quantities import QUANTITIES
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
@@ -257,6 +258,8 @@ def tabulate_report(
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = match_runs(runs, words, window)
+    if plan and (known := plan.get("known")):
+        table, kept = fill_operations(table, known), {**kept, **known["units"]}
     totals = estimate_totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error") if plan else None)
 

@@ -401,6 +401,7 @@ def select_sample(
     census: pd.DataFrame,
     prices: RunPrices,
     one_run: bool,
+    kernels: Sequence[str] | None = None,
 ) -> Selection:
     """Select one launch per configuration, and more launches until the expected error is as small as requested.
 
@@ -408,11 +409,14 @@ def select_sample(
         options, name, launches, census: as for select_configured.
         prices: costs of a run and of a launch, and their limits.
         one_run: whether all launches have to be profiled in a single run.
+        kernels: mangled names of the kernels that `launches` are of, if these are not all kernels of the window.
     """
     wider = not options["kernel_name"]
     found = choose_launches(launches, ncu.parse_percent(options["error"]), prices, not one_run, wider)
     first, *further = found.runs
-    words = ncu.selection_options(options, name) if first.numbers == {1} else _of_each_configuration(first.numbers)
+    words = ncu.selection_options(options, name)
+    if first.numbers != {1} or kernels is not None:
+        words = _of_each_configuration(first.numbers, kernels)
     rows = launches[found.taken]
     return Selection(
         found.launches,
@@ -432,10 +436,16 @@ def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFr
     return Selection(len(launches), len(launches[KEYS].drop_duplicates()), share, words, error=0.0)
 
 
-def _of_each_configuration(numbers: Collection[int]) -> list[str]:
-    """Return ncu's options that select launches by their numbers within every configuration."""
-    at = "|".join(str(number) for number in sorted(numbers))
-    return ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", f":::^({at})$"]
+def _of_each_configuration(numbers: Collection[int], kernels: Sequence[str] | None) -> list[str]:
+    """Return ncu's options that select launches by their numbers within every configuration, of all or some kernels."""
+    named = ["--kernel-name-base", "mangled", "--kernel-id", f":::^({_any_of(numbers)})$"]
+    if kernels is not None:
+        named = _kernel_id(kernels, numbers)
+    return ["--filter-mode", "per-launch-config", *named]
+
+
+def _any_of(numbers: Collection[int]) -> str:
+    return "|".join(str(number) for number in sorted(numbers))
 
 
 def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping[str, int]) -> int:
@@ -450,8 +460,7 @@ def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping
 def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
     """Return ncu's options that select kernels of these names at these invocations."""
     which = "|".join(re.escape(name) for name in sorted(names))
-    at = "|".join(str(number) for number in sorted(numbers))
-    return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({at})$"]
+    return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({_any_of(numbers)})$"]
 
 
 def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:

@@ -1,17 +1,18 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
-from profzoo.cell.job_types import Plan, PlanOptions, ReplacedSample
+from profzoo.cell.job_types import KnownOperations, Plan, PlanOptions, ReplacedSample, Sidecar
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import launch_selection, raw_page
+from profzoo.tools.ncu import known_operations, launch_selection, raw_page
 from profzoo.tools.ncu.census import read_untold_reason
 from profzoo.tools.ncu.costs import PARTS, PROBED, Cost, Costs, estimate_cost, estimate_price, load_costs, read_history
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
@@ -97,6 +98,7 @@ def plan_collection(
     start_s: float,
     price: Cost,
     costs: Costs,
+    known: KnownOperations | None = None,
 ) -> Plan:
     """Plan how to collect a section set of a cell, and estimate how long that takes.
 
@@ -104,6 +106,7 @@ def plan_collection(
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
         census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
         price: of one launch of the set; costs: the measured costs.
+        known: operations that earlier reports have counted.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
     seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
@@ -119,12 +122,34 @@ def plan_collection(
     whole = launch_selection.select_configured(options, name, launches, census)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
-    runs = 1 + len(chosen.further)
-    planned: Plan = {
+    took = estimate.seconds(replay, chosen.launches, 1 + len(chosen.further))
+    less = _without_known(options, name, estimate, census, costs, known) if known else None
+    if less and (less.seconds < (1 - LEAST_SAVED_SHARE) * took or less.chosen.share > chosen.share):
+        replay, chosen, instead, took, price = "kernel", less.chosen, None, less.seconds, less.price
+    else:
+        known = None
+    planned = _described(options, name, replay, chosen, whole, price, start_s, took)
+    if known:
+        return {**planned, "known": known}
+    return {**planned, "instead_of": instead} if instead else planned
+
+
+def _described(
+    options: PlanOptions,
+    name: str,
+    replay: str,
+    chosen: Selection,
+    whole: Selection,
+    price: Cost,
+    start_s: float,
+    took_s: float,
+) -> Plan:
+    """Return what a plan says of every choice; took_s: estimate of all runs."""
+    return {
         "set": name,
         "replay": replay,
         "launches": chosen.launches,
-        "runs": runs,
+        "runs": 1 + len(chosen.further),
         "configurations": chosen.configurations,
         "configurations_of_window": whole.configurations,
         "share": round(chosen.share, 6),
@@ -133,11 +158,75 @@ def plan_collection(
         "basis": price.basis,
         "start_s": round(start_s, 3),
         "launch_s": round(price.seconds, 5),
-        "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
+        "estimate_s": round(took_s, 3),
         "budget": options["budget"],
         "options": _words(replay, chosen),
     }
-    return {**planned, "instead_of": instead} if instead else planned
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """A choice of launches of which some are profiled without the operations that earlier reports have counted.
+
+    price: of the mean launch. seconds: of all runs.
+    """
+
+    chosen: Selection
+    price: Cost
+    seconds: float
+
+
+def _without_known(
+    options: PlanOptions, name: str, estimate: _Estimate, census: pd.DataFrame, costs: Costs, known: KnownOperations
+) -> _Reduced | None:
+    """Choose launches so that operations are counted only for kernels that the earlier reports do not tell.
+
+    Kernels that they tell are profiled without operations, in a run of their own, which costs another start.
+
+    Returns: None where that is impossible: nothing is known, the set counts more than metrics or nothing but
+    operations, launches are not sampled, another replay is asked for, or the budget does not suffice.
+    """
+    chosen_set = options["sets"][name]
+    cheap = [metric for metric in chosen_set.get("metrics", []) if not known_operations.is_operation(metric)]
+    sampled = ncu.launch_selection(options, name) == ncu.SAMPLED and not options["kernel_name"]
+    replayed = ncu.replay_mode(options, name) in ("auto", "kernel")
+    if {"set", "sections"} & set(chosen_set) or not cheap or not sampled or not replayed or options.get("one_run"):
+        return None
+    kernels = known_operations.known_kernels(census, known)
+    told = census["mangled"].isin(kernels)
+    if not told.any():
+        return None
+    # Earlier runs may have shown that launches here cost more than was shipped; that holds for both kinds alike.
+    usual = estimate_cost(chosen_set, costs)
+    less = estimate_cost({"metrics": cheap}, costs)
+    less = replace(less, seconds=less.seconds * estimate.price.seconds / usual.seconds, basis=estimate.price.basis)
+    limit = float("inf") if options["budget"] is None else ncu.parse_budget(options["budget"])
+    metrics = ["--metrics", ",".join([*cheap, *ncu.SHARED_MEMORY])]
+    runs: list[tuple[Selection, Cost, Sequence[str]]] = []
+    for rows, price, own in ((census[~told], estimate.price, []), (census[told], less, metrics)):
+        if rows.empty:
+            continue
+        # A start takes longer than many launches without operations, so these have one run.
+        one_run = price is less
+        configurations = len(rows[raw_page.CONFIGURATION].drop_duplicates())
+        prices = replace(estimate, price=price).prices("kernel", most_launches(configurations, _error(options)), limit)
+        names = None if len(rows) == len(census) else sorted(set(rows["mangled"]))
+        runs.append((launch_selection.select_sample(options, name, rows, census, prices, one_run, names), price, own))
+    seconds = sum(replace(estimate, price=price).seconds("kernel", one.launches, 1 + len(one.further))
+                  for one, price, _ in runs)  # fmt: skip
+    if seconds > limit:
+        return None
+    launches = sum(one.launches for one, _, _ in runs)
+    mean = sum(one.launches * price.seconds for one, price, _ in runs) / launches
+    first, *further = [[*words, *own] for one, _, own in runs for words in (one.options, *one.further)]
+    share = sum(one.share for one, _, _ in runs)
+    error = sum((one.error or 0.0) * one.share for one, _, _ in runs) / share
+    chosen = Selection(launches, sum(one.configurations for one, _, _ in runs), min(share, 1.0), first, further, error)
+    return _Reduced(chosen, replace(runs[0][1], seconds=mean), seconds)
+
+
+def _error(options: PlanOptions) -> float:
+    return ncu.parse_percent(options["error"])
 
 
 def _chosen(
@@ -164,7 +253,7 @@ def _chosen(
         )
     if ncu.launch_selection(options, name) != ncu.SAMPLED:
         return replay, whole, None
-    prices = estimate.prices(replay, most_launches(whole.launches, ncu.parse_percent(options["error"])), limit)
+    prices = estimate.prices(replay, most_launches(whole.launches, _error(options)), limit)
     sample = launch_selection.select_sample(options, name, launches, census, prices, options.get("one_run", False))
     runs = 1 + len(sample.further)
     every = estimate.cheaper(len(launches)) if asked == "auto" else asked
@@ -224,8 +313,17 @@ def describe_plan(planned: Plan) -> str:
     )
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
-        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}{_known(planned)}"
     )
+
+
+def _known(planned: Plan) -> str:
+    """Say of how many configurations earlier reports tell the operations."""
+    if not (known := planned.get("known")):
+        return ""
+    tables = len(known["sources"])
+    of = known["sources"][0] if tables == 1 else f"{tables} earlier tables"
+    return f", operations of {len(known['rows'])} configurations from {of}"
 
 
 def _instead(planned: Plan) -> str:
@@ -247,6 +345,17 @@ def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Costs) -> float
     return max(wall_s - beside, 0.0)
 
 
+def _read_known(
+    options: PlanOptions, name: str, results: Path, facts: Sidecar, census: pd.DataFrame
+) -> KnownOperations | None:
+    """Read what earlier reports under results/ tell of the operations that a section set counts; None if not wanted."""
+    counted = [one for one in options["sets"][name].get("metrics", []) if known_operations.is_operation(one)]
+    if options.get("operations") != ncu.KNOWN or not counted or not facts.get("gpu"):
+        return None
+    known = known_operations.find_known(census, known_operations.read_counted(results, facts), counted)
+    return known if known["rows"] else None
+
+
 def main(
     options: PlanOptions,
     name: str,
@@ -255,25 +364,25 @@ def main(
     path: str,
     say: Callable[[str], object],
     probe: Sequence[str] = (),
-    told: str | None = None,
+    untold_sidecar: str | None = None,
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
-    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
-    why the census is ncu's own, where the trace of nsys was to tell the launches.
+    options: as of plan_collection. probe: page and sidecar of one, of a set of which nobody knows what it costs.
+    untold_sidecar: file that says why the census is ncu's own, where the trace of nsys was to tell the launches.
     """
-    costs, facts = load_costs(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    costs, facts = load_costs(), read_facts(sidecar, {"wall_s": fact.POSITIVE})
     shipped = estimate_cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
     known = read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
     probed = read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
     price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    planned = plan_collection(
-        options, name, every, _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs), price, costs
-    )
+    start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs)
+    told = _read_known(options, name, Path(census).parents[1], facts, every)
+    planned = plan_collection(options, name, every, start_s, price, costs, told)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
-    if told and (untold := read_untold_reason(told)):
+    if untold_sidecar and (untold := read_untold_reason(untold_sidecar)):
         planned |= {"census_note": f"ncu recorded the launches itself, as the trace of nsys cannot: {untold}"}
     say(describe_plan(planned))
     write_json(planned, path)
