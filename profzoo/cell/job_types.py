@@ -156,6 +156,8 @@ class Plan(TypedDict):
     # Words of ncu's command line.
     options: Sequence[str]
     instead_of: NotRequired[ReplacedSample]
+    # Number of the last runs, which count operations of launches that the first run profiles too.
+    joined: NotRequired[int]
     # Operations that earlier reports have counted, so that ncu does not count them here.
     known: NotRequired[KnownOperations]
     # Seconds per profiled launch by the shipped costs, number of earlier runs used by the estimate, and path of the

@@ -88,7 +88,7 @@ class NcuSettings(TypedDict):
     kernel_name: str | None
     # Which launches of the window to profile.
     launches: str | int
-    # Where the operations of a sampled set come from.
+    # How the operations of a sampled set are counted.
     operations: Literal["known", "counted"]
     # How metrics that need several passes are collected.
     replay: Literal["auto", "kernel", "application", "range", "app-range"]

@@ -164,7 +164,10 @@ def test_operations_that_a_plan_knows_are_in_the_table(recording: Callable, tmp_
     metric = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
     rows = [[*row, 1000 + place] for place, row in enumerate(told.astype(object).to_numpy().tolist())]
     known = {"columns": [*KEYS, metric], "rows": rows, "units": {metric: "inst"}, "sources": ["a/train.ncu.survey.csv"]}
-    facts: Any = {"command": ["ncu", "--launch-count", str(len(every))], "plan": {"options": [], "known": known}}
+    facts: Any = {
+        "command": ["ncu", "--launch-count", str(len(every))],
+        "plan": {"options": [], "joined": 0, "known": known},
+    }
     found = export.tabulate_report({1: pages}, facts, str(census_csv), "sampled")
     assert found.units[metric] == "inst" and len(found.table) == len(every)
     expected = every[KEYS].merge(told.assign(operations=range(1000, 1000 + len(told))), how="left", on=KEYS)

@@ -401,7 +401,6 @@ def select_sample(
     census: pd.DataFrame,
     prices: RunPrices,
     one_run: bool,
-    kernels: Sequence[str] | None = None,
 ) -> Selection:
     """Select one launch per configuration, and more launches until the expected error is as small as requested.
 
@@ -409,14 +408,11 @@ def select_sample(
         options, name, launches, census: as for select_configured.
         prices: costs of a run and of a launch, and their limits.
         one_run: whether all launches have to be profiled in a single run.
-        kernels: mangled names of the kernels that `launches` are of, if these are not all kernels of the window.
     """
     wider = not options["kernel_name"]
     found = choose_launches(launches, ncu.parse_percent(options["error"]), prices, not one_run, wider)
     first, *further = found.runs
-    words = ncu.selection_options(options, name)
-    if first.numbers != {1} or kernels is not None:
-        words = _of_each_configuration(first.numbers, kernels)
+    words = ncu.selection_options(options, name) if first.numbers == {1} else _of_each_configuration(first.numbers)
     rows = launches[found.taken]
     return Selection(
         found.launches,
@@ -436,12 +432,24 @@ def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFr
     return Selection(len(launches), len(launches[KEYS].drop_duplicates()), share, words, error=0.0)
 
 
-def _of_each_configuration(numbers: Collection[int], kernels: Sequence[str] | None) -> list[str]:
+def _of_each_configuration(numbers: Collection[int], kernels: Collection[str] = ()) -> list[str]:
     """Return ncu's options that select launches by their numbers within every configuration, of all or some kernels."""
     named = ["--kernel-name-base", "mangled", "--kernel-id", f":::^({_any_of(numbers)})$"]
-    if kernels is not None:
-        named = _kernel_id(kernels, numbers)
-    return ["--filter-mode", "per-launch-config", *named]
+    return ["--filter-mode", "per-launch-config", *(_kernel_id(kernels, numbers) if kernels else named)]
+
+
+def narrow_to_kernels(words: Sequence[str], kernels: Collection[str]) -> list[str]:
+    """Return ncu's options that select, of the launches that a first run takes, those of some kernels.
+
+    words: options of `select_sample` for the first run; kernels: mangled names.
+
+    >>> narrow_to_kernels(_of_each_configuration({1, 3}), ["a"])[-1]
+    '::regex:^(a)$:^(1|3)$'
+    """
+    if "--kernel-id" not in words:
+        return _of_each_configuration({1}, kernels)
+    numbers = words[words.index("--kernel-id") + 1].rpartition("^(")[2].removesuffix(")$").split("|")
+    return _of_each_configuration({int(number) for number in numbers}, kernels)
 
 
 def _any_of(numbers: Collection[int]) -> str:

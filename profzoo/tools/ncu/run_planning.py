@@ -12,7 +12,7 @@ from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import known_operations, launch_selection, raw_page
+from profzoo.tools.ncu import known_operations, launch_selection, raw_page, single_passes
 from profzoo.tools.ncu.census import read_untold_reason
 from profzoo.tools.ncu.costs import PARTS, PROBED, Cost, Costs, estimate_cost, estimate_price, load_costs, read_history
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
@@ -91,6 +91,17 @@ class _Estimate:
         return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What is known of a cell's operations before ncu counts them.
+
+    precision: of the cell. known: operations that earlier reports have counted; None for none.
+    """
+
+    precision: str
+    known: KnownOperations | None = None
+
+
 def plan_collection(
     options: PlanOptions,
     name: str,
@@ -98,7 +109,7 @@ def plan_collection(
     start_s: float,
     price: Cost,
     costs: Costs,
-    known: KnownOperations | None = None,
+    told: Told | None = None,
 ) -> Plan:
     """Plan how to collect a section set of a cell, and estimate how long that takes.
 
@@ -106,7 +117,7 @@ def plan_collection(
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
         census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
         price: of one launch of the set; costs: the measured costs.
-        known: operations that earlier reports have counted.
+        told: what is known of the cell's operations; without it, they are not counted apart.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
     seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
@@ -123,14 +134,12 @@ def plan_collection(
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     took = estimate.seconds(replay, chosen.launches, 1 + len(chosen.further))
-    less = _without_known(options, name, estimate, census, costs, known) if known else None
-    if less and (less.seconds < (1 - LEAST_SAVED_SHARE) * took or less.chosen.share > chosen.share):
-        replay, chosen, instead, took, price = "kernel", less.chosen, None, less.seconds, less.price
-    else:
-        known = None
+    apart = _in_single_passes(options, name, estimate, census, costs, told) if told else None
+    if told and apart and (apart.seconds < (1 - LEAST_SAVED_SHARE) * took or apart.chosen.share > chosen.share):
+        planned = _described(options, name, "kernel", apart.chosen, whole, apart.price, start_s, apart.seconds)
+        planned = {**planned, "joined": len(apart.chosen.further)}
+        return {**planned, "known": told.known} if told.known else planned
     planned = _described(options, name, replay, chosen, whole, price, start_s, took)
-    if known:
-        return {**planned, "known": known}
     return {**planned, "instead_of": instead} if instead else planned
 
 
@@ -165,64 +174,60 @@ def _described(
 
 
 @dataclass(frozen=True)
-class _Reduced:
-    """A choice of launches of which some are profiled without the operations that earlier reports have counted.
-
-    price: of the mean launch. seconds: of all runs.
-    """
+class _Apart:
+    """A choice of launches that runs of one pass each profile; price: of the mean launch; seconds: of all runs."""
 
     chosen: Selection
     price: Cost
     seconds: float
 
 
-def _without_known(
-    options: PlanOptions, name: str, estimate: _Estimate, census: pd.DataFrame, costs: Costs, known: KnownOperations
-) -> _Reduced | None:
-    """Choose launches so that operations are counted only for kernels that the earlier reports do not tell.
+def _in_single_passes(
+    options: PlanOptions, name: str, estimate: _Estimate, census: pd.DataFrame, costs: Costs, told: Told
+) -> _Apart | None:
+    """Choose launches so that one run counts all but operations, and further runs count those that nobody knows.
 
-    Kernels that they tell are profiled without operations, in a run of their own, which costs another start.
-
-    Returns: None where that is impossible: nothing is known, the set counts more than metrics or nothing but
-    operations, launches are not sampled, another replay is asked for, or the budget does not suffice.
+    Returns: None where that is impossible: the set counts more than metrics, launches are not sampled, another replay
+    is asked for, or the budget does not suffice.
     """
-    chosen_set = options["sets"][name]
-    cheap = [metric for metric in chosen_set.get("metrics", []) if not known_operations.is_operation(metric)]
+    own = options["sets"][name]
+    split = single_passes.split_metrics(own.get("metrics", []), told.precision)
     sampled = ncu.launch_selection(options, name) == ncu.SAMPLED and not options["kernel_name"]
     replayed = ncu.replay_mode(options, name) in ("auto", "kernel")
-    if {"set", "sections"} & set(chosen_set) or not cheap or not sampled or not replayed or options.get("one_run"):
+    if {"set", "sections"} & set(own) or not split or not sampled or not replayed or options.get("one_run"):
         return None
-    kernels = known_operations.known_kernels(census, known)
-    told = census["mangled"].isin(kernels)
-    if not told.any():
+    first = estimate_cost({"metrics": [*split.first]}, costs)
+    if first.passes > 1:
         return None
-    # Earlier runs may have shown that launches here cost more than was shipped; that holds for both kinds alike.
-    usual = estimate_cost(chosen_set, costs)
-    less = estimate_cost({"metrics": cheap}, costs)
-    less = replace(less, seconds=less.seconds * estimate.price.seconds / usual.seconds, basis=estimate.price.basis)
+    # Earlier runs may have shown that launches here cost more than was shipped; that holds for all metrics alike.
+    dearer = estimate.price.seconds / estimate_cost(own, costs).seconds
     limit = float("inf") if options["budget"] is None else ncu.parse_budget(options["budget"])
-    metrics = ["--metrics", ",".join([*cheap, *ncu.SHARED_MEMORY])]
-    runs: list[tuple[Selection, Cost, Sequence[str]]] = []
-    for rows, price, own in ((census[~told], estimate.price, []), (census[told], less, metrics)):
-        if rows.empty:
-            continue
-        # A start takes longer than many launches without operations, so these have one run.
-        one_run = price is less
-        configurations = len(rows[raw_page.CONFIGURATION].drop_duplicates())
-        prices = replace(estimate, price=price).prices("kernel", most_launches(configurations, _error(options)), limit)
-        names = None if len(rows) == len(census) else sorted(set(rows["mangled"]))
-        runs.append((launch_selection.select_sample(options, name, rows, census, prices, one_run, names), price, own))
-    seconds = sum(replace(estimate, price=price).seconds("kernel", one.launches, 1 + len(one.further))
-                  for one, price, _ in runs)  # fmt: skip
+    # A launch takes less than half as long as with all passes.
+    most = 2 * most_launches(len(census[raw_page.CONFIGURATION].drop_duplicates()), _error(options))
+    prices = replace(estimate, price=first).prices("kernel", most, limit)
+    base = launch_selection.select_sample(options, name, census, census, prices, one_run=True)
+    known = {*known_operations.known_kernels(census, told.known)} if told.known else set()
+    unknown = sorted({*census["mangled"]} - known)
+    runs: list[tuple[list[str], float]] = [([*base.options, *_asked(split.first)], first.seconds * dearer)]
+    for metrics, kernels in (
+        (split.arithmetic, unknown),
+        (split.products, single_passes.may_use_tensor_cores(unknown)),
+    ):
+        if metrics and kernels:
+            words = [*launch_selection.narrow_to_kernels(base.options, kernels), *_asked(metrics)]
+            runs.append((words, costs["alone_s"] * dearer))
+    launches = [len(launch_selection.profiled_launches(census, words)) for words, _ in runs]
+    seconds = sum(replace(estimate, price=Cost(1, each)).seconds("kernel", count, 1)
+                  for count, (_, each) in zip(launches, runs, strict=True))  # fmt: skip
     if seconds > limit:
         return None
-    launches = sum(one.launches for one, _, _ in runs)
-    mean = sum(one.launches * price.seconds for one, price, _ in runs) / launches
-    first, *further = [[*words, *own] for one, _, own in runs for words in (one.options, *one.further)]
-    share = sum(one.share for one, _, _ in runs)
-    error = sum((one.error or 0.0) * one.share for one, _, _ in runs) / share
-    chosen = Selection(launches, sum(one.configurations for one, _, _ in runs), min(share, 1.0), first, further, error)
-    return _Reduced(chosen, replace(runs[0][1], seconds=mean), seconds)
+    mean = sum(count * each for count, (_, each) in zip(launches, runs, strict=True)) / launches[0]
+    chosen = replace(base, options=runs[0][0], further=[words for words, _ in runs[1:]])
+    return _Apart(chosen, Cost(1, mean, estimate.price.basis), seconds)
+
+
+def _asked(metrics: Sequence[str]) -> list[str]:
+    return ["--metrics", ",".join([*metrics, *ncu.SHARED_MEMORY])]
 
 
 def _error(options: PlanOptions) -> float:
@@ -345,15 +350,18 @@ def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Costs) -> float
     return max(wall_s - beside, 0.0)
 
 
-def _read_known(
-    options: PlanOptions, name: str, results: Path, facts: Sidecar, census: pd.DataFrame
-) -> KnownOperations | None:
-    """Read what earlier reports under results/ tell of the operations that a section set counts; None if not wanted."""
+def _read_told(options: PlanOptions, name: str, results: Path, facts: Sidecar, census: pd.DataFrame) -> Told | None:
+    """Read what earlier reports under results/ tell of the operations that a section set counts.
+
+    facts: of the census' sidecar. Returns: None for a cell of unknown precision, without a GPU, or where operations are
+    to be counted with all else.
+    """
+    precision = facts.get("cell", {}).get("precision")
     counted = [one for one in options["sets"][name].get("metrics", []) if known_operations.is_operation(one)]
-    if options.get("operations") != ncu.KNOWN or not counted or not facts.get("gpu"):
+    if options.get("operations") != ncu.KNOWN or not counted or not precision or not facts.get("gpu"):
         return None
     known = known_operations.find_known(census, known_operations.read_counted(results, facts), counted)
-    return known if known["rows"] else None
+    return Told(precision, known if known["rows"] else None)
 
 
 def main(
@@ -379,7 +387,7 @@ def main(
     price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
     start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs)
-    told = _read_known(options, name, Path(census).parents[1], facts, every)
+    told = _read_told(options, name, Path(census).parents[1], facts, every)
     planned = plan_collection(options, name, every, start_s, price, costs, told)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
     if untold_sidecar and (untold := read_untold_reason(untold_sidecar)):
