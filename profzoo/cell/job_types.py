@@ -102,6 +102,8 @@ class PlanOptions(LaunchOptions):
     # With `launches: sampled`: allowed relative error of totals, such as "2%", and whether ncu may run only once.
     error: NotRequired[str]
     one_run: NotRequired[bool]
+    # Whether operations may come from earlier reports: "known", or "counted" where they may not.
+    operations: NotRequired[str]
 
 
 class ReplacedSample(TypedDict):
@@ -111,6 +113,18 @@ class ReplacedSample(TypedDict):
     runs: int
     error: float
     estimate_s: float
+
+
+class KnownOperations(TypedDict):
+    """Operations of launch configurations that a plan takes from earlier reports."""
+
+    # Parts of a launch configuration, then metrics; each row has a value for each.
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+    # By metric.
+    units: Mapping[str, str]
+    # Names of the tables that the values come from, such as `bert/train.ncu.survey.csv`.
+    sources: Sequence[str]
 
 
 class Plan(TypedDict):
@@ -142,6 +156,10 @@ class Plan(TypedDict):
     # Words of ncu's command line.
     options: Sequence[str]
     instead_of: NotRequired[ReplacedSample]
+    # Number of the last runs, which count operations of launches that the first run profiles too.
+    joined: NotRequired[int]
+    # Operations that earlier reports have counted, so that ncu does not count them here.
+    known: NotRequired[KnownOperations]
     # Seconds per profiled launch by the shipped costs, number of earlier runs used by the estimate, and path of the
     # census CSV.
     shipped_s: NotRequired[float]

@@ -88,6 +88,8 @@ class NcuSettings(TypedDict):
     kernel_name: str | None
     # Which launches of the window to profile.
     launches: str | int
+    # How the operations of a sampled set are counted.
+    operations: Literal["known", "counted"]
     # How metrics that need several passes are collected.
     replay: Literal["auto", "kernel", "application", "range", "app-range"]
     # Keep the kernels' machine code and source in the report, for `{phase}.ncu-source.{set}.csv` and the source

@@ -254,7 +254,7 @@ class SectionSetJobs:
         if ncu.samples_launches(own, name):
             # Processes that communicate with each other run only once.
             one_run = process_count(self.jobs.cell_settings(wildcards, TOOL)) > 1
-            return {**found, "error": given["error"], "one_run": one_run}
+            return {**found, "error": given["error"], "one_run": one_run, "operations": given["operations"]}
         return found
 
     def section_set_config(self, wildcards: Wildcards) -> NcuSettings:

@@ -24,8 +24,9 @@ CHANGES = {
     "sass": (True, "--import-sass yes --import-source yes"),
     "extra": (["--verbose"], "--verbose"),
 }
-# Budget and error are those of tests/unit/test_run_planning.py, the census that of test_step_sequence.py.
-NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census", "detailed_kernels"}
+# Budget, error and operations are those of tests/unit/test_run_planning.py, the census that of test_step_sequence.py.
+NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census", "detailed_kernels",
+               "operations"}  # fmt: skip
 
 
 def listed() -> dict[str, str]:

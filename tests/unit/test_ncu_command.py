@@ -163,6 +163,7 @@ OF_RANKS = MADE | {"ranks": Path("r/ranks")}
             "python -m profzoo.collect.profile_ranks all ncu --set full --export r/ranks/%h.%q{RANK} --",
         ),
         ("-c 1 --in-all --set full", MADE, 1, "ncu -c 1 --set full --export r/x.ncu-rep"),
+        ("--metrics a --in-all --metrics a,b --nvtx", MADE, 1, "ncu --metrics a --nvtx --export r/x.ncu-rep"),
         (
             "-c 1 --then -c 2 --in-all --set full",
             MADE,

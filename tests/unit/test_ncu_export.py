@@ -1,5 +1,6 @@
 """Rows of ncu found among the launches of the census, their totals, and the census as it is read."""
 
+from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
+from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu import export, export_schema
 from profzoo.tools.ncu.estimates import GPU_TIME, Window
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
@@ -150,6 +152,28 @@ def test_totals_that_came_out_clearly_less_sure(expected: float | None, said: bo
     note = export.describe_wider_intervals(totals, expected)
     assert (note is not None) == said and (note or "totals of l2_bytes").startswith("totals of l2_bytes")
     assert export.describe_wider_intervals({}, 0.1) is None
+
+
+def test_operations_that_a_plan_knows_are_in_the_table(recording: Callable, tmp_path: Path) -> None:
+    """One launch of each configuration, none of which counted operations; the plan knows those of one in two."""
+    pages = [str(recording(f"ncu/launch.raw.{names}.csv")) for names in ("mangled", "demangled")]
+    every = export.tabulate_report({1: pages}, {"command": []}, None, "all").table
+    census_csv = tmp_path / "train.ncu.launch.csv"
+    write_csv(every, census_csv)
+    told = every.drop_duplicates(KEYS)[KEYS].iloc[::2]
+    metric = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+    rows = [[*row, 1000 + place] for place, row in enumerate(told.astype(object).to_numpy().tolist())]
+    known = {"columns": [*KEYS, metric], "rows": rows, "units": {metric: "inst"}, "sources": ["a/train.ncu.survey.csv"]}
+    facts: Any = {
+        "command": ["ncu", "--launch-count", str(len(every))],
+        "plan": {"options": [], "joined": 0, "known": known},
+    }
+    found = export.tabulate_report({1: pages}, facts, str(census_csv), "sampled")
+    assert found.units[metric] == "inst" and len(found.table) == len(every)
+    expected = every[KEYS].merge(told.assign(operations=range(1000, 1000 + len(told))), how="left", on=KEYS)
+    values = found.table.sort_values("launch")[metric]
+    assert values.isna().any() and values.notna().any()
+    assert values.fillna(0).tolist() == expected["operations"].fillna(0).tolist()
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,94 @@ def test_the_most_launches_for_an_error(configurations: int, error: float, most:
     assert run_planning.most_launches(configurations, error) == most
 
 
+def known_of(kernels: str) -> Any:
+    """What earlier reports tell of launches of `launches_of`."""
+    columns = [*KEYS, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
+    rows = [[kernel, *[1] * (len(KEYS) - 1), 1] for kernel in kernels]
+    return {"columns": columns, "rows": rows, "units": {}, "sources": ["bert/train.ncu.roofline.csv"]}
+
+
+def plan_apart(kernels: str, known: str, start_s: float = 1.0, precision: str = "fp32", **given: Any) -> dict:
+    """The plan of set roofline, whose launches take 10 s each, if earlier reports tell the operations of some kernels."""
+    options = config.normalise_config({"ncu": given})["ncu"]
+    costs = {**COSTS, "passed_over_s": 0.0, "application_pass_s": 9.0}
+    told = run_planning.Told(precision, known_of(known) if known else None)
+    table = launches_of(kernels, 1e4)
+    return run_planning.plan_collection(options, "roofline", table, start_s, Cost(6, 10.0), costs, told)
+
+
+# A launch with all that takes 10 s takes so long in passes of its own.
+DEARER = 10 / COSTS["sets"]["roofline"]["seconds"]
+FIRST, ALONE = COSTS["metrics"][0]["seconds"] * DEARER, COSTS["alone_s"] * DEARER
+
+
+@pytest.mark.parametrize(
+    ("known", "profiled", "estimate_s"),
+    [
+        ("", [["a", "b", "c", "d"]] * 3, 3 + 4 * FIRST + 8 * ALONE),
+        ("abcd", [["a", "b", "c", "d"]], 1 + 4 * FIRST),
+        ("ad", [["a", "b", "c", "d"], ["b", "c"], ["b", "c"]], 3 + 4 * FIRST + 4 * ALONE),
+    ],
+)
+def test_operations_are_counted_apart_and_only_if_they_are_unknown(
+    known: str, profiled: list[list[str]], estimate_s: float
+) -> None:
+    """Kernels of one letter are of no known class, so each may use tensor cores."""
+    found = plan_apart("abcd", known)
+    assert (found["runs"], found["launches"], found["share"]) == (len(profiled), 4, 1)
+    assert found["joined"] == len(profiled) - 1 and ("known" in found) == bool(known) and found["passes"] == 1
+    assert found["estimate_s"] == pytest.approx(estimate_s, abs=1e-3)
+    runs = ncu.run_options(found["options"])
+    table = launches_of("abcd", 1e4)
+    assert [launch_selection.profiled_launches(table, words)["mangled"].tolist() for words in runs] == profiled
+    first, *further = (words[words.index("--metrics") + 1].split(",") for words in runs)
+    assert {GPU_TIME, "dram__bytes_read.sum", "sm__inst_executed_pipe_tensor_op_hmma.sum"} < {*first}
+    assert not [one for one in first if "sass" in one or "ops_path" in one]
+    told = [[one.split("__")[1][:14] for one in metrics if not one.startswith("launch__")] for metrics in further]
+    assert told == [["sass_thread_in"] * 9, ["ops_path_tenso"]][: len(further)]
+    assert run_planning.describe_plan(found).endswith(
+        f", operations of {len(known)} configurations from bert/train.ncu.roofline.csv" if known else " s"
+    )
+
+
+def test_kernels_without_tensor_cores_have_no_run_for_them(census: pd.DataFrame) -> None:
+    options = config.normalise_config({})["ncu"]
+    price = ncu_costs.estimate_cost(options["sets"]["roofline"], COSTS)
+    told = run_planning.Told("bf16")
+    found = run_planning.plan_collection(options, "roofline", census, 1.0, price, COSTS, told)
+    _, arithmetic, products = ncu.run_options(found["options"])
+    every, dense = (launch_selection.profiled_launches(census, words) for words in (arithmetic, products))
+    assert len(every) == found["launches"] > len(dense) > 50
+    assert not dense["function"].str.contains("elementwise|batch_norm|softmax").any()
+    assert "sm__ops_path_tensor_src_bf16_dst_fp32.sum" in products[products.index("--metrics") + 1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"launches": "distinct"},
+        {"kernel_name": "a|b"},
+        {"replay": "application"},
+        {"precision": "fp8"},
+        {"sets": {"roofline": {"sections": ["LaunchStats"], "metrics": [GPU_TIME]}}},
+        {"sets": {"roofline": {"metrics": ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]}}},
+        {"sets": {"roofline": {"metrics": [GPU_TIME]}}},
+        # Two more starts take longer than passes of four launches.
+        {"start_s": 60.0},
+    ],
+)
+def test_all_is_counted_at_once_where_nothing_else_is_cheaper(given: dict) -> None:
+    found = plan_apart("abcd", "", **given)
+    assert "joined" not in found and "--metrics" not in found["options"]
+
+
+def test_a_budget_pays_for_more_in_single_passes() -> None:
+    """Of 12 s, a start and one launch of 10 s take 11, and three starts and all launches in passes of their own 16."""
+    assert "joined" not in plan_apart("abcd", "", budget=12.0)
+    found = plan_apart("abcd", "abcd", budget=12.0)
+    assert found["share"] == 1 and found["estimate_s"] <= 12
+
+
 PLANNED = {
     "set": "own", "replay": "kernel", "launches": 7, "runs": 1, "configurations": 5, "configurations_of_window": 6,
     "share": 0.987, "error": None, "passes": 1, "basis": MEASURED, "estimate_s": 12.3,

@@ -74,7 +74,8 @@ def test_a_section_set_is_described_by_its_options_and_plan() -> None:
     jobs = SectionSetJobs(shared)
     found = text(jobs.describe_section_set(wildcards(set="roofline")))
     assert found["set"] == "roofline" and found["options"]
-    planned = {"kernel_name", "launches", "replay", "budget", "sets", "selection", "error", "one_run"}
+    planned = {"kernel_name", "launches", "replay", "budget", "sets", "selection", "error", "one_run",
+               "operations"}  # fmt: skip
     assert {*found["planned"]} == planned
     assert text(jobs.describe_section_set(wildcards(set="launch")))["planned"] == {}
     assert text(jobs.describe_probe(wildcards(gpu="gpu", set="roofline")))["tool"] == "probe"

@@ -128,6 +128,8 @@ SEVERAL = ["python", "-m", "profzoo.tools.ncu.multi_run"]
 THEN, IN_ALL = "--then", "--in-all"
 # The section set whose launches are counted.
 CENSUS = "launch"
+# What `operations` may be: those that earlier reports have counted are taken from these, or all are counted.
+KNOWN = "known"
 # What `launches` may be where a plan chooses them by what launches tell of each other.
 SAMPLED, DISTINCT = "sampled", "distinct"
 # Parts of a launch configuration that ncu shows as metrics only; they take no pass.
@@ -283,8 +285,18 @@ def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: in
     if THEN in options:
         at = list(options).index(IN_ALL) + 1
         return [*SEVERAL, str(made["more"]), *options[:at], PROGRAM, *options[at:], *export, "--"]
-    words = [PROGRAM, *(word for word in options if word != IN_ALL), *export]
+    words = keep_first_metrics([PROGRAM, *(word for word in options if word != IN_ALL), *export])
     return [*RANKS, "all" if ranks else "first", *words, "--"] if processes > 1 else words
+
+
+def keep_first_metrics(words: Sequence[str]) -> list[str]:
+    """Return a command of ncu with its first list of metrics alone: that of a plan precedes that of the section set.
+
+    >>> keep_first_metrics(["ncu", "--metrics", "a", "--nvtx", "--metrics", "a,b", "--export", "x"])
+    ['ncu', '--metrics', 'a', '--nvtx', '--export', 'x']
+    """
+    places = [place for place, word in enumerate(words) if word == METRICS][1:]
+    return [word for place, word in enumerate(words) if not {place, place - 1} & set(places)]
 
 
 def run_options(options: Sequence[str]) -> list[list[str]]:

@@ -80,6 +80,8 @@ class Costs(TypedDict):
     ncu_sets: NcuSets
     # What each shipped section set is for.
     answers: Mapping[str, str]
+    # Seconds of a launch whose operations alone are counted.
+    alone_s: float
     # Seconds of a launch beside its passes, of one that is not profiled, and of one in a pass of application replay.
     multi_pass_s: float
     passed_over_s: float
@@ -217,9 +219,10 @@ def read_history(results: Path, gpu: str) -> list[Outcome]:
 
 
 def _of(facts: "Sidecar") -> Outcome | None:
-    """None for what no plan was made for, for other replay than that of kernels, and for what was over at once."""
+    """None for what no plan was made for, for other replay than that of kernels, where operations were counted in runs
+    of their own, and for what was over at once."""
     plan = facts.get("plan", {})
-    if plan.get("replay") != "kernel" or not plan.get("launches"):
+    if plan.get("replay") != "kernel" or not plan.get("launches") or "joined" in plan:
         return None
     shipped = plan["shipped_s"] if "shipped_s" in plan else plan["launch_s"]
     # What the plan has besides launches it has from the census of the cell itself.

@@ -19,8 +19,10 @@ from profzoo.tools.ncu import launch_selection
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.estimates import ALIKE, GPU_TIME, Estimates, Window, interval_half_width
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
+from profzoo.tools.ncu.known_operations import fill_operations
 from profzoo.tools.ncu.quantities import QUANTITIES
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
+from profzoo.tools.ncu.single_passes import asked_products, complete_products, join_runs
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
@@ -256,7 +258,18 @@ def tabulate_report(
     planned = plan.get("options", []) if plan else []
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
-    table, not_as_planned = match_runs(runs, words, window)
+    first = len(words) - (plan.get("joined", 0) if plan else 0)
+    own_runs = {number: rows for number, rows in runs.items() if number <= first}
+    table, not_as_planned = match_runs(own_runs, words[:first], window)
+    if plan and "joined" in plan:
+        further = [number for number in runs if number > first]
+        table = join_runs(table, [match_runs({1: runs[one]}, [words[one - 1]], window)[0] for one in further])
+        if known := plan.get("known"):
+            table, kept = fill_operations(table, known), {**kept, **known["units"]}
+        asked = asked_products(facts["command"])
+        table = complete_products(table, asked)
+        unit = next((kept[name] for name in asked if name in kept), "")
+        kept = {**{name: unit for name in asked if name in table}, **kept}
     totals = estimate_totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error") if plan else None)
 

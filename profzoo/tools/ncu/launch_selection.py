@@ -432,10 +432,28 @@ def select_all(options: LaunchOptions, launches: pd.DataFrame, census: pd.DataFr
     return Selection(len(launches), len(launches[KEYS].drop_duplicates()), share, words, error=0.0)
 
 
-def _of_each_configuration(numbers: Collection[int]) -> list[str]:
-    """Return ncu's options that select launches by their numbers within every configuration."""
-    at = "|".join(str(number) for number in sorted(numbers))
-    return ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", f":::^({at})$"]
+def _of_each_configuration(numbers: Collection[int], kernels: Collection[str] = ()) -> list[str]:
+    """Return ncu's options that select launches by their numbers within every configuration, of all or some kernels."""
+    named = ["--kernel-name-base", "mangled", "--kernel-id", f":::^({_any_of(numbers)})$"]
+    return ["--filter-mode", "per-launch-config", *(_kernel_id(kernels, numbers) if kernels else named)]
+
+
+def narrow_to_kernels(words: Sequence[str], kernels: Collection[str]) -> list[str]:
+    """Return ncu's options that select, of the launches that a first run takes, those of some kernels.
+
+    words: options of `select_sample` for the first run; kernels: mangled names.
+
+    >>> narrow_to_kernels(_of_each_configuration({1, 3}), ["a"])[-1]
+    '::regex:^(a)$:^(1|3)$'
+    """
+    if "--kernel-id" not in words:
+        return _of_each_configuration({1}, kernels)
+    numbers = words[words.index("--kernel-id") + 1].rpartition("^(")[2].removesuffix(")$").split("|")
+    return _of_each_configuration({int(number) for number in numbers}, kernels)
+
+
+def _any_of(numbers: Collection[int]) -> str:
+    return "|".join(str(number) for number in sorted(numbers))
 
 
 def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping[str, int]) -> int:
@@ -450,8 +468,7 @@ def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping
 def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
     """Return ncu's options that select kernels of these names at these invocations."""
     which = "|".join(re.escape(name) for name in sorted(names))
-    at = "|".join(str(number) for number in sorted(numbers))
-    return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({at})$"]
+    return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({_any_of(numbers)})$"]
 
 
 def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:

@@ -2,8 +2,8 @@
 
 python -m profzoo.tools.ncu.multi_run FOLDER OPTION ... --then OPTION ... --in-all ncu OPTION ... REPORT -- PROGRAM ...
 
-Options before `--in-all` are of a run each. The first leaves REPORT, the others FOLDER/2.ncu-rep and so on. The first
-that fails ends it, with its exit code.
+Options before `--in-all` are of a run each, and a list of metrics among them replaces that of all runs. The first
+run leaves REPORT, the others FOLDER/2.ncu-rep and so on. The first that fails ends it, with its exit code.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.tools.ncu.command import IN_ALL, run_options
+from profzoo.tools.ncu.command import IN_ALL, keep_first_metrics, run_options
 
 
 def split_commands(arguments: Sequence[str]) -> list[list[str]]:
@@ -28,7 +28,7 @@ def split_commands(arguments: Sequence[str]) -> list[list[str]]:
     found = []
     for number, own in enumerate(run_options(arguments[1 : at + 1]), 1):
         target = report if number == 1 else str(Path(arguments[0]) / f"{number}.ncu-rep")
-        found.append([program, *own, *shared, target, *arguments[end + 1 :]])
+        found.append([*keep_first_metrics([program, *own, *shared, target]), *arguments[end + 1 :]])
     return found
 
 

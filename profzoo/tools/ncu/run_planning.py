@@ -1,17 +1,18 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
-from profzoo.cell.job_types import Plan, PlanOptions, ReplacedSample
+from profzoo.cell.job_types import KnownOperations, Plan, PlanOptions, ReplacedSample, Sidecar
+from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import launch_selection, raw_page
+from profzoo.tools.ncu import known_operations, launch_selection, raw_page, single_passes
 from profzoo.tools.ncu.census import read_untold_reason
 from profzoo.tools.ncu.costs import PARTS, PROBED, Cost, Costs, estimate_cost, estimate_price, load_costs, read_history
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
@@ -90,6 +91,17 @@ class _Estimate:
         return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What is known of a cell's operations before ncu counts them.
+
+    precision: of the cell. known: operations that earlier reports have counted; None for none.
+    """
+
+    precision: str
+    known: KnownOperations | None = None
+
+
 def plan_collection(
     options: PlanOptions,
     name: str,
@@ -97,6 +109,7 @@ def plan_collection(
     start_s: float,
     price: Cost,
     costs: Costs,
+    told: Told | None = None,
 ) -> Plan:
     """Plan how to collect a section set of a cell, and estimate how long that takes.
 
@@ -104,6 +117,7 @@ def plan_collection(
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
         census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
         price: of one launch of the set; costs: the measured costs.
+        told: what is known of the cell's operations; without it, they are not counted apart.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
     seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
@@ -119,12 +133,32 @@ def plan_collection(
     whole = launch_selection.select_configured(options, name, launches, census)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
-    runs = 1 + len(chosen.further)
-    planned: Plan = {
+    took = estimate.seconds(replay, chosen.launches, 1 + len(chosen.further))
+    apart = _in_single_passes(options, name, estimate, census, costs, told) if told else None
+    if told and apart and (apart.seconds < (1 - LEAST_SAVED_SHARE) * took or apart.chosen.share > chosen.share):
+        planned = _described(options, name, "kernel", apart.chosen, whole, apart.price, start_s, apart.seconds)
+        planned = {**planned, "joined": len(apart.chosen.further)}
+        return {**planned, "known": told.known} if told.known else planned
+    planned = _described(options, name, replay, chosen, whole, price, start_s, took)
+    return {**planned, "instead_of": instead} if instead else planned
+
+
+def _described(
+    options: PlanOptions,
+    name: str,
+    replay: str,
+    chosen: Selection,
+    whole: Selection,
+    price: Cost,
+    start_s: float,
+    took_s: float,
+) -> Plan:
+    """Return what a plan says of every choice; took_s: estimate of all runs."""
+    return {
         "set": name,
         "replay": replay,
         "launches": chosen.launches,
-        "runs": runs,
+        "runs": 1 + len(chosen.further),
         "configurations": chosen.configurations,
         "configurations_of_window": whole.configurations,
         "share": round(chosen.share, 6),
@@ -133,11 +167,71 @@ def plan_collection(
         "basis": price.basis,
         "start_s": round(start_s, 3),
         "launch_s": round(price.seconds, 5),
-        "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
+        "estimate_s": round(took_s, 3),
         "budget": options["budget"],
         "options": _words(replay, chosen),
     }
-    return {**planned, "instead_of": instead} if instead else planned
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """A choice of launches that runs of one pass each profile; price: of the mean launch; seconds: of all runs."""
+
+    chosen: Selection
+    price: Cost
+    seconds: float
+
+
+def _in_single_passes(
+    options: PlanOptions, name: str, estimate: _Estimate, census: pd.DataFrame, costs: Costs, told: Told
+) -> _Apart | None:
+    """Choose launches so that one run counts all but operations, and further runs count those that nobody knows.
+
+    Returns: None where that is impossible: the set counts more than metrics, launches are not sampled, another replay
+    is asked for, or the budget does not suffice.
+    """
+    own = options["sets"][name]
+    split = single_passes.split_metrics(own.get("metrics", []), told.precision)
+    sampled = ncu.launch_selection(options, name) == ncu.SAMPLED and not options["kernel_name"]
+    replayed = ncu.replay_mode(options, name) in ("auto", "kernel")
+    if {"set", "sections"} & set(own) or not split or not sampled or not replayed or options.get("one_run"):
+        return None
+    first = estimate_cost({"metrics": [*split.first]}, costs)
+    if first.passes > 1:
+        return None
+    # Earlier runs may have shown that launches here cost more than was shipped; that holds for all metrics alike.
+    dearer = estimate.price.seconds / estimate_cost(own, costs).seconds
+    limit = float("inf") if options["budget"] is None else ncu.parse_budget(options["budget"])
+    # A launch takes less than half as long as with all passes.
+    most = 2 * most_launches(len(census[raw_page.CONFIGURATION].drop_duplicates()), _error(options))
+    prices = replace(estimate, price=first).prices("kernel", most, limit)
+    base = launch_selection.select_sample(options, name, census, census, prices, one_run=True)
+    known = {*known_operations.known_kernels(census, told.known)} if told.known else set()
+    unknown = sorted({*census["mangled"]} - known)
+    runs: list[tuple[list[str], float]] = [([*base.options, *_asked(split.first)], first.seconds * dearer)]
+    for metrics, kernels in (
+        (split.arithmetic, unknown),
+        (split.products, single_passes.may_use_tensor_cores(unknown)),
+    ):
+        if metrics and kernels:
+            words = [*launch_selection.narrow_to_kernels(base.options, kernels), *_asked(metrics)]
+            runs.append((words, costs["alone_s"] * dearer))
+    launches = [len(launch_selection.profiled_launches(census, words)) for words, _ in runs]
+    seconds = sum(replace(estimate, price=Cost(1, each)).seconds("kernel", count, 1)
+                  for count, (_, each) in zip(launches, runs, strict=True))  # fmt: skip
+    if seconds > limit:
+        return None
+    mean = sum(count * each for count, (_, each) in zip(launches, runs, strict=True)) / launches[0]
+    chosen = replace(base, options=runs[0][0], further=[words for words, _ in runs[1:]])
+    return _Apart(chosen, Cost(1, mean, estimate.price.basis), seconds)
+
+
+def _asked(metrics: Sequence[str]) -> list[str]:
+    return ["--metrics", ",".join([*metrics, *ncu.SHARED_MEMORY])]
+
+
+def _error(options: PlanOptions) -> float:
+    return ncu.parse_percent(options["error"])
 
 
 def _chosen(
@@ -164,7 +258,7 @@ def _chosen(
         )
     if ncu.launch_selection(options, name) != ncu.SAMPLED:
         return replay, whole, None
-    prices = estimate.prices(replay, most_launches(whole.launches, ncu.parse_percent(options["error"])), limit)
+    prices = estimate.prices(replay, most_launches(whole.launches, _error(options)), limit)
     sample = launch_selection.select_sample(options, name, launches, census, prices, options.get("one_run", False))
     runs = 1 + len(sample.further)
     every = estimate.cheaper(len(launches)) if asked == "auto" else asked
@@ -224,8 +318,17 @@ def describe_plan(planned: Plan) -> str:
     )
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
-        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}{_known(planned)}"
     )
+
+
+def _known(planned: Plan) -> str:
+    """Say of how many configurations earlier reports tell the operations."""
+    if not (known := planned.get("known")):
+        return ""
+    tables = len(known["sources"])
+    of = known["sources"][0] if tables == 1 else f"{tables} earlier tables"
+    return f", operations of {len(known['rows'])} configurations from {of}"
 
 
 def _instead(planned: Plan) -> str:
@@ -247,6 +350,20 @@ def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Costs) -> float
     return max(wall_s - beside, 0.0)
 
 
+def _read_told(options: PlanOptions, name: str, results: Path, facts: Sidecar, census: pd.DataFrame) -> Told | None:
+    """Read what earlier reports under results/ tell of the operations that a section set counts.
+
+    facts: of the census' sidecar. Returns: None for a cell of unknown precision, without a GPU, or where operations are
+    to be counted with all else.
+    """
+    precision = facts.get("cell", {}).get("precision")
+    counted = [one for one in options["sets"][name].get("metrics", []) if known_operations.is_operation(one)]
+    if options.get("operations") != ncu.KNOWN or not counted or not precision or not facts.get("gpu"):
+        return None
+    known = known_operations.find_known(census, known_operations.read_counted(results, facts), counted)
+    return Told(precision, known if known["rows"] else None)
+
+
 def main(
     options: PlanOptions,
     name: str,
@@ -255,25 +372,25 @@ def main(
     path: str,
     say: Callable[[str], object],
     probe: Sequence[str] = (),
-    told: str | None = None,
+    untold_sidecar: str | None = None,
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
-    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
-    why the census is ncu's own, where the trace of nsys was to tell the launches.
+    options: as of plan_collection. probe: page and sidecar of one, of a set of which nobody knows what it costs.
+    untold_sidecar: file that says why the census is ncu's own, where the trace of nsys was to tell the launches.
     """
-    costs, facts = load_costs(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    costs, facts = load_costs(), read_facts(sidecar, {"wall_s": fact.POSITIVE})
     shipped = estimate_cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
     known = read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
     probed = read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
     price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    planned = plan_collection(
-        options, name, every, _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs), price, costs
-    )
+    start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs)
+    told = _read_told(options, name, Path(census).parents[1], facts, every)
+    planned = plan_collection(options, name, every, start_s, price, costs, told)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
-    if told and (untold := read_untold_reason(told)):
+    if untold_sidecar and (untold := read_untold_reason(untold_sidecar)):
         planned |= {"census_note": f"ncu recorded the launches itself, as the trace of nsys cannot: {untold}"}
     say(describe_plan(planned))
     write_json(planned, path)

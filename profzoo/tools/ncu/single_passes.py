@@ -1,0 +1,110 @@
+"""Splits a section set into runs of ncu with one pass each, and joins what these runs counted.
+
+A launch that needs several passes takes ten times as long as one that needs a single pass, because ncu then saves and
+restores memory: on an H200, the counters of the set `survey` take 0.25 s in six passes, and 0.10 s in five runs of one
+pass. The first run counts all but operations. Further runs count operations of the same launches: arithmetic in one
+run, products of tensor cores in another. Earlier reports may know them, and only some kernels use tensor cores.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from profzoo.kernels.kernel_classes import classify
+from profzoo.tools.ncu.command import METRICS
+from profzoo.tools.ncu.known_operations import is_operation
+
+TENSOR = re.compile(r"sm__ops_path_tensor_src_([a-z0-9]+?)(_dst_[a-z0-9]+)?\.sum")
+# The type in which a cell of this precision multiplies on tensor cores. In fp32, attention does so in tf32.
+PRODUCTS = {"fp32": "tf32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16"}
+# Instructions of tensor cores, which take no pass of their own: where there are none, there are no products.
+INSTRUCTIONS = tuple(f"sm__inst_executed_pipe_tensor_op_{what}.sum" for what in ("hmma", "gmma", "dmma"))
+# Classes of kernels that may use tensor cores.
+DENSE = frozenset({"attention", "convolution", "gemm", "recurrent", "other"})
+
+
+@dataclass(frozen=True)
+class MetricSplit:
+    """The metrics of a section set by the runs that count them.
+
+    first: counted for all launches. arithmetic: operations without tensor cores. products: operations of tensor cores
+    of the type that the cell computes in. left_out: operations of other types, which follow from the rest.
+    """
+
+    first: Sequence[str]
+    arithmetic: Sequence[str]
+    products: Sequence[str]
+    left_out: Sequence[str]
+
+
+def split_metrics(metrics: Sequence[str], precision: str) -> MetricSplit | None:
+    """Split the metrics of a section set; None if there is nothing to split, or another precision.
+
+    >>> split = split_metrics(["gpu__time_duration.sum", "sm__ops_path_tensor_src_fp16.sum"], "fp16")
+    >>> split.first[0], split.products
+    ('gpu__time_duration.sum', ['sm__ops_path_tensor_src_fp16.sum'])
+    """
+    operations = [metric for metric in metrics if is_operation(metric)]
+    first = [metric for metric in metrics if metric not in operations]
+    if not operations or not first or precision not in PRODUCTS:
+        return None
+    types = {metric: found[1] for metric in operations if (found := TENSOR.fullmatch(metric))}
+    return MetricSplit(
+        [*first, *(INSTRUCTIONS if types else ())],
+        [metric for metric in operations if metric not in types],
+        [metric for metric, kind in types.items() if kind == PRODUCTS[precision]],
+        [metric for metric, kind in types.items() if kind != PRODUCTS[precision]],
+    )
+
+
+def may_use_tensor_cores(kernels: Sequence[str]) -> list[str]:
+    """Return the kernels, by mangled names, whose class does not exclude tensor cores."""
+    return [kernel for kernel in kernels if classify(kernel) in DENSE]
+
+
+def join_runs(table: pd.DataFrame, further: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the launches of the first run with the operations that further runs counted for them.
+
+    Both have `launch`, the position in the census. A launch that a further run did not profile stays without.
+    """
+    joined = table
+    for rows in further:
+        columns = [column for column in rows if is_operation(column)]
+        known = rows.dropna(subset=["launch"]).drop_duplicates("launch").set_index("launch")[columns]
+        found = known.reindex(joined["launch"]).set_axis(joined.index)
+        joined = joined.assign(**{column: found[column] for column in columns})
+    return joined
+
+
+def asked_products(command: Sequence[str]) -> list[str]:
+    """Return the operations of tensor cores that the section set of a command of several runs asks for.
+
+    Each run has metrics of its own; those of the set come last, under the names that the GPU has.
+    """
+    places = [place for place, word in enumerate(command) if word == METRICS]
+    return [name for name in command[places[-1] + 1].split(",") if TENSOR.fullmatch(name)] if places else []
+
+
+def complete_products(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return the launches with the products of tensor cores that no run counted, where they are certain.
+
+    A launch without instructions of tensor cores has no products. A kernel multiplies in one type, so a launch with
+    products of one type has none of another. Other launches stay without a value: their products are unknown.
+
+    Args:
+        table: launches with INSTRUCTIONS, as far as the GPU has these.
+        metrics: operations of tensor cores that the section set asks for.
+    """
+    counted = [name for name in INSTRUCTIONS if name in table]
+    if not counted or not metrics:
+        return table
+    idle = table[counted].fillna(1).sum(axis=1) == 0
+    there = [name for name in metrics if name in table]
+    products = table[there].fillna(0).sum(axis=1) > 0
+    columns = {}
+    for name in metrics:
+        values = table[name] if name in table else pd.Series(float("nan"), table.index)
+        columns[name] = values.where(values.notna() | ~(idle | products), 0)
+    return table.assign(**columns)
