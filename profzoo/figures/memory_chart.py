@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -71,7 +72,7 @@ def _draw_heat(axis: Axes, of_peak: pd.DataFrame, rates: pd.DataFrame, texts: pd
     for mine, colour_map in ((of_peak, "Oranges"), (rates, "Blues")):
         if mine.notna().any(axis=None):
             shown = colours.where(colours.columns.isin(mine.columns)[None, :].repeat(len(colours), axis=0))
-            plots.draw_heat(axis, shown, colour_map)
+            sns.heatmap(shown, ax=axis, cmap=colour_map, vmin=0, vmax=100, cbar=False, linewidths=0.5)
     axis.set_facecolor("#eeeeee")
     axis.grid(visible=False)
     axis.set(xlim=(0, len(texts.columns)), ylim=(len(texts), 0), ylabel="")

@@ -7,12 +7,11 @@ from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
-from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
@@ -348,36 +347,20 @@ def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
 
 # Height of the legend of colours, in inches.
 BAR = 1.6
-# Relative luminance of a background from which on its text is black.
-LUMINOUS = 0.408
-
-
-def draw_heat(axis: Axes, table: pd.DataFrame, colours: str) -> QuadMesh:
-    """Draw a heat map of percentages, with the names of rows and columns, and return it; nan has no colour."""
-    known = np.ma.masked_invalid(table.to_numpy("float64"))
-    mesh = axis.pcolormesh(known, cmap=colours, vmin=0, vmax=100, linewidths=0.5, edgecolor="white")
-    for spine in axis.spines.values():
-        spine.set_visible(False)
-    axis.set(xlim=(0, len(table.columns)), ylim=(len(table), 0))
-    axis.set_xticks(np.arange(len(table.columns)) + 0.5, list(table.columns))
-    axis.set_yticks(np.arange(len(table)) + 0.5, list(table.index), va="center")
-    return mesh
 
 
 def draw_percent_map(axis: Axes, table: pd.DataFrame, colours: str) -> None:
     """Draw a heat map of percentages, with each number in its cell; colours: name of a pale colour map."""
-    mesh = draw_heat(axis, table, colours)
-    bar = axis.figure.colorbar(mesh, ax=axis, label="%", shrink=min(0.8, BAR / figure_height(len(table))), aspect=12)
-    bar.outline.set_linewidth(0)
+    # Imported here, because it takes 0.7 s, and only figures of this kind need it.
+    import seaborn as sns
+
+    bar = {"label": "%", "shrink": min(0.8, BAR / figure_height(len(table))), "aspect": 12}
+    sns.heatmap(table, ax=axis, cmap=colours, vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
+                linewidths=0.5, cbar_kws=bar, yticklabels=True)  # fmt: skip
     name_columns_on_top(axis, len(table))
+    for number in axis.texts:
+        # The page gives seaborn's dark grey the theme's text colour, but the map is pale in every theme.
+        if number.get_color() == ".15":
+            number.set_color("black")
+    # seaborn turns names that are few and long.
     axis.tick_params(axis="both", rotation=0)
-    for (row, column), share in np.ndenumerate(table.to_numpy("float64")):
-        if not np.isnan(share):
-            colour = "black" if _luminance(mesh.to_rgba(share)) > LUMINOUS else "white"
-            axis.text(column + 0.5, row + 0.5, f"{share:.0f}", ha="center", va="center", fontsize=8, color=colour)
-
-
-def _luminance(colour: Any) -> float:
-    """Return the relative luminance of a colour of red, green and blue from 0 to 1, as WCAG defines it."""
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
