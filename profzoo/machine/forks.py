@@ -430,7 +430,8 @@ def _report_end(connection: socket.socket, child: int, supervises: bool) -> None
         from profzoo.machine import process_tree, supervisor
 
         process_tree.adopt_orphans(True)
-    connection.sendall(child.to_bytes(NUMBER, "big"))
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(child.to_bytes(NUMBER, "big"))
     while from_child not in select.select(watched, [], [])[0]:
         said = b""
         with suppress(ConnectionResetError):
@@ -504,6 +505,8 @@ def main(arguments: Sequence[str]) -> list[str]:
         process_tree.die_with(os.getppid())
     stages = [list(group) for is_word, group in itertools.groupby(words, lambda word: word != THEN) if is_word]
     listeners = [socket.socket(fileno=int(number)) for number in descriptors.split(",")]
+    # No job begins, and is measured, while a later stage still imports: the pipe ends once all have imported.
+    ended, importing_on = os.pipe()
     inherited = {*surroundings.open_files()} if kind == JOBS else set[int]()
     for number, (listener, modules) in enumerate(zip(listeners, stages, strict=True)):
         _import_stage(kind, modules)
@@ -522,6 +525,9 @@ def main(arguments: Sequence[str]) -> list[str]:
         if number + 1 == len(stages) or os.fork():
             for other in listeners[number + 1 :]:
                 other.close()
+            os.close(importing_on)
+            os.read(ended, 1)
+            os.close(ended)
             words = serve(listener, stage)
             if kind == SCRIPTS:
                 forget_if_changed(dict(stage.states))

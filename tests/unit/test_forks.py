@@ -341,8 +341,18 @@ def test_a_server_with_a_module_of_a_folder_of_the_users_ends(tmp_path: Path, mo
 
 
 def test_each_stage_has_what_the_ones_before_have_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begins to fork when all stages have imported, as imports would disturb what is measured."""
     monkeypatch.chdir(tmp_path)
+    (slow := tmp_path / "site-packages" / "slow").mkdir(parents=True)
+    (slow / "__init__.py").write_text(
+        f"import time, wave\ntime.sleep(1)\nopen({str(tmp_path / 'done')!r}, 'w').close()\n"
+    )
     jobs = Jobs(tmp_path, [["sunau"], ["wave"]])
+    jobs.process.communicate()
+    jobs.variables["PYTHONPATH"] += f"{os.pathsep}{slow.parent}"
+    python = f"{Path(sys.executable).parent}/python"
+    jobs.process, jobs.path = forks.start(forks.JOBS, [["sunau"], ["slow"]], jobs.variables, python)
+    assert not jobs.run("well")[2]["own"]["imported"] and (tmp_path / "done").exists()
     assert [jobs.run("well", stage=stage)[2]["own"]["imported"] for stage in (0, 1)] == [False, True]
     jobs.process.communicate()
 
