@@ -107,8 +107,8 @@ class Config(TypedDict):
     fail_on: Literal["slower", "different", "either", None]
     # Settings of figures.
     figures: FiguresSettings
-    # Whether several processes that time a cell are forked from one process that has imported PyTorch and built the
-    # network.
+    # Whether processes that measure a cell without a profiler's program are forked from one process that has
+    # imported PyTorch.
     fork: bool
     # Name under which the measured peaks of the GPU are stored (`peaks/{gpu}.csv`); choose one name for each kind
     # of GPU.

@@ -247,6 +247,20 @@ def thread_variables(cores: int, gpus: int, processes: int, given: Collection[st
     return {} if {*names} & {*given} else dict.fromkeys(names, count)
 
 
+def start_variables(
+    asked: Mapping[str, str], extra: Sequence[str], nodes: int, gpus: int, count: int
+) -> dict[str, str]:
+    """Variables that a job's program starts with, besides those that each job has of its own.
+
+    asked: planned values; extra: names of further variables; gpus: GPUs of the machine; count: processes of the job.
+    """
+    seen = select_environment(os.environ, extra, nodes)
+    # Set the planned values, whatever this node has; the user's own variables are known as digests only.
+    seen = {name: value for name, value in seen.items() if name in asked or name not in measurement_variables()}
+    seen |= {name: value for name, value in asked.items() if name in measurement_variables()}
+    return seen | thread_variables(len(os.sched_getaffinity(0)), gpus, count, seen)
+
+
 def run_logged(
     command: Sequence[str], log: Path, env: Mapping[str, str], guard: ProcessLimits = processes.NOTHING
 ) -> int:
@@ -342,12 +356,7 @@ def prepare_job(
     count, nodes = cell.get("gpus", 1), cell.get("nodes", 1)
     # On several nodes Slurm assigns the GPUs, and this node's scratch folder does not exist on the others.
     several = nodes > 1
-    seen = select_environment(os.environ, job["environment"], nodes)
-    # Set the planned values, whatever this node has; the user's own variables are known as digests only.
-    asked = job.get("variables", {})
-    seen = {name: value for name, value in seen.items() if name in asked or name not in measurement_variables()}
-    seen |= {name: value for name, value in asked.items() if name in measurement_variables()}
-    seen |= thread_variables(len(os.sched_getaffinity(0)), len(candidates), count, seen)
+    seen = start_variables(job.get("variables", {}), job["environment"], nodes, len(candidates), count)
     what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
     seconds = job_limits.read_limits().seconds(job["tool"], planned_s)
     with job_child.watch_parent():

@@ -36,7 +36,7 @@ from profzoo.harness import observed_files
 from profzoo.io import file_checks
 from profzoo.io import sidecars as fact
 from profzoo.json_types import JsonObject
-from profzoo.machine import external_programs, gpus, namespace, processes, program_variables, supervisor
+from profzoo.machine import external_programs, forks, gpus, namespace, processes, program_variables, supervisor
 from profzoo.machine.gpu_slots import GpuTurn
 from profzoo.machine.processes import ProcessLimits
 from profzoo.records import derived_outputs, digests, import_graph, read_files, record
@@ -287,6 +287,8 @@ OURS = (SHARED, EXPOSED)
 PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
 # Function that builds a command from a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Job, Made, Sequence[str], Path | None], Command]
+# Modules of programs that import torch as they start, and no network before they do.
+FORKED = ("models.run", "profzoo.calibration.peaks")
 # Larger exit codes stand for signals, as in a shell.
 SIGNALLED = 128
 
@@ -306,6 +308,28 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
             raise CollectError(f"{program} is not on PATH{advice}")
     measured = [*asked.profiler, *asked.program]
     return [*asked.launcher, *(tool.adapt_command(measured, gpu) if tool else measured)]
+
+
+def fork_socket(job: Job, asked: Command, words: Sequence[str]) -> str:
+    """Socket of the server that may fork the job's program; empty if the program starts by itself.
+
+    words: the command for the installed program. A fork has imported what each program of its kind imports, and no
+    more. Programs of the user's own read variables that were set before they import anything.
+    """
+    server, cell = os.environ.get(forks.FORKS, ""), job["cell"]
+    if not server or list(words) != list(asked.program) or is_own(cell) or words[:2] != ["python", "-m"]:
+        return ""
+    if words[2] not in FORKED:
+        return ""
+    trains = cell.get("phase") == "train"
+    return forks.stage_path(server, 2 if _uses_torchvision(job) else int(trains))
+
+
+def _uses_torchvision(job: Job) -> bool:
+    """Whether the file of the job's model imports torchvision."""
+    own = (path for path in job_sources(job) if import_graph.place(path).startswith("models/"))
+    found = (import_graph.read_statements(path, path.stem).imports for path in own)
+    return any(not level and module.partition(".")[0] == "torchvision" for one in found for level, module, _ in one)
 
 
 def unheld_gpus(facts: Sidecar, mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
@@ -388,6 +412,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
     estimate_s = planned["estimate_s"] if planned else None
     around = prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
     with around as (environment, held, guard):
+        guard = replace(guard, forks=fork_socket(job, asked, program))
         # These processes do not belong to this workflow, as its jobs hold their GPUs.
         beside = gpus.describe_gpu_processes(held.words)
         # The scratch folder exists only on the first node.

@@ -6,6 +6,7 @@ process is killed, and this process ends them if the supervisor is killed.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from profzoo.machine import process_tree, supervisor
+from profzoo.machine import fork_client, process_tree, supervisor, surroundings
 from profzoo.machine.supervisor import HEEDED
 
 PROJECT = Path(__file__).parents[2]
@@ -29,7 +30,8 @@ class ProcessLimits:
 
     held: descriptors that all processes keep open if they can: the locks of GPUs. kept: descriptors that only the
     supervisor keeps open. scratch: folder that is removed with the job. seconds: time limit, None for none. over:
-    message when it is exceeded. apart: whether the processes see no other processes of the machine.
+    message when it is exceeded. apart: whether the processes see no other processes of the machine. forks: socket of a
+    server that may fork the supervisor and the command's program; empty for none.
     """
 
     held: Sequence[int] = ()
@@ -38,6 +40,7 @@ class ProcessLimits:
     seconds: float | None = None
     over: str = ""
     apart: bool = False
+    forks: str = ""
 
 
 NOTHING = ProcessLimits()
@@ -66,7 +69,7 @@ def run_command(
     }
     said = b""
     with _adopting(), raise_on_signals():
-        process = _supervisor(output, [*guard.held, *guard.kept])
+        process = _supervisor(output, [*guard.held, *guard.kept], guard.forks, request)
         try:
             said = _answer(process, f"{json.dumps(request)}\n".encode())
         finally:
@@ -86,7 +89,14 @@ def run_command(
     return int(json.loads(said)["code"])
 
 
-def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+def _supervisor(
+    output: BinaryIO, descriptors: Sequence[int], forks: str, request: Mapping[str, Any]
+) -> subprocess.Popen[bytes] | fork_client.Supervisor:
+    if forks and (python := shutil.which(request["command"][0], path=request["environment"].get("PATH"))):
+        around = surroundings.describe(python)
+        forked = fork_client.Supervisor(forks, request["environment"], around, output.fileno(), [*descriptors])
+        if forked.forked:
+            return forked
     own = {key: os.environ[key] for key in NEEDED if key in os.environ} | {"PYTHONPATH": str(PROJECT)}
     # A separate session, so that signals of the terminal reach only this process.
     return subprocess.Popen(
@@ -95,7 +105,7 @@ def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Pope
     )  # fmt: skip
 
 
-def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+def _answer(process: subprocess.Popen[bytes] | fork_client.Supervisor, request: bytes) -> bytes:
     """Send the supervisor a request and read its final answer; empty if it was killed."""
     assert process.stdin and process.stdout
     # Standard input stays open, because its end would tell the supervisor that this process has ended.
@@ -112,7 +122,7 @@ def _left(said: bytes, before: set[int]) -> list[int]:
     return process_tree.end_processes(before, supervisor.STAGES["abandoned"])
 
 
-def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
+def _close(process: subprocess.Popen[bytes] | fork_client.Supervisor, busy: bool) -> None:
     """Disconnect from the supervisor; busy: it still waits for processes, and holds the GPU until they end."""
     assert process.stdin and process.stdout
     process.stdin.close()

@@ -108,15 +108,29 @@ def sweep_abandoned() -> list[int]:
 
 
 def _marked(folders: Sequence[Path]) -> list[int]:
-    """This user's processes whose environment names one of these folders, whatever their parent."""
-    words = {f"{JOB}={folder}".encode() for folder in folders}
+    """This user's processes whose environment names one of these folders, or that hold its pipe, whatever their parent.
+
+    The environment of a fork is shown as that of the process that was forked.
+    """
+    words, pipes = {f"{JOB}={folder}".encode() for folder in folders}, {str(folder / PIPE) for folder in folders}
     found = []
     for process in process_tree.running_processes() if words else ():
         # The process may have ended, or belong to another user.
         with suppress(OSError):
             own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.is_alive(process)
-            if own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
+            named = own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0"))
+            if named or (own and pipes & _open_paths(process)):
                 found.append(process)
+    return found
+
+
+def _open_paths(process: int) -> set[str]:
+    """Paths of the files that a process has open."""
+    found = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        # It may be closed by now.
+        with suppress(OSError):
+            found.add(str(link.readlink()))
     return found
 
 

@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from profzoo.machine import namespace, process_tree, scratch_folder
@@ -111,8 +112,12 @@ STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
 }
 
 
-def main() -> int:
-    """Run the request from standard input; returns 0."""
+def main(fork: Callable[[Mapping[str, Any], int], int] | None = None) -> int:
+    """Run the request from standard input; returns 0.
+
+    fork: function that forks the command's program from this process and returns its number, instead of starting it;
+    it takes the request and the descriptor of the program's output.
+    """
     process_tree.adopt_orphans(True)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -126,7 +131,7 @@ def main() -> int:
     if not request:
         return 0
     printed = CappedLog(LOG)
-    child = _started(request, printed)
+    child = _forked(fork, request, printed) if fork else _started(request, printed)
     why, code = _watched(child, request["seconds"], wake, printed) if child else ("ended", 127)
     for number in HEEDED:
         signal.signal(number, signal.SIG_IGN)
@@ -175,6 +180,16 @@ def _started(request: Mapping[str, Any], printed: CappedLog) -> subprocess.Popen
         os.close(printed.given)
 
 
+def _forked(
+    fork: Callable[[Mapping[str, Any], int], int], request: Mapping[str, Any], printed: CappedLog
+) -> SimpleNamespace:
+    """Fork the command's program, which dies with this process."""
+    try:
+        return SimpleNamespace(pid=fork(request, printed.given), returncode=None)
+    finally:
+        os.close(printed.given)
+
+
 def _prepare(supervisor: int, apart: bool) -> None:
     """Set up a forked process before it executes the command."""
     process_tree.die_with(supervisor)
@@ -188,7 +203,7 @@ def _say(line: str) -> None:
         os.write(LOG, f"profzoo: {line}\n".encode())
 
 
-def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, printed: CappedLog) -> tuple[str, int]:
+def _watched(child: Any, seconds: float | None, wake: int, printed: CappedLog) -> tuple[str, int]:
     """Wait for the command to end; returns how it ended, and its exit code if it ended by itself."""
     deadline = time.monotonic() + seconds if seconds is not None else None
     waiting = select.poll()
@@ -212,7 +227,7 @@ def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, p
                 return "ended", code
 
 
-def _ended(child: subprocess.Popen[bytes]) -> int | None:
+def _ended(child: Any) -> int | None:
     """Exit code of the command if it has ended; reaps other processes that ended."""
     while True:
         try:

@@ -2,12 +2,14 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from profzoo import extensions
 from profzoo.cell import data_files, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.config_types import Config
@@ -19,9 +21,9 @@ from profzoo.collect import environment
 from profzoo.collect.command_line import NUMERICS
 from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
-from profzoo.machine import job_limits
+from profzoo.machine import forks, gpus, job_limits
 from profzoo.range_names import IMPORTED
-from profzoo.tools import BASELINE, settings_of
+from profzoo.tools import BASELINE, settings_of, unavailable_tools
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -29,6 +31,26 @@ from profzoo.workflow.selection import Selection, Wildcards
 
 # The value of `repeats` by which processes are repeated until their times are known to the margin, or decide.
 UNTIL_DECIDED = "auto"
+
+
+# Targets of runs that measure nothing.
+UNMEASURED = {"clean", "doctor", "help", "metrics", "serve", "share", "status", "verify"}
+
+
+def fork_jobs(words: Sequence[str], config: Config) -> None:
+    """Start the process that forks a run's jobs, while the run is planned; words: of its command line.
+
+    It begins with the variables of a job. A job whose own differ, as on a machine with GPUs that cannot be used, starts
+    by itself.
+    """
+    if UNMEASURED & {*words}:
+        return
+    visible, extra = os.environ.get(gpus.VISIBLE), config["variables"]
+    # nvidia-smi would take longer than all else before a run.
+    count = unavailable_tools.count_gpus() if visible is None else len([*filter(None, visible.split(","))])
+    planned = environment.planned_variables(extra)
+    seen = environment.start_variables(planned, extra, 1, 0 if config["device"] == "cpu" else count, 1)
+    forks.serve_jobs({**seen, "LC_ALL": "C", **extensions.inherited_variables()})
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ USED: Mapping[str, Mapping[str, str]] = {
         "dag_settings": "targets of the command line",
         "deployment_settings": "whether jobs load modules of software",
         "dryrun": "checkpoints of a dry run",
+        "execute": "processes that are forked",
         "execution_settings": "whether a run takes locks",
         "global_resources": "how many GPUs jobs share",
         "group_settings": "jobs that run together on a cluster",
@@ -416,6 +417,19 @@ def limit_of(workflow: Any, resource: str) -> int | None:
     given = workflow.global_resources.get(resource)
     value = getattr(given, "value", given)
     return value if isinstance(value, int) else None
+
+
+def before_jobs_here(workflow: Any, begin: Callable[[], None]) -> None:
+    """Call a function before a run plans its jobs, if it is going to run them on this machine."""
+    execute = workflow.execute
+
+    def executing(*, executor_plugin: Any, **given: Any) -> Any:
+        told = executor_plugin.common_settings
+        if told.local_exec and not (told.dryrun_exec or told.touch_exec):
+            begin()
+        return execute(executor_plugin=executor_plugin, **given)
+
+    workflow.execute = executing
 
 
 def executor_of(workflow: Any) -> Any:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.experiments import fork_server, interleaved_runs
+from profzoo.experiments import interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.machine import process_tree, time_slicing
+from profzoo.machine import process_tree, surroundings, time_slicing
 from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
@@ -209,14 +209,14 @@ def test_variables_and_shifts_reach_a_fork(program: str, starter: ProcessStarter
 
 
 def test_a_process_with_a_cuda_file_is_not_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(fork_server, "count_threads", lambda: 1)
+    monkeypatch.setattr(surroundings, "count_threads", lambda: 1)
     # Other tests of this process may have asked torch for CUDA.
-    monkeypatch.setattr(fork_server, "CUDA", "torch.none")
-    assert fork_server.explain_unsafe() == ""
+    monkeypatch.setattr(surroundings, "CUDA", "torch.none")
+    assert surroundings.explain_unsafe() == ""
     (path := tmp_path / "nvidia-uvm").touch()
-    monkeypatch.setattr(fork_server, "OF_CUDA", str(path))
+    monkeypatch.setattr(surroundings, "OF_CUDA", str(path))
     with path.open():
-        assert fork_server.explain_unsafe().startswith("CUDA was initialised")
+        assert surroundings.explain_unsafe().startswith("CUDA was initialised")
 
 
 # Of real cells.

@@ -219,8 +219,13 @@ def test_a_job_that_nobody_looks_after_is_ended_and_its_folder_removed(
     marked = child("echo; exec sleep 60")
     monkeypatch.setenv(scratch_folder.JOB, str(tmp_path / "profzoo-job-y"))
     other = child("echo; exec sleep 60")
+    # A fork, whose environment is shown as another's, has the folder's pipe open.
+    os.mkfifo(folder / scratch_folder.PIPE)
+    forked = child(f"exec 3<>{folder / scratch_folder.PIPE}; echo; exec sleep 60")
     # Of all processes these alone are looked at, whatever mistake is planted.
-    monkeypatch.setattr(scratch_folder.process_tree, "running_processes", lambda: [marked.pid, other.pid, 2**22 + 1])
-    assert scratch_folder._marked([folder]) == [marked.pid] and scratch_folder._marked([]) == []
-    assert scratch_folder.sweep_abandoned() == [marked.pid] and not folder.exists()
-    assert not process_tree.is_alive(marked.pid) and process_tree.is_alive(other.pid)
+    monkeypatch.setattr(
+        scratch_folder.process_tree, "running_processes", lambda: [marked.pid, other.pid, forked.pid, 2**22 + 1]
+    )
+    assert scratch_folder._marked([folder]) == [marked.pid, forked.pid] and scratch_folder._marked([]) == []
+    assert scratch_folder.sweep_abandoned() == [marked.pid, forked.pid] and not folder.exists()
+    assert not any(map(process_tree.is_alive, (marked.pid, forked.pid))) and process_tree.is_alive(other.pid)

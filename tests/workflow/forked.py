@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+INTERNALS = Path(__file__).parents[2] / "profzoo" / "workflow" / "snakemake_internals.py"
 # Modules that the rules' scripts import, besides the project's code, which each copy of it imports anew.
 SCRIPTS = ("pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
            "PIL.JpegImagePlugin", "jinja2", "jsonschema", "yaml", "pynvml", "email.message", "importlib.metadata",
@@ -78,30 +80,30 @@ def _server() -> subprocess.Popen[str]:
 def _scripts() -> str:
     """Return the command that replaces Python in commands that run scripts."""
     # Imported here, because the process that forks imports this module.
-    from profzoo.workflow import script_server
+    from profzoo.machine import forks
 
     left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process, path = script_server.start([*script_server.ALWAYS, *SCRIPTS], left | OF_SCRIPTS)
+    process, path = forks.start(forks.SCRIPTS, [[*forks.ALWAYS, *SCRIPTS]], left | OF_SCRIPTS)
     atexit.register(_end, process)
-    return script_server.client_command(path)
+    return forks.client_command(path)
 
 
 def cells(variables: Mapping[str, str]) -> str:
     """Return the socket of the process that forks cells whose environment has these variables."""
     # Imported here, because the process that forks imports this module.
-    from profzoo.workflow import script_server
+    from profzoo.machine import forks
 
-    return _cells(tuple(sorted(script_server.read_once(variables).items())))
+    return _cells(tuple(sorted(forks.read_once(variables).items())))
 
 
 @cache
 def _cells(variables: tuple[tuple[str, str], ...]) -> str:
-    from profzoo.workflow import script_server
+    from profzoo.machine import forks
 
-    left = {name: value for name, value in os.environ.items() if not script_server.read_once({name: value})}
-    process, path = script_server.start(CELLS, {**left, **dict(variables), "CUDA_VISIBLE_DEVICES": ""})
+    left = {name: value for name, value in os.environ.items() if not forks.read_once({name: value})}
+    process, path = forks.start(forks.SCRIPTS, [CELLS], {**left, **dict(variables), "CUDA_VISIBLE_DEVICES": ""})
     atexit.register(_end, process)
-    return path
+    return forks.stage_path(path, 0)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
@@ -126,27 +128,13 @@ def become(request: Mapping[str, object]) -> None:
     sys.path[:1] = [str(request["folder"])]
     # These variables are read only when a process starts. If they differ, scripts must not run in forks.
     if _start_variables() == own:
-        run_scripts_by(str(request["scripts"]))
+        RUN_SCRIPTS_BY(str(request["scripts"]))
 
 
 def _start_variables() -> dict[str, str]:
     """Return the variables that Python and libraries read only once, when they start or are imported."""
     names = ("PYTHON", "MPL", "LANG", "LC_", "TZ")
     return {name: value for name, value in os.environ.items() if name.startswith(names) and name != "PYTHONPATH"}
-
-
-def run_scripts_by(command: str) -> None:
-    """Make Snakemake run scripts by this command instead of its own Python."""
-    from snakemake.script import PythonScript
-
-    by_itself = PythonScript.execute_script
-
-    def execute_script(self: Any, fname: str, edit: bool = False) -> None:
-        if edit or self.container_img or self.conda_env or self.env_modules:
-            return by_itself(self, fname, edit)
-        self._execute_cmd("{python} {fname:q}", python=command, fname=fname, is_python_script=True)
-
-    PythonScript.execute_script = execute_script
 
 
 def serve() -> None:
@@ -171,6 +159,8 @@ if __name__ == "__main__":
     # Without garbage collection, forks share this memory. Collection would take a tenth of the second that they live.
     gc.freeze()
     gc.disable()
+    # By its path: each run imports the package of its own copy.
+    RUN_SCRIPTS_BY = runpy.run_path(str(INTERNALS))["run_scripts_by"]
     serve()
     try:
         snakemake.cli.main()

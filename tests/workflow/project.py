@@ -141,7 +141,7 @@ class Project:
         gpus = int(any((folder / "nvidia-smi").exists() for folder in self.path))
         started = {"LC_ALL": "C", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         started |= environment.thread_variables(len(os.sched_getaffinity(0)), gpus, 1)
-        told = {"socket": forked.cells({**variables, **started}), "client": str(CHECKOUT / "profzoo" / "workflow")}
+        told = {"socket": forked.cells({**variables, **started}), "client": str(CHECKOUT / "profzoo" / "machine")}
         return _written(
             home / "forked", (STANDINS / "forked" / "sitecustomize.py").read_text(), "server.json", json.dumps(told)
         )

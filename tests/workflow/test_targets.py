@@ -3,9 +3,13 @@
 import csv
 import io
 import json
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,10 @@ import pytest
 
 from models import lstm
 from profzoo.document import rule_picture
+from profzoo.machine import process_tree
 from profzoo.report import packed_blocks
 from tests.workflow import forked
-from tests.workflow.project import CHECKOUT, STANDINS, Project, rules
+from tests.workflow.project import CHECKOUT, STANDINS, Project, finished, rules
 
 # Written into a program: says in which process it runs.
 SAYS = "from pathlib import Path as Said\n\nSaid({!r}).write_text(Said('/proc/self/cmdline').read_text())\n"
@@ -37,10 +42,96 @@ def test_one_file_makes_only_what_it_needs_by_scripts_and_cells_in_forks(fresh: 
         fresh.write(path, fresh.read(path) + SAYS.format(str(fresh.root / name)))
     fresh.snakemake("-j1", "results/lstm/train.torch.csv")
     for name in programs.values():
-        assert "script_server.py" in fresh.read(name), name
+        assert "forks.py" in fresh.read(name), name
     ends = {"torch.csv", "torch.launches.csv", "torch.modules.csv", "torch.ranges.csv", "torch.dtypes.csv"}
     ends |= {"torch-operators.csv", "trace.json.gz", "trace.json.gz.json"}
     assert fresh.files() == {f"lstm/train.{end}" for end in ends}
+
+
+# Facts that differ between two measurements, by the last part of their names.
+MEASURED = {
+    "commit_changed", "cpu_taken_share", "double_precision", "files", "peak_rss_bytes", "roof", "run",
+    "sha256_of_the_rest", "started", "step_ns", "wall_ns", "wall_s", "window_began_ns", "window_wall_ns", "written",
+}  # fmt: skip
+
+
+def facts_but_measured(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a sidecar without those that each measurement has of its own."""
+    return {
+        name: facts_but_measured(value) if isinstance(value, dict) else value
+        for name, value in facts.items()
+        if name not in MEASURED
+    }
+
+
+def test_a_forked_job_leaves_what_one_by_itself_leaves(fresh: Project) -> None:
+    fresh.forks_cells = False
+    fresh.write("models/lstm.py", fresh.read("models/lstm.py") + SAYS.format(str(fresh.root / "cell")))
+    left, targets = {}, ("results/lstm/train.time.csv", "results/lstm/train.torch.csv")
+    for fork in ("true", "false"):
+        fresh.snakemake("-j1", *targets, "--config", f"fork={fork}")
+        assert ("forks.py\0jobs" in fresh.read("cell")) == (fork == "true")
+        paths = sorted(path for path in fresh.files() if path.endswith(".json"))
+        facts = {path: json.loads(fresh.read(f"results/{path}")) for path in paths}
+        rows = list(csv.DictReader(io.StringIO(fresh.read(targets[1]))))
+        left[fork] = (
+            fresh.files(),
+            {path: facts_but_measured(one) for path, one in facts.items()},
+            sorted((row["kind"], row["name"], row["count"]) for row in rows),
+            [re.sub(r"\.making/\w+|[\d.,]+ (ms|samples|steps)", "", fresh.read(f"results/logs/lstm/train.{tool}.log"))
+             .splitlines()[0] for tool in ("time", "torch")],
+        )  # fmt: skip
+        peaks = [one["peak_rss_bytes"] for one in facts.values()]
+        left[fork + " memory"] = peaks
+        shutil.rmtree(fresh.root / "results")
+    assert left["true"] == left["false"]
+    # Memory is counted as if the process had imported everything by itself.
+    assert [round(one / other, 1) for one, other in zip(left["true memory"], left["false memory"], strict=True)] == [
+        1,
+        1,
+    ]
+
+
+# Written into a model: says in which process it runs, by which server, and stays.
+STAYS = """
+import json, os, time
+from pathlib import Path as Said
+
+above, ids = os.getpid(), []
+while above > 1:
+    ids.append(above)
+    above = int(Said(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+servers = [one for one in ids if b"forks.py" in Said(f"/proc/{one}/cmdline").read_bytes()]
+Said("__new__").write_text(json.dumps(servers))
+Said("__new__").rename("__cell__")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("harm", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_run_that_ends_leaves_no_forked_job(fresh: Project, harm: str) -> None:
+    """SIGINT reaches all processes of a terminal, SIGKILL the run alone."""
+    fresh.forks_cells = False
+    cell = fresh.root / "cell"
+    fresh.write("models/lstm.py", STAYS.replace("__cell__", str(cell)).replace("__new__", f"{cell}.new"))
+    text = (CHECKOUT / "models" / "lstm.py").read_text()
+    fresh.write("models/lstm.py", text + fresh.read("models/lstm.py"))
+    run = fresh.begun("-j1", "results/lstm/train.time.csv", "--configfile", "tiny.yaml")
+    until = time.monotonic() + 60
+    while not cell.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    ids = json.loads(cell.read_text())
+    # The cell, its supervisor, the process that reports the supervisor's end, and the server with its first stage.
+    assert len(ids) == 5
+    if harm == "SIGINT":
+        os.killpg(run.pid, signal.SIGINT)
+    else:
+        run.send_signal(getattr(signal, harm))
+    assert finished(run)[0]
+    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until + 30:
+        time.sleep(0.05)
+    assert not any(map(process_tree.is_alive, ids))
+    assert not any(path.endswith(".csv") for path in fresh.files())
 
 
 def test_report_opens_offline(built: Project) -> None:

@@ -13,7 +13,7 @@ from profzoo.workflow import extension_checks
 from profzoo import extensions, figures, tools
 from profzoo.records import import_graph
 from profzoo.cell import schema
-from profzoo.workflow import command_lines, joint_rules, snakemake_internals, up_to_date
+from profzoo.workflow import command_lines, jobs, joint_rules, snakemake_internals, up_to_date
 from profzoo.collect import environment, partial_report, version_changes
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.nsys import command as nsys
@@ -63,6 +63,8 @@ RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
 if workflow.is_main_process or environment.PASSED not in os.environ:
     environment.export_environment(config["variables"])
+if workflow.is_main_process and config["collect"] and config["fork"]:
+    snakemake_internals.before_jobs_here(workflow, lambda: jobs.fork_jobs(sys.argv[1:], config))
 # In all processes that run jobs.
 snakemake_internals.keep_old_outputs(up_to_date.leaves_record)
 snakemake_internals.shorten_script_interrupts()

@@ -14,7 +14,8 @@ from profzoo.collect import failures
 from profzoo.machine import file_locks
 from profzoo.terminal import results_status
 from profzoo.tools import unavailable_tools
-from profzoo.workflow import run_end, run_locks, script_server, snakemake_internals
+from profzoo.machine import forks
+from profzoo.workflow import run_end, run_locks, snakemake_internals
 
 # This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
 # of the workflow that uses it.
@@ -73,7 +74,7 @@ onstart:
     clean.record_paths(run_end.made_files(planned))
     # Jobs of a batch system start on other machines.
     if workflow.local_exec and sum(bool(job.rule.script) for job in planned) > 1:
-        snakemake_internals.run_scripts_by(script_server.script_command(run_end.list_scripts(planned), os.environ))
+        snakemake_internals.run_scripts_by(forks.script_command(run_end.list_scripts(planned), os.environ))
     if withheld := run_end.describe_withheld(planned, config["variables"]):
         say(withheld)
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS, TERMINAL and TERMINAL.note_ending)

@@ -1,7 +1,7 @@
 """Has cells run in forks of a process that has imported torch, which otherwise takes two seconds per cell.
 
 Python imports this module as it starts if a copy of it is on PYTHONPATH. `server.json` beside the copy names the socket
-of the process that forks, and the folder of `script_client.py`. If another folder on PYTHONPATH has a module of this name,
+of the process that forks, and the folder of `fork_client.py`. If another folder on PYTHONPATH has a module of this name,
 that module runs first.
 """
 
@@ -46,7 +46,7 @@ if run_next() and sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2] in FORKED:
     with open(f"{os.path.dirname(__file__)}/server.json") as file:  # noqa: PTH120, PTH123
         told = json.load(file)
     sys.path.append(told["client"])
-    script_client = importlib.import_module("script_client")
+    fork_client = importlib.import_module("fork_client")
     sys.path.remove(told["client"])
     # The module that ran first may have added words.
-    script_client.ask(told["socket"], [*sys.orig_argv[:3], *sys.argv[1:]], open_files())
+    fork_client.ask(told["socket"], [*sys.orig_argv[:3], *sys.argv[1:]], open_files())

@@ -1,6 +1,6 @@
-"""Represents a script where it was started, while a fork of `script_server.py` runs it.
+"""Represents a program where it was started, while a fork of `forks.py` runs it.
 
-Its command is `script_client.py SOCKET SCRIPT`.
+Its command is `fork_client.py SOCKET SCRIPT` for a script; a job's supervisor is represented by a `Supervisor`.
 """
 
 import marshal
@@ -25,14 +25,10 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         numbers: numbers of the open files that the program inherits.
     """
     with socket.socket(socket.AF_UNIX) as server:
-        os.umask(mask := os.umask(0))
-        # Without pathlib, which takes longer to import than all of this.
-        folder = os.getcwd()  # noqa: PTH109
-        request = marshal.dumps((words, folder, dict(os.environ), mask, numbers))
         # A signal that comes before the program can get it waits.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
-            running = _begin(server, path, request, numbers)
+            running = _begin(server, path, _request(words, dict(os.environ), numbers, []), numbers)
             for number in FORWARDED if running else ():
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, lambda got, _: os.kill(running, got))
@@ -47,6 +43,50 @@ def ask(path: str, words: list[str], numbers: list[int]) -> None:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+class Supervisor:
+    """A job's supervisor that a server has forked; it is driven like subprocess.Popen."""
+
+    def __init__(self, path: str, environment: dict[str, str], around: list[object], log: int, kept: list[int]) -> None:
+        """Have it forked, unless the server refuses; then `forked` is False.
+
+        path: the server's socket. environment: of the job's program. around: its surroundings. log: descriptor of the
+        log. kept: further descriptors that it has to inherit.
+        """
+        asked, told = os.pipe()
+        said, answered = os.pipe()
+        self.stdin, self.stdout = os.fdopen(told, "wb", buffering=0), os.fdopen(said, "rb", buffering=0)
+        self._server = socket.socket(socket.AF_UNIX)
+        request = _request(["", "supervisor"], environment, [0, 1, 2, *kept], around)
+        self.forked = bool(_begin(self._server, path, request, [asked, answered, log, *kept]))
+        os.close(asked)
+        os.close(answered)
+        if not self.forked:
+            self.stdin.close()
+            self.stdout.close()
+            self._server.close()
+
+    def terminate(self) -> None:
+        """Send it a SIGTERM, unless it has ended."""
+        try:  # noqa: SIM105
+            self._server.send(b".")
+        except OSError:
+            pass
+
+    def wait(self) -> None:
+        """Wait until it has ended, and with it all that it ran."""
+        try:  # noqa: SIM105
+            self._server.recv(NUMBER)
+        except OSError:
+            pass
+        self._server.close()
+
+
+def _request(words: list[str], environment: dict[str, str], numbers: list[int], around: list[object]) -> bytes:
+    os.umask(mask := os.umask(0))
+    # Without pathlib, which takes longer to import than all of this.
+    return marshal.dumps((words, os.getcwd(), environment, mask, numbers, around))  # noqa: PTH109
 
 
 def _begin(server: socket.socket, path: str, request: bytes, numbers: list[int]) -> int:
