@@ -258,7 +258,6 @@ FIRST, ALONE = COSTS["metrics"][0]["seconds"] * DEARER, COSTS["alone_s"] * DEARE
 def test_operations_are_counted_apart_and_only_if_they_are_unknown(
     known: str, profiled: list[list[str]], estimate_s: float
 ) -> None:
-    """Kernels of one letter are of no known class, so each may use tensor cores."""
     found = plan_apart("abcd", known)
     assert (found["runs"], found["launches"], found["share"]) == (len(profiled), 4, 1)
     assert found["joined"] == len(profiled) - 1 and ("known" in found) == bool(known) and found["passes"] == 1
@@ -274,18 +273,6 @@ def test_operations_are_counted_apart_and_only_if_they_are_unknown(
     assert run_planning.describe_plan(found).endswith(
         f", operations of {len(known)} configurations from bert/train.ncu.roofline.csv" if known else " s"
     )
-
-
-def test_kernels_without_tensor_cores_have_no_run_for_them(census: pd.DataFrame) -> None:
-    options = config.normalise_config({})["ncu"]
-    price = ncu_costs.estimate_cost(options["sets"]["roofline"], COSTS)
-    told = run_planning.Told("bf16")
-    found = run_planning.plan_collection(options, "roofline", census, 1.0, price, COSTS, told)
-    _, arithmetic, products = ncu.run_options(found["options"])
-    every, dense = (launch_selection.profiled_launches(census, words) for words in (arithmetic, products))
-    assert len(every) == found["launches"] > len(dense) > 50
-    assert not dense["function"].str.contains("elementwise|batch_norm|softmax").any()
-    assert "sm__ops_path_tensor_src_bf16_dst_fp32.sum" in products[products.index("--metrics") + 1]
 
 
 @pytest.mark.parametrize(

@@ -465,8 +465,8 @@ def test_what_a_step_holds_adds_up_to_its_peak() -> None:
 
 def test_the_baselines_clock_writes_steps_and_memory() -> None:
     steps, memory = Path("s"), Path("m")
-    assert time_command.program_options({"steps": steps}) == ["--steps", "s", "--numerics"]
+    assert time_command.program_options({"steps": steps}) == ["--steps", "s"]
     assert tools.commands()["time"].output_files({"steps": steps, "sidecar": Path("s.json")}) == [steps]
     both = {"steps": steps, "memory": memory}
-    assert time_command.program_options(both) == ["--steps", "s", "--memory", "m", "--numerics"]
+    assert time_command.program_options(both) == ["--steps", "s", "--memory", "m"]
     assert tools.commands()["time"].output_files(both) == [steps, memory]

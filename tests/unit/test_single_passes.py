@@ -32,11 +32,6 @@ def test_what_cannot_be_split() -> None:
     assert split == single_passes.MetricSplit(["lts__t_bytes.sum"], [FMA], [], [])
 
 
-def test_kernels_that_may_use_tensor_cores() -> None:
-    names = ["sm80_xmma_gemm_f32f32_f32", "_ZN2at6native29vectorized_elementwise_kernelILi4EEvv", "new_thing"]
-    assert single_passes.may_use_tensor_cores(names) == [names[0], names[2]]
-
-
 def test_further_runs_are_joined_by_the_place_of_their_launches() -> None:
     first = pd.DataFrame({"id": [0, 1, 2, 3], "launch": pd.array([4, 7, None, 9], dtype="Int64")})
     arithmetic = pd.DataFrame({"id": [0, 1, 2], "launch": pd.array([7, 4, None], dtype="Int64"), FMA: [70, 40, 1]})

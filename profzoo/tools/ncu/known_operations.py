@@ -17,12 +17,16 @@ from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import csv_tables
 from profzoo.tools.ncu import export_schema
-from profzoo.tools.ncu.quantities import GPU_TIME, OPERATIONS
+from profzoo.tools.ncu.quantities import GPU_TIME, QUANTITIES
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import KnownOperations, Plan, Sidecar
 
+# Metrics that count operations. ncu patches machine code for them, or needs passes of their own.
+OPERATIONS = {
+    name for quantity in QUANTITIES.values() if quantity.unit == "flop" for one in quantity.sums for name in one.factors
+}
 # Counted launches of one configuration may differ by this share of their operations.
 AGREEING = 1e-3
 # Longest over shortest time of launches that do the same work, and of one kernel in two cells.

@@ -291,10 +291,6 @@ QUANTITIES: dict[str, Quantity] = {
         "Part of `warp_cycles` stalled on a busy arithmetic pipe (math pipe throttle).", "math_pipe_throttle"
     ),
 }
-# Metrics that count operations. ncu patches machine code for them, or needs passes of their own.
-OPERATIONS = {
-    name for quantity in QUANTITIES.values() if quantity.unit == "flop" for one in quantity.sums for name in one.factors
-}
 # Counts of products in 8 bits, by the precision of cells that have them; those of other cells are not counted.
 EIGHT_BITS = {f"tensor_{precision}_flop": precision for precision in ("fp8", "int8")}
 # Quantities that older tables lack.

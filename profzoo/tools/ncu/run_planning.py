@@ -209,12 +209,9 @@ def _in_single_passes(
     known = {*known_operations.known_kernels(census, told.known)} if told.known else set()
     unknown = sorted({*census["mangled"]} - known)
     runs: list[tuple[list[str], float]] = [([*base.options, *_asked(split.first)], first.seconds * dearer)]
-    for metrics, kernels in (
-        (split.arithmetic, unknown),
-        (split.products, single_passes.may_use_tensor_cores(unknown)),
-    ):
-        if metrics and kernels:
-            words = [*launch_selection.narrow_to_kernels(base.options, kernels), *_asked(metrics)]
+    for metrics in (split.arithmetic, split.products) if unknown else ():
+        if metrics:
+            words = [*launch_selection.narrow_to_kernels(base.options, unknown), *_asked(metrics)]
             runs.append((words, costs["alone_s"] * dearer))
     launches = [len(launch_selection.profiled_launches(census, words)) for words, _ in runs]
     seconds = sum(replace(estimate, price=Cost(1, each)).seconds("kernel", count, 1)

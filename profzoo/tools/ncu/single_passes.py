@@ -3,7 +3,7 @@
 A launch that needs several passes takes ten times as long as one that needs a single pass, because ncu then saves and
 restores memory: on an H200, the counters of the set `survey` take 0.25 s in six passes, and 0.10 s in five runs of one
 pass. The first run counts all but operations. Further runs count operations of the same launches: arithmetic in one
-run, products of tensor cores in another. Earlier reports may know them, and only some kernels use tensor cores.
+run, products of tensor cores in another. Earlier reports may know them.
 """
 
 import re
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from profzoo.kernels.kernel_classes import classify
 from profzoo.tools.ncu.command import METRICS
 from profzoo.tools.ncu.known_operations import is_operation
 
@@ -21,8 +20,6 @@ TENSOR = re.compile(r"sm__ops_path_tensor_src_([a-z0-9]+?)(_dst_[a-z0-9]+)?\.sum
 PRODUCTS = {"fp32": "tf32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16"}
 # Instructions of tensor cores, which take no pass of their own: where there are none, there are no products.
 INSTRUCTIONS = tuple(f"sm__inst_executed_pipe_tensor_op_{what}.sum" for what in ("hmma", "gmma", "dmma"))
-# Classes of kernels that may use tensor cores.
-DENSE = frozenset({"attention", "convolution", "gemm", "recurrent", "other"})
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,6 @@ def split_metrics(metrics: Sequence[str], precision: str) -> MetricSplit | None:
         [metric for metric, kind in types.items() if kind == PRODUCTS[precision]],
         [metric for metric, kind in types.items() if kind != PRODUCTS[precision]],
     )
-
-
-def may_use_tensor_cores(kernels: Sequence[str]) -> list[str]:
-    """Return the kernels, by mangled names, whose class does not exclude tensor cores."""
-    return [kernel for kernel in kernels if classify(kernel) in DENSE]
 
 
 def join_runs(table: pd.DataFrame, further: Sequence[pd.DataFrame]) -> pd.DataFrame:
