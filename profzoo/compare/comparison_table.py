@@ -181,10 +181,10 @@ COMPARISON_TABLE = reading.Table(
 )  # fmt: skip
 COLUMNS = [*COMPARISON_TABLE.columns]
 STEP, SAMPLE = "step", "sample"
+OTHERWISE = "they were repeated with other settings or code than the times were measured with"
 # Keys that the sidecar of processes that ran in turn has for all of them.
 SHARED_FACTS = ("host", "commit", "driver", "started", "most_rounds", "round_s")
 # Keys of the sidecar of processes that ran in turn.
-OTHERWISE = "they were repeated with other settings or code than the times were measured with"
 ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
 
