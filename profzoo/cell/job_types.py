@@ -408,6 +408,8 @@ class Sidecar(ProcessFacts, total=False):
     started: str
     wall_s: float
     waited_s: float
+    # Number of runs of the tool in which it was attached to a fork; missing where it started the program.
+    attached: int
     warnings: Sequence[str]
     parameters: int
     # Lines at which a step waits for the GPU; missing where no step was observed.
