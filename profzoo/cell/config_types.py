@@ -108,7 +108,7 @@ class Config(TypedDict):
     # Settings of figures.
     figures: FiguresSettings
     # Whether processes that measure a cell without a profiler's program are forked from one process that has
-    # imported PyTorch.
+    # imported PyTorch, and those under ncu from another, to which ncu then attaches.
     fork: bool
     # Name under which the measured peaks of the GPU are stored (`peaks/{gpu}.csv`); choose one name for each kind
     # of GPU.

@@ -426,6 +426,8 @@ class Sidecar(ProcessFacts, total=False):
     started: str
     wall_s: float
     waited_s: float
+    # Number of runs of the tool in which it was attached to a fork; missing where it started the program.
+    attached: int
     warnings: Sequence[str]
     parameters: int
     # "initial", or the file from which the network's weights were loaded, such as "lstm/weights.pt".

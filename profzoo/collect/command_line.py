@@ -27,6 +27,8 @@ AT_ONCE = 4
 # Launchers: one process per GPU of a node, and the same on each of several nodes.
 ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
 ON_NODES = ["python", "-m", "profzoo.collect.multi_node"]
+# The program that runs models of the zoo.
+ZOO = ["python", "-m", "models.run"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def program_words(cell: CellSettings) -> list[str]:
 
     A script starts in its own folder, which may contain another package named `models`.
     """
-    return ["python", "-m", "profzoo.run" if "command" in cell else "models.run"]
+    return ["python", "-m", "profzoo.run"] if "command" in cell else ZOO
 
 
 def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:

@@ -262,9 +262,15 @@ def start_variables(
 
 
 def run_logged(
-    command: Sequence[str], log: Path, env: Mapping[str, str], guard: ProcessLimits = processes.NOTHING
+    command: Sequence[str],
+    log: Path,
+    env: Mapping[str, str],
+    guard: ProcessLimits = processes.NOTHING,
+    shown: Sequence[str] = (),
 ) -> int:
     """Run the command with its output in the log, end all processes that it started, and return its exit code.
+
+    shown: the command that the log begins with, if it is another that does the same.
 
     Raises:
         CollectError: the path of the log is not a regular file.
@@ -279,7 +285,7 @@ def run_logged(
         log.unlink()
     # Do not follow a link.
     with log.open("xb") as file:
-        file.write(f"$ {shlex.join(command)}\n".encode())
+        file.write(f"$ {shlex.join(shown or command)}\n".encode())
         file.flush()
         return processes.run_command(command, file, env, guard)
 

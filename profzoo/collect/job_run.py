@@ -36,7 +36,16 @@ from profzoo.harness import observed_files
 from profzoo.io import file_checks
 from profzoo.io import sidecars as fact
 from profzoo.json_types import JsonObject
-from profzoo.machine import external_programs, forks, gpus, namespace, processes, program_variables, supervisor
+from profzoo.machine import (
+    external_programs,
+    forks,
+    gpus,
+    namespace,
+    processes,
+    profiled_forks,
+    program_variables,
+    supervisor,
+)
 from profzoo.machine.gpu_slots import GpuTurn
 from profzoo.machine.processes import ProcessLimits
 from profzoo.records import derived_outputs, digests, import_graph, read_files, record
@@ -325,6 +334,29 @@ def fork_socket(job: Job, asked: Command, words: Sequence[str]) -> str:
     return forks.stage_path(server, 2 if _uses_torchvision(job) else int(trains))
 
 
+def attached_words(job: Job, asked: Command, words: Sequence[str]) -> list[str]:
+    """Command that runs the job's tool on forks of the run's server below it; empty if it starts the program itself.
+
+    words: the command for the installed program.
+    """
+    own, server = tools.commands().get(asked.tool), os.environ.get(profiled_forks.variable_of(asked.tool), "")
+    program = list(asked.program)
+    if not own or not server or asked.launcher or is_own(job["cell"]) or program[:3] != command_line.ZOO:
+        return []
+    return own.attach_command(words, server.split(), attached_note(asked))
+
+
+def attached_note(asked: Command) -> Path:
+    """File in which a job's command notes how many of its processes were forks."""
+    return asked.sidecar.with_name("attached")
+
+
+def attached_runs(asked: Command) -> dict[str, int]:
+    """Fact on how many runs of the job's tool were attached to forks; none if it has a command without."""
+    note = attached_note(asked)
+    return {"attached": int(note.read_text())} if note.exists() else {}
+
+
 def _uses_torchvision(job: Job) -> bool:
     """Whether the file of the job's model imports torchvision."""
     own = (path for path in job_sources(job) if import_graph.place(path).startswith("models/"))
@@ -365,6 +397,7 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
         changed = *changed_sources(before, current_digests(job)), *observed.changed
         secret_leaks.check_for_secrets(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
+        sidecar |= attached_runs(asked)
         # The weights of sides are inputs, identified by their content.
         goes_by = {key: value for key, value in job.items() if key != "weights"}
         made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed, observed=observed)
@@ -420,7 +453,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
         home = (asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)).absolute()
         environment |= secret_values.hand_over_secrets(job, home) | _hand_over_variables(job, home, tool_version)
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        printed, lost = run_with_retry(asked, lambda: _once(asked, program, log, environment, guard))
+        printed, lost = run_with_retry(asked, lambda: _once(job, asked, program, log, environment, guard))
         waited = held.waited_s if isinstance(held, GpuTurn) else 0.0
         wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
@@ -469,12 +502,15 @@ def _variables(job: Job, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _once(
-    asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
+    job: Job, asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
 ) -> str:
-    """Run a command once and check that it succeeded and left its files; returns its output."""
-    kills = namespace.count_oom_kills()
+    """Run a command once and check that it succeeded and left its files; returns its output.
+
+    program: the command as a user may repeat it.
+    """
+    kills, run = namespace.count_oom_kills(), attached_words(job, asked, program)
     try:
-        code = run_logged(program, log, environment, guard)
+        code = run_logged(run or program, log, environment, guard, program)
     finally:
         secret_leaks.mask_secrets(log, environment)
     printed = failures.read_excerpt(log)

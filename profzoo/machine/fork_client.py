@@ -1,6 +1,7 @@
 """Represents a program where it was started, while a fork of `forks.py` runs it.
 
-Its command is `fork_client.py SOCKET SCRIPT` for a script; a job's supervisor is represented by a `Supervisor`.
+Its command is `fork_client.py SOCKET SCRIPT` for a script; a job's supervisor is represented by a `Supervisor`, and a
+program below a profiler by a `Profiled`.
 """
 
 import marshal
@@ -10,6 +11,8 @@ import socket
 import sys
 
 NUMBER = 8
+# A server below a profiler answers at once, unless forking hangs.
+ANSWER_S = 20.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -80,6 +83,53 @@ class Supervisor:
             self._server.recv(NUMBER)
         except OSError:
             pass
+        self._server.close()
+
+
+def is_there(path: str) -> bool:
+    """Whether a server takes requests."""
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(f"\0{path}")
+        except OSError:
+            return False
+        return True
+
+
+class Profiled:
+    """A program that a server below a profiler has forked; it is killed if this process ends first, or closes it."""
+
+    def __init__(
+        self, path: str, words: list[str], environment: dict[str, str], around: list[object], kept: list[int]
+    ) -> None:
+        """Have it forked, unless the server refuses or is busy; `process` is then 0.
+
+        path: the server's socket. words: the program's command line. around: its surroundings. kept: descriptors that
+        it keeps open.
+        """
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.settimeout(ANSWER_S)
+        numbers = [0, 1, 2, *kept]
+        self.process = _begin(self._server, path, _request(words, environment, numbers, around), numbers)
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read once the program has ended."""
+        return self._server.fileno()
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Return its exit code as subprocess does; None if it has not ended within these seconds."""
+        self._server.settimeout(seconds)
+        try:
+            answer = self._server.recv(NUMBER)
+        except (TimeoutError, BlockingIOError):
+            return None
+        except OSError:
+            answer = b""
+        # There is no answer if the server was killed.
+        return int.from_bytes(answer, "big", signed=True) if answer else 1
+
+    def close(self) -> None:
+        """Have it killed, unless it has ended."""
         self._server.close()
 
 

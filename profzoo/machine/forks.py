@@ -68,8 +68,8 @@ READ_ONCE = ("PYTHON", "MPL", "LANG", "LC_", "TZ", "OMP_", "MKL_", "KMP_", "OPEN
 # Variables that each job has of its own. Its program reads them as it runs; in all others it is to be as the server.
 OF_EACH_JOB = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR", "PROFZOO_JOB",
                "PROFZOO_UMASK", "PROFZOO_TURN", "PROFZOO_OBSERVED_FILES", "PROFZOO_SECRETS_FILE")  # fmt: skip
-# Kinds of servers: of scripts, and of jobs that measure.
-SCRIPTS, JOBS = "scripts", "jobs"
+# Kinds of servers: of scripts, of jobs that measure, and of programs below a profiler (`profiled_forks.py`).
+SCRIPTS, JOBS, PROFILED = "scripts", "jobs", "profiled"
 # The word between the modules of one stage and those of the next.
 THEN = "--then"
 # The variable that names the socket of a run's server of jobs, and what stands in place of a path of a supervisor.
@@ -388,13 +388,24 @@ def is_own(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
+def receive(connection: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
+    """Receive a request, and the open files that come with it.
+
+    Raises:
+        EOFError: there is none, or it is another user's.
+    """
+    if not is_own(connection):
+        raise EOFError
+    size, files, _, _ = socket.recv_fds(connection, NUMBER, ASIDE)
+    with connection.makefile("rb") as stream:
+        return marshal.loads(stream.read(int.from_bytes(size, "big"))), files
+
+
 def attend(connection: socket.socket, stage: Stage) -> list[str]:
     """Run the requested program in a new process, and answer with its exit code from this process."""
     if not is_own(connection):
         os._exit(1)
-    size, files, _, _ = socket.recv_fds(connection, NUMBER, ASIDE)
-    with connection.makefile("rb") as stream:
-        words, folder, environment, mask, numbers, around = marshal.loads(stream.read(int.from_bytes(size, "big")))
+    (words, folder, environment, mask, numbers, around), files = receive(connection)
     if not stage.accepts(environment, around):
         connection.sendall((0).to_bytes(NUMBER, "big"))
         os._exit(0)
@@ -473,22 +484,29 @@ def _fork_program(stage: Stage, request: Mapping[str, Any], given: int) -> int:
         return child
     try:
         process_tree.die_with(own)
-        os.setsid()
-        reset_signals()
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123
             take_files({0: nothing.fileno(), 1: given, 2: given}, close=False)
         for number in surroundings.open_files():
             if number > 2 and number not in {given, *request["held"], *stage.files}:
                 with suppress(OSError):
                     os.close(number)
-        take_environment({**request["environment"], **stage.set})
-        take_words(request["command"])
-        draw_anew()
-        surroundings.map_again(stage.ranges)
+        become(stage, request["command"], request["environment"])
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     raise BecomeProgram(request["command"])
+
+
+def become(stage: Stage, words: list[str], environment: Mapping[str, str]) -> None:
+    """In a program's process, which has its files: take over what else the program begins with."""
+    from profzoo.machine import surroundings
+
+    os.setsid()
+    reset_signals()
+    take_environment({**environment, **stage.set})
+    take_words(words)
+    draw_anew()
+    surroundings.map_again(stage.ranges)
 
 
 def main(arguments: Sequence[str]) -> list[str]:
@@ -509,7 +527,7 @@ def main(arguments: Sequence[str]) -> list[str]:
     ended, importing_on = os.pipe()
     inherited = {*surroundings.open_files()} if kind == JOBS else set[int]()
     for number, (listener, modules) in enumerate(zip(listeners, stages, strict=True)):
-        _import_stage(kind, modules)
+        import_stage(kind, modules)
         ranges = surroundings.mapped_ranges() if kind == JOBS else []
         stage = Stage(
             kind,
@@ -539,7 +557,7 @@ def main(arguments: Sequence[str]) -> list[str]:
     raise AssertionError("the last stage serves")
 
 
-def _import_stage(kind: str, modules: Sequence[str]) -> None:
+def import_stage(kind: str, modules: Sequence[str]) -> None:
     """Import the modules of a stage; end the process if forks of it could not be what a job's process is."""
     if kind == SCRIPTS:
         import_all(modules)
@@ -553,7 +571,7 @@ def _import_stage(kind: str, modules: Sequence[str]) -> None:
         os._exit(1)
     with _noting_output() as printed, importing():
         import_all(modules)
-    if printed or surroundings.explain_unlike() or surroundings.explain_unsafe():
+    if printed or surroundings.explain_unlike() or surroundings.explain_unsafe(kind == PROFILED):
         os._exit(1)
 
 

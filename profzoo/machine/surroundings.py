@@ -41,8 +41,10 @@ def describe(python: str) -> list[Any]:
     return [python, str(Path.cwd()), inside, group, sorted(os.sched_getaffinity(0)), nice, sorted(limits)]
 
 
-def explain_unsafe() -> str:
+def explain_unsafe(profiled: bool = False) -> str:
     """Reason why this process cannot be forked safely; empty if it can.
+
+    profiled: whether it is below a profiler, which has threads and files of its own here.
 
     A fork inherits memory, but no other threads, and CUDA does not work in it if it was initialised before. A first
     fork asks torch whether CUDA was touched before. That fork also makes OpenBLAS end its threads; it does so before
@@ -53,10 +55,12 @@ def explain_unsafe() -> str:
     if not child:
         os._exit(int(cuda is not None and cuda._is_in_bad_fork()))
     _, status = os.waitpid(child, 0)
-    if status or (cuda is not None and cuda.is_initialized()) or OF_CUDA in open_files().values():
+    touched = not profiled and OF_CUDA in open_files().values()
+    if status or touched or (cuda is not None and cuda.is_initialized()):
         return "CUDA was initialised by an import or by building the network"
     until = time.monotonic() + ENDING_S
-    while (count := count_threads()) > 1 and time.monotonic() < until:
+    count_now = threading.active_count if profiled else count_threads
+    while (count := count_now()) > 1 and time.monotonic() < until:
         time.sleep(0.01)
     if count <= 1:
         return ""

@@ -90,6 +90,21 @@ class Command(Protocol):
             CollectError, ConfigError: the tool cannot run on this machine.
         """
 
+    def launch_server(self, port: int) -> list[str]:
+        """Return the words to put before a program whose forks wait for the tool to attach; empty if it cannot.
+
+        port: the first of the ports on which they wait.
+        """
+
+    def attach_command(self, command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+        """Return the command that runs the tool on forks of such a program; empty if the tool cannot do the same.
+
+        Args:
+            command: the whole command of `adapt_command`.
+            server: socket, number of the process and first port of the program that is forked.
+            note: file in which the command leaves the number of processes that were forks.
+        """
+
     def output_files(self, made: Mapping[str, Path]) -> list[Path]:
         """Return the files that the tool must have written if it succeeds."""
 

@@ -59,6 +59,14 @@ class Command:
         """Return the command unchanged."""
         return list(command)
 
+    def launch_server(self, port: int) -> list[str]:
+        """Return no words: the tool does not attach to processes."""
+        return []
+
+    def attach_command(self, command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+        """Return no words: the tool does not attach to processes."""
+        return []
+
     def output_files(self, made: Mapping[str, Path]) -> list[Path]:
         """Return all outputs of the job except sidecars, which the job writes after the tool has ended."""
         return [path for name, path in made.items() if name not in SIDECARS]

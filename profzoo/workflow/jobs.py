@@ -3,13 +3,13 @@
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from profzoo import extensions
+from profzoo import extensions, tools
 from profzoo.cell import data_files, settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.config_types import Config
@@ -21,7 +21,7 @@ from profzoo.collect import environment
 from profzoo.collect.command_line import NUMERICS
 from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
-from profzoo.machine import forks, gpus, job_limits
+from profzoo.machine import forks, gpus, job_limits, profiled_forks
 from profzoo.range_names import IMPORTED
 from profzoo.tools import BASELINE, settings_of, unavailable_tools
 from profzoo.tools.ncu import TOOL
@@ -43,14 +43,25 @@ def fork_jobs(words: Sequence[str], config: Config) -> None:
     It begins with the variables of a job. A job whose own differ, as on a machine with GPUs that cannot be used, starts
     by itself.
     """
-    if UNMEASURED & {*words}:
-        return
+    if not UNMEASURED & {*words}:
+        forks.serve_jobs(_start_variables(config))
+
+
+def fork_profiled(rules: Collection[str], config: Config) -> None:
+    """Start the processes below profilers that attach to their forks, if a run has such jobs; rules: of its jobs."""
+    for tool, own in tools.commands().items():
+        if any(rule.startswith(f"profile_{tool}") for rule in rules) and own.launch_server(0):
+            profiled_forks.serve(tool, own.launch_server, _start_variables(config))
+
+
+def _start_variables(config: Config) -> dict[str, str]:
+    """Variables with which a job's program starts, if the job has no more of its own than each."""
     visible, extra = os.environ.get(gpus.VISIBLE), config["variables"]
     # nvidia-smi would take longer than all else before a run.
     count = unavailable_tools.count_gpus() if visible is None else len([*filter(None, visible.split(","))])
     planned = environment.planned_variables(extra)
     seen = environment.start_variables(planned, extra, 1, 0 if config["device"] == "cpu" else count, 1)
-    forks.serve_jobs({**seen, "LC_ALL": "C", **extensions.inherited_variables()})
+    return {**seen, "LC_ALL": "C", **extensions.inherited_variables()}
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,12 @@ import csv
 import gzip
 import io
 import json
+import os
+import re
 import shutil
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,12 +18,13 @@ import pandas as pd
 import pytest
 
 from profzoo.cell.schema import load_schema
+from profzoo.machine import process_tree
 from profzoo.tools import kernel_signature
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import known_operations
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export
-from tests.workflow.project import STANDINS, Project, rules, said
+from tests.workflow.project import STANDINS, Project, finished, rules, said
 
 LAUNCHES = 468
 METRIC = "gpu__time_duration.sum"
@@ -518,6 +523,102 @@ def test_a_pretended_gpu_is_an_error(fresh: Project) -> None:
     assert run.returncode != 0 and len(said(run)) == 3, run.stdout + run.stderr
     assert all("nvidia-smi shows NVIDIA H200, but torch" in line for line in said(run))
     assert not fresh.files()
+
+
+def attaching(fresh: Project, body: str = "") -> None:
+    """Have cells run on the CPU by themselves, and tell the stand-in for ncu where they would start CUDA."""
+    (tools := fresh.root.parent / "tools").mkdir()
+    for name in ("ncu", "nvidia-smi"):
+        (tools / name).symlink_to(STANDINS / name)
+    # Without the folder of modules that Python runs as it starts: no process would be forked.
+    fresh.path, fresh.forks_cells = (tools,), False
+    begin = 'if __name__ == "__main__":\n'
+    fresh.replace(
+        "models/run.py", begin, f'{begin}    sys.argv.append("device=cpu")\n    sys.audit("standin.cuda")\n{body}'
+    )
+
+
+def test_ncu_attaches_to_forks_and_leaves_what_it_leaves_of_programs_that_it_starts(fresh: Project) -> None:
+    attaching(fresh)
+    target, left = "results/lstm/train.ncu.roofline.csv", []
+    for fork in ("true", "false"):
+        fresh.snakemake("-j1", target, "--config", "device=auto", f"fork={fork}")
+        facts = sidecar(fresh, "train.roofline.ncu-rep.json")
+        logs = [fresh.read(f"results/logs/lstm/train.{name}.ncu.log") for name in ("launch", "roofline")]
+        attached = [sidecar(fresh, f"train.{name}.ncu-rep.json").get("attached") for name in ("launch", "roofline")]
+        runs = sidecar(fresh, "train.roofline.plan.json")["runs"]
+        assert attached == ([1, runs] if fork == "true" else [None, None]) and runs > 1, logs
+        assert [sum("Attaching to process" in line for line in log.splitlines()) for log in logs] == [
+            one or 0 for one in attached
+        ]
+        # The command is one that a user can repeat.
+        commands = [log.splitlines()[0].replace(str(fresh.root), "") for log in logs]
+        left.append((fresh.files(), facts["command"], [re.sub(r"\.making/\w+", "", one) for one in commands]))
+        left[-1] += (table(fresh, "train.ncu.roofline.csv"),)
+        shutil.rmtree(fresh.root / "results")
+    assert left[0] == left[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "mode", "words"),
+    [
+        ("", "permission", "no permission to read the GPU's performance counters"),
+        ("", "nothing", "no kernel launch matched"),
+        ("", "empty", "ncu ended well but left no train.launch.ncu-rep"),
+        ("    raise RuntimeError('it cannot')\n", "", "ncu ended with exit code 1"),
+        ("    import os\n    os.kill(os.getpid(), 11)\n", "", "ncu or what it ran crashed (SIGSEGV)"),
+        ("    import time\n    time.sleep(60)\n", "", "ncu took longer than"),
+    ],
+)
+def test_failures_are_told_alike_of_forks(fresh: Project, body: str, mode: str, words: str) -> None:
+    attaching(fresh, body)
+    fresh.variables, told = {"STANDIN_NCU": mode}, []
+    for fork in ("true", "false"):
+        given = ["device=auto", "variables=[STANDIN_NCU]", f"fork={fork}", "ncu={time_limit: 15s}"]
+        run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *given, ok=False)
+        log = fresh.read("results/logs/lstm/train.launch.ncu.log")
+        assert run.returncode != 0 and ("Attaching to process" in log) == (fork == "true"), log
+        told.append(said(run))
+        assert not fresh.files()
+    assert told[0] == told[1] and len(told[0]) == 1 and told[0][0].startswith(words)
+
+
+# Tells the processes above the cell: its server, and the ncu below which that runs.
+STAYS = """
+    import json, os, time
+    from pathlib import Path as Said
+    above = [os.getpid()]
+    while above[-1] > 1:
+        above.append(int(Said(f"/proc/{above[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    Said("__cell__.new").write_text(json.dumps(above))
+    Said("__cell__.new").rename("__cell__")
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> None:
+    """SIGINT reaches all processes of a terminal, SIGKILL the run alone."""
+    cell = fresh.root / "cell"
+    attaching(fresh, STAYS.replace("__cell__", str(cell)))
+    run = fresh.begun("-j1", "results/lstm/train.ncu.csv", "--configfile", "tiny.yaml", "--config", "device=auto")
+    until = time.monotonic() + 60
+    while not cell.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    above = json.loads(cell.read_text())
+    # The cell, its server, ncu, and the run.
+    assert above[3] == run.pid
+    if harm == "SIGINT":
+        os.killpg(run.pid, signal.SIGINT)
+    else:
+        run.send_signal(getattr(signal, harm))
+    assert finished(run)[0]
+    while any(map(process_tree.is_alive, above[:3])) and time.monotonic() < until + 30:
+        time.sleep(0.05)
+    assert not any(map(process_tree.is_alive, above[:3]))
+    assert not any(path.endswith(".ncu-rep") for path in fresh.files())
 
 
 @pytest.mark.slow

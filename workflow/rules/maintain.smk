@@ -75,6 +75,8 @@ onstart:
     # Jobs of a batch system start on other machines.
     if workflow.local_exec and sum(bool(job.rule.script) for job in planned) > 1:
         snakemake_internals.run_scripts_by(forks.script_command(run_end.list_scripts(planned), os.environ))
+    if workflow.local_exec and config["collect"] and config["fork"]:
+        jobs.fork_profiled(RUNNING, config)
     if withheld := run_end.describe_withheld(planned, config["variables"]):
         say(withheld)
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS, TERMINAL and TERMINAL.note_ending)

@@ -1,5 +1,6 @@
 """Builds the command line of Nsight Compute and rejects settings that it cannot combine."""
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,6 +127,17 @@ CAPTURED = ("forward", "loss", "backward", "optimizer")
 # Runs it several times, each time for other launches: between the words of its runs, and before those of all runs.
 SEVERAL = ["python", "-m", "profzoo.tools.ncu.multi_run"]
 THEN, IN_ALL = "--then", "--in-all"
+# Has the programs of these runs forked from a server below ncu; and ncu's last option.
+ATTACH, EXPORT = "--attach", "--export"
+# Options of the ncu that launches the server, which cells have by default; and all that no ncu that attaches may have.
+AT_LAUNCH = {"--target-processes": "all", "--nvtx": "", "--nvtx-push-pop-scope": "process"}
+ONLY_AT_LAUNCH = {
+    *AT_LAUNCH, "--target-processes-filter", "--check-exit-code", "--forward-signals", "--call-stack", "--null-stdin",
+    "--call-stack-type", "--injection-path-32", "--injection-path-64", "--preload-library", "--support-32bit",
+    "--max-connections", "--port", "-p",
+}  # fmt: skip
+# In these modes ncu has to start the program itself.
+LAUNCHING = ("application", "app-range")
 # The section set whose launches are counted.
 CENSUS = "launch"
 # What `operations` may be: those that earlier reports have counted are taken from these, or all are counted.
@@ -281,7 +293,7 @@ def wrap_command(options: Sequence[str], made: Mapping[str, Path], processes: in
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
     """
     ranks = made.get("ranks")
-    export = ["--export", str(ranks / "%h.%q{RANK}" if ranks else made["report"])]
+    export = [EXPORT, str(ranks / "%h.%q{RANK}" if ranks else made["report"])]
     if THEN in options:
         at = list(options).index(IN_ALL) + 1
         return [*SEVERAL, str(made["more"]), *options[:at], PROGRAM, *options[at:], *export, "--"]
@@ -308,6 +320,48 @@ def run_options(options: Sequence[str]) -> list[list[str]]:
     own = list(options)[: list(options).index(IN_ALL)] if IN_ALL in options else list(options)
     ends = [place for place, word in enumerate(own) if word == THEN]
     return [own[start + 1 : end] for start, end in zip([-1, *ends], [*ends, len(own)], strict=True)]
+
+
+def launch_server(port: int) -> list[str]:
+    """Return the command of the ncu below which a server runs whose forks wait for another ncu; port: the first."""
+    words = [word for option in AT_LAUNCH.items() for word in option if word]
+    return [PROGRAM, "--mode=launch", "--port", str(port), *words]
+
+
+def split_launch(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Split options into those that only an ncu may have that launches the program, and those of one that attaches.
+
+    >>> split_launch("--target-processes all --nvtx --cache-control all".split())
+    ({'--target-processes': 'all', '--nvtx': ''}, ['--cache-control', 'all'])
+    """
+    launch, other, rest = dict[str, str](), list[str](), list(options)
+    while rest:
+        name, _, value = (word := rest.pop(0)).partition("=")
+        if name not in ONLY_AT_LAUNCH:
+            other.append(word)
+        elif value or not AT_LAUNCH.get(name):
+            launch[name] = value
+        else:
+            launch[name] = rest.pop(0)
+    return launch, other
+
+
+def attach_command(command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+    """Return the command that does the same with forks of a server below ncu as programs; empty if none can.
+
+    server: its socket, process and port. note: file for the number of runs of forks.
+
+    >>> words = "--target-processes all --nvtx --nvtx-push-pop-scope process --export x run".split()
+    >>> attach_command(["ncu", *words], ["s", "1", "2"], Path("n"))[2:9]
+    ['profzoo.tools.ncu.multi_run', '--attach', 's', '1', '2', 'n', 'ncu']
+    >>> attach_command(["ncu", "--call-stack", *words], ["s", "1", "2"], Path("n"))
+    []
+    """
+    launch, options = split_launch(command[: list(command).index(EXPORT)])
+    modes = [value for word, value in itertools.pairwise(options) if word == "--replay-mode"]
+    if launch != AT_LAUNCH or {*modes} & {*LAUNCHING}:
+        return []
+    return [*SEVERAL, ATTACH, *server, str(note), *command]
 
 
 def output_files(made: Mapping[str, Path]) -> list[Path]:
