@@ -101,7 +101,9 @@ def explain_unlike() -> str:
     starts may do anything by the job's command.
     """
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = tuple(f"{folder}/" for folder in (*installed, Path(__file__).parents[1]))
+    # Folders of `pip install --target` say what is installed there.
+    targets = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]
+    folders = tuple(f"{folder}/" for folder in (*installed, *targets, Path(__file__).parents[1]))
     for name, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None) or folders[0])
         # The modules of torch.ops are made, and have names without a folder.
