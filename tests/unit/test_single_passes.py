@@ -41,26 +41,38 @@ def test_further_runs_are_joined_by_the_place_of_their_launches() -> None:
     assert list(joined.columns) == ["id", "launch", FMA, TF32] and single_passes.join_runs(first, []).equals(first)
 
 
-def completed(**columns: Any) -> list[list[float]]:
-    table = single_passes.complete_products(pd.DataFrame(columns), [TF32, BF16])
-    return table[[TF32, BF16]].fillna(-1).to_numpy().tolist()
+MACHINE = {single_passes.CYCLES: 1000.0, single_passes.SMS: 100}
+
+
+def completed(**columns: Any) -> tuple[list[list[float]], list[float]]:
+    """Products after completion, -1 for unknown ones, and what may be beyond them; 100 SMs were active for 1,000 cycles."""
+    whole = {HMMA: 0, GMMA: 0, DMMA: 0, **MACHINE, **columns}
+    table, beyond = single_passes.complete_products(pd.DataFrame(whole), [TF32, BF16])
+    return table[[TF32, BF16]].fillna(-1).to_numpy().tolist(), beyond.tolist()
 
 
 def test_products_follow_from_instructions_and_from_other_types() -> None:
-    """The first launch has no instruction of tensor cores, the second one type, and of the third nothing was counted."""
-    instructions = {HMMA: [0, 4, 0], GMMA: [0, 0, 2]}
-    assert completed(**instructions, **{TF32: [None, 4096, 0]}) == [[0, 0], [4096, 0], [0, -1]]
-    assert completed(**instructions, **{TF32: [None, 4096, None]}) == [[0, 0], [4096, 0], [-1, -1]]
+    """No instruction; one type; wgmma without a counted product; and a run that profiled other launches."""
+    instructions = {HMMA: [0, 9000, 0, 9000], GMMA: [0, 0, 2, 0]}
+    assert completed(**instructions, **{TF32: [None, 4096, 0, None]}) == (
+        [[0, 0], [4096, 0], [0, -1], [-1, -1]], [0, 0, 0, 0]
+    )  # fmt: skip
     # A value that was counted stays, and a number that ncu did not give is not nothing.
-    assert completed(**{HMMA: [0], TF32: [5]}) == [[5, 0]]
-    assert completed(**{HMMA: [None], TF32: [0]}) == [[0, -1]]
+    assert completed(**{HMMA: [0], TF32: [5]}) == ([[5, 0]], [0])
+    assert completed(**{HMMA: [None], TF32: [0]}) == ([[0, -1]], [0])
+    assert completed(**{HMMA: [0], DMMA: [1], TF32: [0]}) == ([[0, -1]], [0])
+
+
+def test_few_instructions_do_not_bind_a_launch_and_are_bounded() -> None:
+    """Of 50,000 instructions that 100 SMs can execute in 1,000 cycles, fewer than 6,000 are few."""
+    assert completed(**{HMMA: [5999, 6001], TF32: [0, 0]}) == ([[0, 0], [0, -1]], [5999 * 4096, 0])
 
 
 def test_without_instructions_nothing_is_completed() -> None:
     table = pd.DataFrame({TF32: [1.0, None]})
-    assert single_passes.complete_products(table, [TF32, BF16]) is table
-    table = table.assign(**{HMMA: 0})
-    assert single_passes.complete_products(table, []) is table
+    assert single_passes.complete_products(table, [TF32, BF16])[0] is table
+    table = table.assign(**{HMMA: 0, GMMA: 0, DMMA: 0, **MACHINE})
+    assert single_passes.complete_products(table, [])[0] is table
 
 
 def test_products_that_a_set_asks_for() -> None:

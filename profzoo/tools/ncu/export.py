@@ -220,6 +220,7 @@ class Exported:
     by_nsys: bool = False
     in_steps: bool = True
     expected: float | None = None
+    left_out: float = 0.0
 
     def notes(self) -> list[str]:
         """List the notes to print about this export, one line each."""
@@ -259,6 +260,7 @@ def tabulate_report(
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     first = len(words) - (plan.get("joined", 0) if plan else 0)
+    left_out = 0.0
     own_runs = {number: rows for number, rows in runs.items() if number <= first}
     table, not_as_planned = match_runs(own_runs, words[:first], window)
     if plan and "joined" in plan:
@@ -267,11 +269,17 @@ def tabulate_report(
         if known := plan.get("known"):
             table, kept = fill_operations(table, known), {**kept, **known["units"]}
         asked = asked_products(facts["command"])
-        table = complete_products(table, asked)
+        table, beyond = complete_products(table, asked)
+        left_out = float((beyond * table["multiplicity"].fillna(1)).sum())
         unit = next((kept[name] for name in asked if name in kept), "")
         kept = {**{name: unit for name in asked if name in table}, **kept}
     totals = estimate_totals(table, window, list(kept))
-    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error") if plan else None)
+    if not in_steps:
+        # NVTX does not reach an ncu that attaches; launches of the census have their ranges.
+        found = table["launch"].map(every["range"])
+        table["range"], in_steps = found.fillna(""), bool(found.fillna("").ne("").any())
+    expected = plan.get("error") if plan else None
+    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, expected, left_out)
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str], bool]:
@@ -379,6 +387,7 @@ def main(
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
+        **({"left_out_flop": exported.left_out} if exported.left_out else {}),
         **(
             {"totals": exported.totals, "totals_within": relative_half_widths(exported.totals)}
             if exported.totals

@@ -211,8 +211,8 @@ def _in_single_passes(
     runs: list[tuple[list[str], float]] = [([*base.options, *_asked(split.first)], first.seconds * dearer)]
     for metrics in (split.arithmetic, split.products) if unknown else ():
         if metrics:
-            words = [*launch_selection.narrow_to_kernels(base.options, unknown), *_asked(metrics)]
-            runs.append((words, costs["alone_s"] * dearer))
+            same = launch_selection.narrow_to_kernels(base.options, unknown) if known else base.options
+            runs.append(([*same, *_asked(metrics)], costs["alone_s"] * dearer))
     launches = [len(launch_selection.profiled_launches(census, words)) for words, _ in runs]
     seconds = sum(replace(estimate, price=Cost(1, each)).seconds("kernel", count, 1)
                   for count, (_, each) in zip(launches, runs, strict=True))  # fmt: skip

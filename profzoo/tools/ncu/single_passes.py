@@ -18,8 +18,15 @@ from profzoo.tools.ncu.known_operations import is_operation
 TENSOR = re.compile(r"sm__ops_path_tensor_src_([a-z0-9]+?)(_dst_[a-z0-9]+)?\.sum")
 # The type in which a cell of this precision multiplies on tensor cores. In fp32, attention does so in tf32.
 PRODUCTS = {"fp32": "tf32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16"}
-# Instructions of tensor cores, which take no pass of their own: where there are none, there are no products.
+# Instructions of tensor cores, which take no pass of their own. The first counts HFMA2 too, which is no product: it
+# sets constants in kernels that do not multiply. Counted apart, HFMA2 would take a second pass.
 INSTRUCTIONS = tuple(f"sm__inst_executed_pipe_tensor_op_{what}.sum" for what in ("hmma", "gmma", "dmma"))
+# The most instructions of the first kind per cycle of an SM, and the most operations of one: m16n8k16 in 8 cycles, on
+# four parts of an SM (Hopper). Launches with fewer than this share of the most are not bound by tensor cores. On an
+# H200, launches without products had up to 0.1 of the most, and those with products of this kind 0.1 to 0.5.
+MOST_PER_CYCLE, MOST_OPERATIONS, SHARE = 0.5, 4096, 0.12
+# Cycles of an SM that was active, and the number of SMs.
+CYCLES, SMS = "sm__cycles_active.avg", "launch__sm_count"
 
 
 @dataclass(frozen=True)
@@ -79,24 +86,30 @@ def asked_products(command: Sequence[str]) -> list[str]:
     return [name for name in command[places[-1] + 1].split(",") if TENSOR.fullmatch(name)] if places else []
 
 
-def complete_products(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Return the launches with the products of tensor cores that no run counted, where they are certain.
+def complete_products(table: pd.DataFrame, metrics: Sequence[str]) -> tuple[pd.DataFrame, pd.Series]:
+    """Complete the products of tensor cores that no run counted, where they are certain or cannot bind the launch.
 
     A launch without instructions of tensor cores has no products. A kernel multiplies in one type, so a launch with
-    products of one type has none of another. Other launches stay without a value: their products are unknown.
+    products of one type has none of another. A launch with few instructions that may be HFMA2 is taken to have none.
+    Other launches stay without a value: their products are unknown.
 
     Args:
-        table: launches with INSTRUCTIONS, as far as the GPU has these.
+        table: launches with INSTRUCTIONS, CYCLES and SMS, as far as the GPU has these.
         metrics: operations of tensor cores that the section set asks for.
+
+    Returns: the launches; and of each the most operations that it may have had beyond these.
     """
-    counted = [name for name in INSTRUCTIONS if name in table]
-    if not counted or not metrics:
-        return table
-    idle = table[counted].fillna(1).sum(axis=1) == 0
-    there = [name for name in metrics if name in table]
-    products = table[there].fillna(0).sum(axis=1) > 0
-    columns = {}
+    bound = pd.Series(0.0, table.index)
+    if not metrics or not {*INSTRUCTIONS, CYCLES, SMS} <= {*table.columns}:
+        return table, bound
+    either, *certain = (table[name].astype("float64") for name in INSTRUCTIONS)
+    rate = either / (table[CYCLES].astype("float64") * table[SMS].astype("float64"))
+    few = (sum(certain) == 0) & ((either == 0) | (rate < SHARE * MOST_PER_CYCLE))
+    products = table[[name for name in metrics if name in table]].fillna(0).sum(axis=1) > 0
+    columns, completed = {}, pd.Series(data=False, index=table.index)
     for name in metrics:
         values = table[name] if name in table else pd.Series(float("nan"), table.index)
-        columns[name] = values.where(values.notna() | ~(idle | products), 0)
-    return table.assign(**columns)
+        zero = values.isna() & (few | products)
+        columns[name] = values.mask(zero, 0)
+        completed |= zero & ~products
+    return table.assign(**columns), bound.where(~completed, either * MOST_OPERATIONS)
