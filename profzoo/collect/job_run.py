@@ -334,16 +334,16 @@ def fork_socket(job: Job, asked: Command, words: Sequence[str]) -> str:
     return forks.stage_path(server, 2 if _uses_torchvision(job) else int(trains))
 
 
-def attached_words(job: Job, asked: Command, words: Sequence[str]) -> list[str]:
+def attached_words(job: Job, asked: Command, words: Sequence[str], planned: Plan | None) -> list[str]:
     """Command that runs the job's tool on forks of the run's server below it; empty if it starts the program itself.
 
-    words: the command for the installed program.
+    words: the command for the installed program; planned: the job's plan.
     """
     own, server = tools.commands().get(asked.tool), os.environ.get(profiled_forks.variable_of(asked.tool), "")
     program = list(asked.program)
     if not own or not server or asked.launcher or is_own(job["cell"]) or program[:3] != command_line.ZOO:
         return []
-    return own.attach_command(words, server.split(), attached_note(asked))
+    return own.attach_command(words, server.split(), attached_note(asked), planned)
 
 
 def attached_note(asked: Command) -> Path:
@@ -453,7 +453,8 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
         home = (asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)).absolute()
         environment |= secret_values.hand_over_secrets(job, home) | _hand_over_variables(job, home, tool_version)
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        printed, lost = run_with_retry(asked, lambda: _once(job, asked, program, log, environment, guard))
+        attached = attached_words(job, asked, program, planned)
+        printed, lost = run_with_retry(asked, lambda: _once(asked, program, attached, log, environment, guard))
         waited = held.waited_s if isinstance(held, GpuTurn) else 0.0
         wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
@@ -502,13 +503,18 @@ def _variables(job: Job, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _once(
-    job: Job, asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
+    asked: Command,
+    program: Sequence[str],
+    attached: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    guard: ProcessLimits,
 ) -> str:
     """Run a command once and check that it succeeded and left its files; returns its output.
 
-    program: the command as a user may repeat it.
+    program: the command as a user may repeat it. attached: the command that does the same on forks; empty for none.
     """
-    kills, run = namespace.count_oom_kills(), attached_words(job, asked, program)
+    kills, run = namespace.count_oom_kills(), list(attached)
     try:
         code = run_logged(run or program, log, environment, guard, program)
     finally:
@@ -531,10 +537,13 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
     """Check that the command succeeded and left its files; otherwise raise CollectError with the cause if known."""
     # Launchers and profilers pass on the program's exit code.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
-    why = failures.explain_exit(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
+    own = tools.commands().get(asked.tool)
+    # Several runs of a profiler are started by a program of the workflow's.
+    program = own.PROGRAM if own and own.PROGRAM and not asked.launcher else words[0]
+    why = failures.explain_exit(f"{program} or what it ran" if passed else program, code, starved) if code else ""
     if not code:
         lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
-        why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""
+        why = f"{program} ended well but left no {lost[0].name}" if lost else ""
     if why:
         raise CollectError(f"{failures.find_cause(printed) or why} (log: {log})")
 

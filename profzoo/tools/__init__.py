@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profzoo.cell.config_types import Config
-    from profzoo.cell.job_types import Sidecar
+    from profzoo.cell.job_types import Plan, Sidecar
     from profzoo.io.csv_tables import Table
     from profzoo.io.sidecars import Needs
     from profzoo.machine.doctor_checks import Check
@@ -96,13 +96,16 @@ class Command(Protocol):
         port: the first of the ports on which they wait.
         """
 
-    def attach_command(self, command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+    def attach_command(
+        self, command: Sequence[str], server: Sequence[str], note: Path, planned: "Plan | None"
+    ) -> list[str]:
         """Return the command that runs the tool on forks of such a program; empty if the tool cannot do the same.
 
         Args:
             command: the whole command of `adapt_command`.
             server: socket, number of the process and first port of the program that is forked.
             note: file in which the command leaves the number of processes that were forks.
+            planned: the job's plan, if it has one.
         """
 
     def output_files(self, made: Mapping[str, Path]) -> list[Path]:

@@ -13,7 +13,7 @@ from profzoo.cell.schema import BASELINE
 from profzoo.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from profzoo.cell.job_types import Sidecar
+    from profzoo.cell.job_types import Plan, Sidecar
     from profzoo.machine.doctor_checks import Check
 
 # The outputs of a collecting job that the job itself writes, after the tool has ended.
@@ -63,7 +63,9 @@ class Command:
         """Return no words: the tool does not attach to processes."""
         return []
 
-    def attach_command(self, command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+    def attach_command(
+        self, command: Sequence[str], server: Sequence[str], note: Path, planned: "Plan | None"
+    ) -> list[str]:
         """Return no words: the tool does not attach to processes."""
         return []
 

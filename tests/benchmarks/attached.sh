@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs ncu's jobs with programs that are forks to which it attaches, and with programs that it starts, in turn; prints
 # seconds, and compares the tables: the same launches, and metrics within the noise between two runs.
-#   attached.sh FOLDER [REPEATS [TARGET ...]]    # on a GPU; FOLDER: for results, is made
+#   attached.sh FOLDER [REPEATS [WORD ...]]    # on a GPU; FOLDER: for results, is made; WORD: of snakemake, tables end in .csv
 set -euo pipefail
 folder=$1 repeats=${2:-2}
 shift $(($# > 2 ? 2 : $#))
@@ -10,10 +10,10 @@ targets=("$@")
 mkdir -p "$folder"
 for number in $(seq "$repeats"); do
   for fork in true false; do
-    begin=$(date +%s.%N)
-    snakemake --directory "$folder/$fork$number" -j1 --resources gpu=1 "${targets[@]}" --config "fork=$fork" \
+    begin=$(date +%s%N)
+    snakemake --directory "$folder/$fork$number" -j1 "${targets[@]}" --config "fork=$fork" \
       > "$folder/$fork$number.log" 2>&1 || { tail -n 30 "$folder/$fork$number.log"; exit 1; }
-    printf 'fork=%-5s  %6.1f s\n' "$fork" "$(echo "$(date +%s.%N) - $begin" | bc)"
+    printf 'fork=%-5s  %5d ms\n' "$fork" $((($(date +%s%N) - begin) / 1000000))
   done
 done
 grep -rh "^ncu starts the program itself" "$folder"/true*/results/logs || echo "ncu started no program itself"
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pandas as pd
 
-folder, repeats, targets = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+folder, repeats, targets = Path(sys.argv[1]), int(sys.argv[2]), [word for word in sys.argv[3:] if word.endswith(".csv")]
 KEY = ["mangled", "range", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from profzoo.tools.ncu import command as ncu
 PYTHON = f"{Path(sys.executable).parent}/python"
 STANDINS = Path(__file__).parents[1] / "tools" / "standins"
 # A module of a program, which ends as it is told. It tells ncu's stand-in of the moment in which CUDA would start.
+# The plan of a sample.
+SAMPLED: Any = {"error": 0.02}
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -81,7 +84,7 @@ class Below:
         plain = [*ncu.wrap_command([*options.split(), *launch.split()], made, 1),
                  "python", "-m", "told", str(self.folder / "out"), ends]  # fmt: skip
         server = [self.path, str(self.process.pid), str(self.port)]
-        words = ncu.attach_command(plain, server, self.folder / "note")
+        words = ncu.attach_command(plain, server, self.folder / "note", SAMPLED)
         assert words
         return subprocess.Popen(
             [sys.executable, "-c", QUICK, *words[len(ncu.SEVERAL) :]],
@@ -252,4 +255,11 @@ def test_a_server_ends_with_its_run_and_what_it_runs(below: Below) -> None:
 @pytest.mark.parametrize("more", ["--call-stack", "--replay-mode application", "--replay-mode app-range"])
 def test_options_with_which_ncu_starts_the_program(more: str) -> None:
     words = f"ncu {more} --target-processes all --nvtx --nvtx-push-pop-scope process --export x run".split()
-    assert not ncu.attach_command(words, ["s", "1", "2"], Path("n"))
+    assert not ncu.attach_command(words, ["s", "1", "2"], Path("n"), SAMPLED)
+
+
+def test_only_samples_have_their_ranges_from_the_census() -> None:
+    words = ["ncu", "--target-processes", "all", "--nvtx", "--nvtx-push-pop-scope", "process", "--export", "x", "run"]
+    assert ncu.attach_command(words, ["s", "1", "2"], Path("n"), SAMPLED)
+    assert not ncu.attach_command(words, ["s", "1", "2"], Path("n"), None)
+    assert not ncu.attach_command(words, ["s", "1", "2"], Path("n"), {**SAMPLED, "error": None})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profzoo.cell.cell_types import CellSettings
-from profzoo.cell.job_types import LaunchOptions
+from profzoo.cell.job_types import LaunchOptions, Plan
 from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import gpus, job_limits
@@ -346,20 +346,24 @@ def split_launch(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return launch, other
 
 
-def attach_command(command: Sequence[str], server: Sequence[str], note: Path) -> list[str]:
+def attach_command(command: Sequence[str], server: Sequence[str], note: Path, planned: Plan | None) -> list[str]:
     """Return the command that does the same with forks of a server below ncu as programs; empty if none can.
 
-    server: its socket, process and port. note: file for the number of runs of forks.
+    NVTX ranges do not reach an ncu that attaches. Sampled launches have theirs from the census; others have no other.
+
+    server: its socket, process and port. note: file for the number of runs of forks. planned: the job's plan.
 
     >>> words = "--target-processes all --nvtx --nvtx-push-pop-scope process --export x run".split()
-    >>> attach_command(["ncu", *words], ["s", "1", "2"], Path("n"))[2:9]
+    >>> planned = {"error": 0.02}
+    >>> attach_command(["ncu", *words], ["s", "1", "2"], Path("n"), planned)[2:9]
     ['profzoo.tools.ncu.multi_run', '--attach', 's', '1', '2', 'n', 'ncu']
-    >>> attach_command(["ncu", "--call-stack", *words], ["s", "1", "2"], Path("n"))
+    >>> attach_command(["ncu", "--call-stack", *words], ["s", "1", "2"], Path("n"), planned)
     []
     """
     launch, options = split_launch(command[: list(command).index(EXPORT)])
     modes = [value for word, value in itertools.pairwise(options) if word == "--replay-mode"]
-    if launch != AT_LAUNCH or {*modes} & {*LAUNCHING}:
+    sampled = planned is not None and planned["error"] is not None
+    if not sampled or launch != AT_LAUNCH or {*modes} & {*LAUNCHING}:
         return []
     return [*SEVERAL, ATTACH, *server, str(note), *command]
 
