@@ -298,6 +298,8 @@ class Session:
         self._memory: StepMemory | None = None
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._steps, self._skipped = 0, 0
+        # The number of the step that the process is in, 0 before its first one: what is left if a signal ends it.
+        self.reached: list[int] | memoryview[int] = [0]
         self._names: dict[Hashable, str] = {}
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
@@ -321,6 +323,8 @@ class Session:
         if part != "optimizer":
             self.end_scaled_steps()
         self._end_due_step()
+        if not self.reached[0]:
+            self.reached[0] = 1
         if not self.parts.enter(part):
             return False
         if part in ("forward", "loss") and (autocast := self.settings.make_autocast(self.networks.device)):
@@ -448,6 +452,7 @@ class Session:
             if self._stages.note_step(items):
                 self._close_window()
                 return
+        self.reached[0] = self._steps + 1
         self._open_step()
 
     def _note_first_step(self) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,12 +16,14 @@ import pytest
 from torch import nn
 
 from profzoo import run
+from profzoo.collect import failures
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import CollectError
 from profzoo.harness import observed_files
 from profzoo.records import read_files
 from profzoo.records.import_graph import PROJECT
 from profzoo.script_harness import launcher, outside_settings, task
+from tests import slow
 
 SCRIPTS = PROJECT / "tests" / "scripts"
 # Name of a case: the words of its command behind `python`, and the settings.
@@ -228,11 +232,23 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     [
         ("print('no torch')", "the command ended before any of its Python processes"),
         # The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it.
-        ("raise ValueError('too early')", "the script failed in step 1 with ValueError: too early (early.py:1)"),
+        (
+            "raise ValueError('too early')",
+            "the script failed before its first step with ValueError: too early (early.py:1)",
+        ),
         # Of an installed package, the line that called it.
         (
             "\nimport yaml\nyaml.safe_load('{')",
-            "the script failed in step 1 with ParserError: while parsing a flow node (early.py:3)",
+            "the script failed before its first step with ParserError: while parsing a flow node (early.py:3)",
+        ),
+        (
+            "import sys\nprint('here')\nsys.exit('nothing to\\nlearn from')",
+            "the script failed before its first step with SystemExit: learn from (early.py:3)",
+        ),
+        # Of an error that another process had, its own last line.
+        (
+            "raise RuntimeError('In a worker:\\nTraceback (most recent call last):\\n  File\\nKeyError: 7')",
+            "the script failed before its first step with KeyError: 7 (early.py:1)",
         ),
     ],
 )
@@ -242,6 +258,54 @@ def test_a_program_that_ends_before_torch_is_imported_is_refused_in_one_line(
     (tmp_path / "early.py").write_text(f"{text}\n")
     done = start("python early.py", "window=5", tmp_path)
     assert done.returncode == 2 and f"mine train: {said}" in done.stderr
+
+
+# By the way in which a script ends: what is said, and words of the line that is named.
+ENDINGS = {
+    "before": ("ended with exit code 3 before its first step ({}), without an error of Python; it printed last: cannot begin", "os._exit"),
+    "backward": ("the script failed in step 3 with ArithmeticError: no gradient ({})", "raise ArithmeticError"),
+    "called": ("the script failed in step 3 with RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x5 and 4x4) ({})", "(2, 5)"),
+    "library": ("ended with exit code 14 in step 3, without an error of Python; it printed last: no runtime for processes", ""),
+    "message": ("the script failed in step 3 with SystemExit: out of patience ({})", "sys.exit("),
+    "abort": ("was ended by SIGABRT in step 3 ({}), without an error of Python; it printed last: the third step", "os.abort"),
+    "crash": ("was ended by SIGSEGV in step 3 ({}), without an error of Python; it printed last: the third step", "string_at"),
+    "killed": ("was ended by SIGKILL in step 3, without an error of Python; it printed last: the third step; by a user", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", slow.first([*ENDINGS], 2))
+def test_where_and_with_what_a_script_ended(tmp_path: Path, way: str) -> None:
+    said, words = ENDINGS[way]
+    done = start(f"python {SCRIPTS / 'endings.py'} {way}", "window=5", tmp_path)
+    assert done.returncode == 2 and said.format(place_of(words)) in str(failures.find_cause(done.stdout + done.stderr))
+
+
+def test_where_a_script_was_that_is_stopped(tmp_path: Path) -> None:
+    """All its processes get the signal at the same time, and its job adds why."""
+    words = [sys.executable, "-m", "profzoo.run", "mine", "train", f"command=python {SCRIPTS / 'endings.py'} hangs"]
+    given = os.environ | {"PYTHONPATH": str(PROJECT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout and any("the third step" in line for line in process.stdout)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGTERM)
+        printed = process.stdout.read()
+    late = "time took longer than 2 s and was ended"
+    place = place_of("time.sleep")
+    assert failures.find_cause(f"{printed}profzoo: {late}\n") == f"{late}; the script was stopped in step 3 ({place})"
+    assert failures.find_cause(f"profzoo: {late}\n{printed}") == f"{late}; the script was stopped in step 3 ({place})"
+
+
+def place_of(words: str) -> str:
+    lines = (SCRIPTS / "endings.py").read_text().splitlines()
+    return f"{SCRIPTS / 'endings.py'}:{next(number for number, line in enumerate(lines, 1) if words in line)}"
 
 
 def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:
