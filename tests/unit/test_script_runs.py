@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from torch import nn
 
 from profzoo import run
+from profzoo.cli import script_run
 from profzoo.collect import failures
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import CollectError
@@ -47,6 +49,10 @@ CASES: dict[str, tuple[str, str]] = {
     "never steps": ("never_steps.py", "window=5"),
     "repeated": ("repeated.py", "window=4"),
 }
+# Forms of loops, in each of which a step has twelve samples.
+FORMS = ("transformer", "recurrent", "packed", "batch first", "inside", "collated", "sequences alone", "search",
+         "accumulation", "no optimizer")  # fmt: skip
+CASES |= {f"samples: {form}": (f"samples.py '{form}'", "window=4") for form in (*FORMS, "compiled")}
 # Cases of slow tests.
 RARE = ("range", "module", "all settings")
 ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
@@ -67,7 +73,8 @@ def run_cases(folder: Path, names: Iterable[str]) -> Mapping[str, Any]:
         # To take stock of memory takes longer than the steps of most scripts.
         files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name == "loop" else {})
         task.Task(cells[name], launcher.setting_defaults(), own, files).write(own / "task.json")
-        cases.append({"words": [str(SCRIPTS / words.split()[0]), *words.split()[1:]], "task": str(own / "task.json")})
+        script, *more = shlex.split(words)
+        cases.append({"words": [str(SCRIPTS / script), *more], "task": str(own / "task.json")})
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.script_zygote", str(folder / "cases.json"), str(folder / "codes.json")]
     with (folder / "printed").open("w") as printed:
@@ -112,6 +119,29 @@ def test_a_step_is_what_the_script_repeats(
     assert (script["step"], script["per_step"]) == (step, per_step), facts
     assert (facts["items"], facts["steps"], len(found[f"{name} steps"])) == (items, steps, steps + 1)
     assert script["regular_share"] == (pytest.approx(10 / 12) if name == "generation" else 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_are_counted_once_whichever_dimension_they_are(found: Mapping[str, Any], form: str) -> None:
+    """A sequence of torch's has its batch second unless it says otherwise, and a line search computes a batch again."""
+    facts = found[f"samples: {form}"]
+    assert (facts["batch"], facts["items"]) == (12, 48), facts["script"]
+    assert [line.split(",")[3] for line in found[f"samples: {form} steps"][1:]] == ["12"] * 4
+
+
+def test_samples_are_empty_where_nobody_knows_their_dimension(found: Mapping[str, Any]) -> None:
+    """Within a compiled network it is not seen which dimension its sequences have first."""
+    facts = found["samples: compiled"]
+    assert (facts["batch"], facts["items"]) == (None, None)
+    assert [line.split(",")[3] for line in found["samples: compiled steps"][1:]] == [""] * 4
+    facts = {**facts, "step_ns": 1e6}
+    assert "samples of a step not known" in script_run.describe_run(facts)[1]
+
+
+def test_a_loop_without_an_optimizer_trains_if_it_has_a_backward_pass(found: Mapping[str, Any]) -> None:
+    options = Namespace(phase="train", step="auto", warmup=3)
+    lines = script_run.configuration_lines("mine", "python a.py", options, found["samples: no optimizer"])
+    assert not any("phase: inference" in line for line in lines)
 
 
 def test_a_closure_and_an_evaluation_are_no_steps_of_their_own(found: Mapping[str, Any]) -> None:
