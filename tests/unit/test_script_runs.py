@@ -271,6 +271,11 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
             "\nimport yaml\nyaml.safe_load('{')",
             "the script failed before its first step with ParserError: while parsing a flow node (early.py:3)",
         ),
+        # A library ends the process, such as Open MPI where it cannot start: Python knows nothing of it.
+        (
+            "import torch, ctypes\nctypes.CDLL(None).exit(14)",
+            "the command ended with exit code 14 before its first step, without an error of Python",
+        ),
         (
             "import sys\nprint('here')\nsys.exit('nothing to\\nlearn from')",
             "the script failed before its first step with SystemExit: learn from (early.py:3)",
@@ -282,9 +287,7 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_program_that_ends_before_torch_is_imported_is_refused_in_one_line(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_program_that_ends_before_its_first_step_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "early.py").write_text(f"{text}\n")
     done = start("python early.py", "window=5", tmp_path)
     assert done.returncode == 2 and f"mine train: {said}" in done.stderr
