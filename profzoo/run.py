@@ -167,12 +167,14 @@ def _fail(code: int, message: str) -> int:
 def _summarise(cell: CellSettings, facts: Mapping[str, Any]) -> None:
     steps, step_ns = facts["steps"], facts["step_ns"]
     times, batches = (f"{count} x " if count > 1 else "" for count in (process_count(cell), batch_count(cell)))
-    rate = f"{step_ns / 1e6:.2f} ms per step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
+    rate = f"{step_ns / 1e6:.2f} ms per step, " if steps else ""
+    # Of some scripts it is not known how many samples a step has.
+    rate += f"{facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps and facts["items"] else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")
     print(
-        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {batches}{facts['batch']}, "
-        f"{rate}{loss}{facts['parameters']:,} parameters"
+        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {batches}"
+        f"{facts['batch'] or 'unknown'}, {rate}{loss}{facts['parameters']:,} parameters"
     )
 
 

@@ -257,10 +257,11 @@ class ProcessFacts(TypedDict, total=False):
     rank: int
     host: str
     device_uuid: str | None
-    batch: int
+    # Samples of a step; None where it is not known which dimension of its inputs they are.
+    batch: int | None
     # Steps and data samples in the window; mean time per step, duration of the window and its start, all in ns.
     steps: int
-    items: int
+    items: int | None
     step_ns: float
     window_wall_ns: int
     window_began_ns: int

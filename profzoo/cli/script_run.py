@@ -70,8 +70,7 @@ def describe_run(facts: "Sidecar") -> list[str]:
     share = round(script["regular_share"] * 100)
     lines = [
         f"step      {script['step']}: {counts}; {share} % of the steps are like this",
-        f"time      {step_s * 1e3:.2f} ms per step, {facts['items'] / facts['steps'] / step_s:,.0f} samples/s, "
-        f"batch {facts['batch']}, on {facts['device']}",
+        f"time      {step_s * 1e3:.2f} ms per step, {_describe_samples(facts, step_s)}, on {facts['device']}",
         f"networks  {', '.join(script['networks'])}: {facts['parameters']:,} parameters, "
         f"{script['observed']['precision']}",
     ]
@@ -80,9 +79,15 @@ def describe_run(facts: "Sidecar") -> list[str]:
     return lines
 
 
+def _describe_samples(facts: "Sidecar", step_s: float) -> str:
+    if facts["items"] is None:
+        return "samples of a step not known"
+    return f"{facts['items'] / facts['steps'] / step_s:,.0f} samples/s, batch {facts['batch']}"
+
+
 def configuration_lines(name: str, command: str, options: argparse.Namespace, facts: "Sidecar") -> list[str]:
     """Return the lines of a configuration file that profile the script, and what to type then."""
-    trains = "optimizer steps" in facts["script"]["per_step"]
+    trains = bool({"optimizer steps", "backward passes"} & facts["script"]["per_step"].keys())
     phase = options.phase if trains else "inference"
     other = {"phase": phase} if phase != "train" else {}
     other |= {"step": options.step} if options.step != "auto" else {}

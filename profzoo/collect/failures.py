@@ -18,6 +18,7 @@ from profzoo import tools
 from profzoo.cell.job_types import Job
 from profzoo.json_types import JsonObject
 from profzoo.machine import doctor_checks, job_child
+from profzoo.script_harness import launcher
 
 # Lets jobs of one run share notes, in files beside Snakemake's own: printed messages and failed cells.
 
@@ -294,6 +295,7 @@ CAUSES: Sequence[tuple[str, str]] = (
     ),
     (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory is not enough: set a smaller batch"),
     *doctor_checks.ON_GPU,
+    (r"the command was ended by SIGKILL", KILLED),
     (
         r"(?m)^MemoryError|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc",
         f"the memory of this machine, or the job's limit of it, is not enough: {MORE}",
@@ -303,10 +305,28 @@ CAUSES: Sequence[tuple[str, str]] = (
 
 def find_cause(log: str) -> str | None:
     """Find the cause of a failure in the job's output; lines from the model's own program take precedence."""
-    own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
-    if own:
-        return add_advice(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
-    return doctor_checks.match_cause(log, known_patterns())
+    own = list(re.finditer(r"^profzoo: (.*)$", log, re.MULTILINE))
+    if not own:
+        return doctor_checks.match_cause(log, known_patterns())
+    line = own[-1][1]
+    if launcher.UNEXPLAINED in line and (printed := _last_printed(log[: own[-1].start()])):
+        line = f"{line}; it printed last: {printed}"
+    # Its supervisor says why a script was to end, and the script's own process where it was then.
+    places = [one[1].partition(": ")[2] for one in own if launcher.STOPPED in one[1]]
+    reasons = [one[1] for one in own if launcher.STOPPED not in one[1]]
+    if places and reasons:
+        line = f"{reasons[-1]}; {places[-1]}"
+    return add_advice(line if len(line) <= LONGEST else f"{line[:LONGEST]} …")
+
+
+def _last_printed(log: str) -> str:
+    """Last line in a log that a script has printed: not the command, nor a line of a profiler; empty if there is none.
+
+    >>> _last_printed("$ ncu python train.py\\nno device\\n==PROF== Disconnected from process 7\\n\\n")
+    'no device'
+    """
+    lines = [line.strip() for line in log.splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith(("$ ", "==", "profzoo: "))), "")
 
 
 def add_advice(line: str) -> str:

@@ -158,8 +158,8 @@ COMPARISON_TABLE = reading.Table(
         **shared("between_share"),
         "alternating": Column(FLAG, "Whether processes of the sides ran in alternation."),
         "per": Column(TEXT, "What times are of: a `step`, or a `sample` of the data."),
-        "baseline_items": Column(AMOUNT, "Samples of the data in a step of the reference side.", "count"),
-        "candidate_items": Column(AMOUNT, "The same of the candidate.", "count"),
+        "baseline_items": Column(AMOUNT.or_missing, "Samples of the data in a step of the reference side.", "count"),
+        "candidate_items": Column(AMOUNT.or_missing, "The same of the candidate.", "count"),
         **shared("unsteady"),
         "differs": Column(TEXT, "Versions, settings and SM clocks in which the sides differ."),
         **select(
@@ -242,8 +242,8 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
 
 
 def _items_per_step(steps: pd.DataFrame) -> float:
-    """Return data samples per step; the harness counts those of all of a cell's GPUs."""
-    return float(steps["items"].median())
+    """Return data samples per step, NaN if unknown; the harness counts those of all of a cell's GPUs."""
+    return float(steps["items"].astype("float64").median())
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
@@ -292,7 +292,7 @@ def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confide
 def _compare_sides(
     baseline: MeasuredSide, candidate: MeasuredSide, turn: bool, margin: float, confidence: float
 ) -> tuple[dict[str, Any], speedup.Ratio | None]:
-    per = STEP if baseline.items == candidate.items else SAMPLE
+    per = SAMPLE if abs(baseline.items - candidate.items) > 0 else STEP
     # Of as much work on both sides.
     each = [
         [steps / (side.items if per == SAMPLE else 1) for steps in side.processes] for side in (baseline, candidate)

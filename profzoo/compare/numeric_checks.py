@@ -61,7 +61,7 @@ def read_side(facts: "Sidecar", cell: "CellSettings", processes: "Sequence[Proce
         own=each[0]["first_steps"] if each else None,
         double=repeated[0] if repeated else nothing,
         precision=str(observed or cell.get("precision", "fp32")),
-        batch=int(facts.get("batch", 0)),
+        batch=int(facts.get("batch") or 0),
         parameters=int(facts.get("parameters", 0)),
         steps=int(each[0].get("steps", 0)) if each else 0,
         first_losses=[one[0] for one in losses if one and one[0] is not None],

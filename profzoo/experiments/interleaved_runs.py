@@ -342,10 +342,11 @@ def summarize_processes(
     baseline: side whose first process provides the facts; None for the very first process.
     """
     each = [{"side": side, **own} for side, own in zip(sides, facts, strict=True)]
+    counts = [own.get("items", 0) for own in facts]
     return {
         **facts[0 if baseline is None else list(sides).index(baseline)],
         "steps": steps,
-        "items": sum(own.get("items", 0) for own in facts),
+        "items": None if None in counts else sum(filter(None, counts)),
         "processes": each,
     }
 

@@ -3,6 +3,7 @@
 import atexit
 import importlib.util
 import json
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -60,8 +61,13 @@ def _forget(session: "Session") -> None:
 
 
 def _note_progress(task: tasks.Task, session: "Session") -> None:
-    """Leave a note of what was seen when the process ends before its window does."""
+    """Leave notes of the step that the process is in, and of what was seen when it ends before its window does."""
     owner = os.getpid()
+    with (task.folder / tasks.STEP.format(owner)).open("w+b") as file:
+        file.write(bytes(tasks.NUMBER.size))
+        file.flush()
+        # The kernel keeps what is written into memory, however the process ends.
+        session.reached = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 
     def leave_note() -> None:
         if os.getpid() == owner and not (task.folder / tasks.RANK.format(owner)).exists():

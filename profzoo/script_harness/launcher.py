@@ -4,11 +4,16 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +34,15 @@ LENT = ("nvtx",)
 ISOLATING = ("PYTHONSAFEPATH", "PYTHONNOUSERSITE")
 # Settings that say where and how long a script is measured, which the launcher and the session see to.
 NOT_APPLIED = ("device", "warmup", "window")
+# Beginning of the line about a script that was told to end, and words about one that left no error: what it printed
+# says more (profzoo/collect/failures.py).
+STOPPED, UNEXPLAINED = "the script was stopped", "without an error of Python"
+# A command that is told to end gets as long; its supervisor kills it soon after.
+STOPPED_S = 1.0
+# Files that are not a program's own: of Python, of installed packages, of torch.compile, and of profzoo.
+OTHERS = re.compile(
+    rf"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|torchinductor_|^{re.escape(str(STARTUP.parents[1]))}/"
+)
 
 
 def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
@@ -44,9 +58,39 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
         task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
         task.write(folder / "task.json")
         own = environment(program_variables.command_variables(words), folder / "task.json", cell["device"])
-        # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
-        code = subprocess.run(words, env=own, close_fds=False).returncode
-        return gather_facts(folder, cell, code)
+        return gather_facts(folder, cell, run_command(words, own))
+
+
+def run_command(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
+    """Run a command and return its exit code; None if this process is told to end meanwhile, which ends the command."""
+    # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
+    with subprocess.Popen(words, env=variables, close_fds=False) as process:
+        told = signal.getsignal(signal.SIGTERM)
+        in_main = threading.current_thread() is threading.main_thread()
+        try:
+            if in_main and told == signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, _stop)
+            return process.wait()
+        except _Stopped:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOPPED_S)
+            return None
+        finally:
+            if process.poll() is None:
+                process.kill()
+            if in_main and told is not None:
+                signal.signal(signal.SIGTERM, told)
+
+
+class _Stopped(BaseException):
+    """The process is told to end."""
+
+
+def _stop(number: int, frame: object) -> None:
+    # Those that come after the first one would end what is done about it.
+    signal.signal(number, signal.SIG_IGN)
+    raise _Stopped
 
 
 def split_command(command: str, model: str) -> list[str]:
@@ -86,15 +130,14 @@ def setting_defaults() -> dict[str, Any]:
     return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
 
 
-def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any]:
-    """Gather what the processes of a command left in the folder; code: how the command ended.
+def gather_facts(folder: Path, cell: "CellSettings", code: int | None) -> dict[str, Any]:
+    """Gather what the processes of a command left in the folder; code: how the command ended, None if it was told to.
 
     Raises:
         CollectError: none of them came to the end of its window.
     """
-    if not (folder / tasks.FACTS).exists():
-        errors = [path.read_text() for path in sorted(folder.glob(tasks.ERROR.format("*")))]
-        why = explain_end(_notes(folder, tasks.PROGRESS), errors, cell, code)
+    if code is None or not (folder / tasks.FACTS).exists():
+        why = explain_end(_notes(folder, tasks.PROGRESS), read_end(folder), cell, code)
         raise CollectError(f"{cell['model']} {cell['phase']}: {why}")
     facts: dict[str, Any] = json.loads((folder / tasks.FACTS).read_text())
     if code and cell["finish"]:
@@ -103,35 +146,88 @@ def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any
     return facts | ({"ranks": ranks} if len(ranks) > 1 else {})
 
 
-def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell: "CellSettings", code: int) -> str:
+@dataclass(frozen=True)
+class End:
+    """What the processes of a command left on how they ended.
+
+    step: number of the step that the furthest one was in, 0 before its first one; None if none imported torch.
+    error: what Python says of the error that came first. place: line of the script, as ` (FILE:LINE)`.
+    """
+
+    step: int | None
+    error: str = ""
+    place: str = ""
+
+
+def read_end(folder: Path) -> End:
+    """Read from the notes in the folder of a task how the processes of its command ended."""
+    steps = {path.name.rpartition("-")[2]: path for path in folder.glob(tasks.STEP.format("*"))}
+    reached = {own: tasks.NUMBER.unpack(path.read_bytes())[0] for own, path in steps.items()}
+    step = max(reached.values(), default=None)
+    found = [
+        path for name in (tasks.ERROR, tasks.FATAL) for path in folder.glob(name.format("*")) if path.stat().st_size
+    ]
+    # Of the processes that came as far, the others end because of the first one.
+    found.sort(key=lambda path: (-reached.get(re.split("[-.]", path.name)[1], 0), path.stat().st_mtime_ns))
+    if not found:
+        return End(step)
+    text = found[0].read_text(errors="replace")
+    error = text.partition("\n")[0] if found[0].match(tasks.ERROR.format("*")) else ""
+    return End(step, error, find_place(text))
+
+
+def find_place(text: str) -> str:
+    """Return the innermost line of a program's own in the frames that faulthandler wrote, as ` (FILE:LINE)`.
+
+    >>> find_place('  File "/usr/lib/python3.12/ast.py", line 9 in parse\\n  File "train.py", line 3 in <module>')
+    ' (train.py:3)'
+    """
+    # It begins with the thread that the signal came to, and the main thread comes last.
+    first, *others = re.split(r"^Thread 0x", text, flags=re.MULTILINE)
+    found = [re.findall(r'^  File "(.*)", line (\d+) in ', part, re.MULTILINE) for part in (first, *reversed(others))]
+    frames = [frame for part in found for frame in part]
+    own = [frame for frame in frames if not OTHERS.search(frame[0])] or frames
+    return " ({}:{})".format(own[0][0].removeprefix(f"{Path.cwd()}{os.sep}"), own[0][1]) if own else ""
+
+
+def explain_end(notes: Sequence[Mapping[str, Any]], end: End, cell: "CellSettings", code: int | None) -> str:
     """Explain in one line why a command ended before its window did, and what to do.
 
-    notes: what its processes saw; errors: what ended some of them; code: the exit code of the command.
+    notes: what its processes saw; code: the exit code of the command, None if it was told to end.
     """
-    ended = f"ended with exit code {code}" if code else "ended"
-    if errors and code:
-        step = max((note["steps"] for note in notes), default=0) + 1
-        return f"the script failed in step {step} with {errors[0]}"
-    if not notes:
+    when = f"in step {end.step}" if end.step else "before its first step"
+    if code is None:
+        return f"{STOPPED} {when}{end.place}"
+    if end.error and code:
+        return f"the script failed {when} with {end.error}{end.place}"
+    ended = _describe_code(code)
+    if end.step is None:
         return (
             f"the command {ended} before any of its Python processes imported torch: profzoo follows scripts that "
             "train or run networks of torch, and cannot follow `python -I` or `python -E`"
-        )
+        ) + (f"; {UNEXPLAINED}" if code else "")
+    if code or not notes:
+        return f"the command {ended} {when}{end.place}, {UNEXPLAINED}"
     most = max(notes, key=lambda note: (note["steps"], note["optimizer_steps"], note["calls"]))
     steps, warmup = most["steps"], max(cell["warmup"], 1)
     needed = warmup + cell["steps"] - cell["warmup"]
-    seen = _describe_seen(most)
-    if code:
-        return f"the command {ended} in step {steps + 1} of {needed}, {seen}"
     if not steps:
         return (
-            f"no step was found until the command ended, {seen}: say what ends a step by `step`, as module:NAME, "
-            "range:NAME or dataloader"
+            f"no step was found until the command ended, {_describe_seen(most)}: say what ends a step by `step`, as "
+            "module:NAME, range:NAME or dataloader"
         )
     return (
         f"the command ended after {steps} steps, and warm-up and window take {warmup} + {needed - warmup}: lower "
         "warmup or window, or have the script run longer"
     )
+
+
+def _describe_code(code: int) -> str:
+    """Say how a command ended; a signal is a negative code, or 128 and its number as of a shell."""
+    numbers = {one.value: one.name for one in signal.Signals}
+    if name := numbers.get(-code if code < 0 else code - 128):
+        return f"was ended by {name}"
+    return f"ended with exit code {code}" if code else "ended"
 
 
 def _describe_seen(note: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ wrapped already.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import dataloader
 
+from profzoo.script_harness.samples import LoadedSizes
 from profzoo.script_harness.session import Session
 from profzoo.script_harness.step_finder import RANGE
 
@@ -82,6 +84,7 @@ def watch_losses(session: Session) -> None:
 
 def watch_loaders(session: Session) -> None:
     """Tell of the batches of torch's data loaders, and apply the settings of loaders."""
+    sizes: WeakKeyDictionary[Any, LoadedSizes] = WeakKeyDictionary()
 
     def following(original: Function) -> Function:
         inside = within_part(session, "data", original)
@@ -91,8 +94,17 @@ def watch_loaders(session: Session) -> None:
                 return original(iterator)
             session.batch_asked_for()
             batch = inside(iterator)
-            session.batch_loaded(batch, iterator._num_workers, iterator._pin_memory)
+            samples = sizes.setdefault(iterator, LoadedSizes()).count(batch)
+            session.batch_loaded(batch, samples, iterator._num_workers, iterator._pin_memory)
             return batch
+
+        return call
+
+    def asking(original: Function) -> Function:
+        def call(iterator: Any) -> Any:
+            indices = original(iterator)
+            sizes.setdefault(iterator, LoadedSizes()).ask(iterator._sampler_iter, indices)
+            return indices
 
         return call
 
@@ -103,6 +115,7 @@ def watch_loaders(session: Session) -> None:
         return call
 
     wrap(dataloader._BaseDataLoaderIter, "__next__", following)
+    wrap(dataloader._BaseDataLoaderIter, "_next_index", asking)
     wrap(dataloader.DataLoader, "__init__", init)
 
 
@@ -181,9 +194,14 @@ class NetworkWatcher:
         return self._known[module]
 
     def _hook(self, module: nn.Module) -> None:
+        self._note(module)
+        module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
+
+    def _note(self, module: nn.Module) -> None:
         self._seen[module] = True
         self._session.networks.note(module)
-        module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
+        # Once the cell's settings, such as compilation, are applied.
+        self._session.samples.watch(module)
 
     def _begin(self, module: nn.Module) -> None:
         self._hooks.pop(self._key, None)
@@ -220,8 +238,7 @@ class NetworkWatcher:
             if torch.compiler.is_compiling() or self._running or not self._session.is_watching():
                 return compiled(*inputs, **named)
             if module not in self._seen:
-                self._seen[module] = True
-                self._session.networks.note(module)
+                self._note(module)
             self._begin(module)
             output = None
             try:
@@ -276,10 +293,15 @@ class OptimizerWatcher:
                 session.first_steps.note_gradients([optimizer], torch.ones(()))
             within.append(optimizer)
             opened = session.begin_part("optimizer")
+            if given and callable(given[0]):
+                given = (self._evaluate(given[0]), *given[1:])
+            elif callable(named.get("closure")):
+                named["closure"] = self._evaluate(named["closure"])
             try:
                 result = step(optimizer, *given, **named)
             finally:
                 within.pop()
+                session.samples.repeats = False
                 if opened:
                     session.end_part()
             if session.scaling:
@@ -289,6 +311,17 @@ class OptimizerWatcher:
             return result
 
         return observed
+
+    def _evaluate(self, closure: Function) -> Function:
+        """Around what computes the loss in an optimizer's step: from its second call on it has the same samples."""
+        calls = itertools.count()
+
+        @functools.wraps(closure)
+        def call(*given: Any, **named: Any) -> Any:
+            self._session.samples.repeats = next(calls) > 0
+            return closure(*given, **named)
+
+        return call
 
     def _prepare(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._started:

@@ -23,6 +23,7 @@ from profzoo.machine import program_variables
 from profzoo.range_names import STEP
 from profzoo.script_harness import stages
 from profzoo.script_harness.outside_settings import OutsideSettings
+from profzoo.script_harness.samples import SampleCount
 from profzoo.script_harness.stages import Stages
 from profzoo.script_harness.step_finder import MODULE, StepFinder, split_rule
 from profzoo.script_harness.task import Task, write_note
@@ -71,49 +72,6 @@ class PartRanges:
         self._parts.pop()
         if self._parts:
             self._ranges.begin(self._parts[-1])
-
-
-# Counts the samples of each step of a script, by the batches of its data loaders or the inputs of its networks.
-
-
-def batch_size(value: Any, depth: int = 3) -> int:
-    """Return the size of the first dimension of the first tensor in a batch; 0 if it holds no tensor.
-
-    >>> batch_size({"names": ["a", "b"]})
-    0
-    """
-    if isinstance(value, Tensor):
-        return int(value.shape[0]) if value.dim() else 0
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return next(filter(None, (batch_size(one, depth - 1) for one in inner)), 0) if depth else 0
-
-
-class SampleCount:
-    """Samples of one step at a time; batches that a training script evaluates in between do not count."""
-
-    def __init__(self) -> None:
-        self._loaded = self._used = 0
-        self._by_network: dict[Hashable, int] = {}
-
-    def note_batch(self, batch: Any) -> None:
-        """Note a batch of a data loader."""
-        self._loaded += batch_size(batch)
-
-    def note_call(self, network: Hashable, inputs: Any, output: Any, evaluates: bool) -> None:
-        """Note a network's call; evaluates: whether it is not a part of a training step."""
-        loaded, self._loaded = self._loaded, 0
-        if not evaluates:
-            self._used += loaded
-            own = batch_size(inputs) or batch_size(output)
-            self._by_network[network] = self._by_network.get(network, 0) + own
-
-    def end_step(self) -> int:
-        """Return the samples of the step that ends: of its batches, else those of the network that was given fewest."""
-        found = self._used or min(self._by_network.values(), default=0) or self._loaded
-        self._used, self._by_network = 0, {}
-        # A batch that was fetched ahead is of the step that uses it.
-        self._loaded = 0 if found == self._loaded else self._loaded
-        return found
 
 
 # Keeps the outermost networks that a script calls: their ranges, device and parameters.
@@ -298,13 +256,15 @@ class Session:
         self._memory: StepMemory | None = None
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._steps, self._skipped = 0, 0
+        # The number of the step that the process is in, 0 before its first one: what is left if a signal ends it.
+        self.reached: list[int] | memoryview[int] = [0]
         self._names: dict[Hashable, str] = {}
         self._counts: Counter[str] = Counter()
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
-        self._samples, self._padding = SampleCount(), batches.BatchPadding()
+        self.samples, self._padding = SampleCount(), batches.BatchPadding()
         self._loading, self._loader = batches.BatchLoading(), dict[str, Any]()
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
-        self._window_items: list[int] = []
+        self._window_items: list[int | None] = []
         self._loss: Tensor | None = None
         # Of the first steps of the script, whether they are of the loop that is found later or not.
         self.first_steps = FirstSteps(cast("CellSettings", task.cell), nn.ModuleList())
@@ -321,6 +281,8 @@ class Session:
         if part != "optimizer":
             self.end_scaled_steps()
         self._end_due_step()
+        if not self.reached[0]:
+            self.reached[0] = 1
         if not self.parts.enter(part):
             return False
         if part in ("forward", "loss") and (autocast := self.settings.make_autocast(self.networks.device)):
@@ -360,7 +322,7 @@ class Session:
         self._thread = self._thread or threading.get_ident()
         self._counts[FORWARDS] += 1
         evaluates = self.finder.made > 0 and self.task.cell["phase"] == "train" and not torch.is_grad_enabled()
-        self._samples.note_call(id(network), inputs, output, evaluates)
+        self.samples.note_call(id(network), (inputs, named), output, evaluates)
         if self._stages is None:
             self._padding.note((inputs, named))
         if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
@@ -382,13 +344,13 @@ class Session:
         if self._stages is None:
             self._loading.begin()
 
-    def batch_loaded(self, batch: Any, workers: int, pins: bool) -> None:
+    def batch_loaded(self, batch: Any, samples: int, workers: int, pins: bool) -> None:
         """Note that a data loader has given a batch; workers: its processes; pins: whether it pins memory."""
         if self._stages is None:
             self._loading.end(batch)
             self._loader = {"workers": workers, "pin_memory": pins}
         self._counts[BATCHES] += 1
-        self._samples.note_batch(batch)
+        self.samples.note_batch(samples)
 
     def range_ended(self, name: str) -> None:
         """Note that a range of the script's own has ended."""
@@ -432,7 +394,7 @@ class Session:
             return
         self._steps += 1
         self._note_first_step()
-        items = self._samples.end_step()
+        items = self.samples.end_step()
         counts, self._counts = self._counts, Counter()
         self.networks.mark_new()
         if not self.finder.settled or not self.networks.found:
@@ -448,6 +410,7 @@ class Session:
             if self._stages.note_step(items):
                 self._close_window()
                 return
+        self.reached[0] = self._steps + 1
         self._open_step()
 
     def _note_first_step(self) -> None:
@@ -497,6 +460,7 @@ class Session:
         assert self._stages
         device = self.networks.device
         loss = None if self._loss is None else float(self._loss)
+        items = [count or 0 for count in self._window_items]
         most, times = self._kinds.most_common(1)[0]
         script: ScriptFacts = {
             "step": self._names.get(self.finder.closing) or self.finder.describe_rule(),
@@ -512,7 +476,8 @@ class Session:
             **devices.describe_machine(self.task.cell["device"], device),
             **({"device_why": LEFT_ALONE} if device.type != "cuda" and torch.cuda.is_available() else {}),
             "parameters": self.networks.count_parameters(),
-            "batch": statistics.median_low(self._window_items),
+            # None where it is not known, or where nothing was counted.
+            "batch": None if None in self._window_items else statistics.median_low(items) or None,
             "input": {"from": "script", "pool": None},
             "loss": loss if loss is not None and math.isfinite(loss) else None,
             "first_steps": self.first_steps.read([float(one) for one in self._losses], None),

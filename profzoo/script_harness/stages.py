@@ -58,7 +58,9 @@ class Stages:
         timed = cell["profiler"]["baseline"] if task.times_first else 0
         self._rest = [(timer, timed)] if timer else []
         self._rest.append((self.recorder, cell["steps"] - cell["warmup"] - (timed if timer else 0)))
-        self._timed_items = self._window_items = 0
+        # Samples, None where they are not known.
+        self._timed_items: int | None = 0
+        self._window_items: int | None = 0
         self._taken = 0
 
     def begin(self) -> None:
@@ -73,14 +75,14 @@ class Stages:
         self._current.start()
         self._ranges.open(WINDOW)
 
-    def note_step(self, items: int) -> bool:
-        """Note the end of a step with so many samples; returns whether the window has ended."""
+    def note_step(self, items: int | None) -> bool:
+        """Note the end of a step with so many samples, None if unknown; returns whether the window has ended."""
         assert self._current
         self._current.step(items)
         if self._current is self.recorder:
-            self._window_items += items
+            self._window_items = _add(self._window_items, items)
         else:
-            self._timed_items += items
+            self._timed_items = _add(self._timed_items, items)
         self._taken += 1
         if self._taken < self._left or self._lasts_too_short():
             return False
@@ -105,23 +107,28 @@ class Stages:
 
     def facts(self) -> dict[str, Any]:
         """Facts of the window, and under `baseline` those of the steps that were timed before it."""
+        items = self._window_items
         found = {
             "steps": self.recorder.steps,
             # A profiler's schedule has steps that do not count.
-            "items": round(self._window_items * self.recorder.steps / max(self._taken, 1)),
+            "items": round(items * self.recorder.steps / max(self._taken, 1)) if items else None,
             **recorders.describe_window(self.recorder),
             "peak_memory_bytes": self.peak_memory_bytes,
         }
         if isinstance(self.timer, recorders.StepTimer):
             found["baseline"] = {
                 "steps": self.timer.steps,
-                "items": self._timed_items,
+                "items": self._timed_items or None,
                 "loss": None,
                 **recorders.describe_window(self.timer),
                 "peak_memory_bytes": self.timer.peak_memory_bytes,
                 "peak_rss_bytes": self.timer.peak_rss_bytes,
             }
         return found
+
+
+def _add(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _named_rank() -> int:

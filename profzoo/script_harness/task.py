@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import resource
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,11 @@ from profzoo.harness import observed_files
 # Notes in the folder of a task: of the process that represents the cell, of each process that measured, and of each
 # that ended before its window did.
 FACTS, RANK, PROGRESS = "facts.json", "rank-{}.json", "progress-{}.json"
-# Of each process that an error ended; startup/sitecustomize.py has it too, as it imports nothing of profzoo.
-ERROR = "error-{}.txt"
+# Of each process: what ended it, an error or a signal (startup/sitecustomize.py has these too, as it imports nothing of
+# profzoo), and the number of the step that it is in.
+ERROR, FATAL, STEP = "error-{}.txt", "fatal-{}.txt", "step-{}"
+# How that number is written.
+NUMBER = struct.Struct("q")
 # Made by the process that represents the cell.
 CLAIM = "claim"
 

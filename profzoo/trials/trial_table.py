@@ -371,7 +371,7 @@ def _check_settings(file: str, facts: "Sidecar") -> None:
 def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list[_Trial]:
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
-    batches = [own["batch"] for own in processes]
+    batches = [own["batch"] or 1 for own in processes]
     base = {own["round"]: place
             for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
     base_side = _numeric_side(processes, "", facts)

@@ -84,9 +84,11 @@ class Imports:
 
     def with_summary(self) -> dict[str, str]:
         """Constraints of the rule that imports kernel summaries."""
-        files = {name: self._files(name)["nsys"][0] for name in self.tools_by_model("nsys")}
-        return {"model": "|".join(name for name, file in files.items() if _is_summary(file)) or "no_model",
-                "phase": IMPORTED}  # fmt: skip
+        return {"model": "|".join(self.summaries()) or "no_model", "phase": IMPORTED}
+
+    def summaries(self) -> list[str]:
+        """Imported models with a summary of kernels by nsys."""
+        return [name for name in self.tools_by_model("nsys") if _is_summary(self._files(name)["nsys"][0])]
 
     def tools_by_model(self, tool: str) -> list[str]:
         """Imported models with reports of a tool."""

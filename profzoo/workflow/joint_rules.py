@@ -18,7 +18,7 @@ from profzoo.workflow.patterns import match_any
 from profzoo.workflow.selection import Wildcards
 
 # Targets that need what joint rules make. A run that asks for a cell's file makes no more than that file.
-WHOLE = ("all", "report")
+WHOLE = ("all", "report", "import")
 # The name of a rule's inputs without a name: the script and what it imports.
 CODE = "code"
 
@@ -93,13 +93,15 @@ class Joiner:
         return JointRule(rules, one.fixed)
 
 
-def match_joint_cells(cells: Sequence[tuple[str, str]], spread: Sequence[str]) -> dict[str, str]:
-    """Return constraints that match the selected cells which this workflow measures on one GPU.
+def match_joint_cells(available: Mapping[tuple[str, str], Collection[str]], apart: Collection[str]) -> dict[str, str]:
+    """Return constraints that match the selected cells which all have what joint rules read.
 
-    cells: models and phases. spread: models whose training runs on several GPUs.
+    available: tools that have measured each model and phase; imported cells may each have others. apart: models whose
+    training runs on several GPUs, or whose imported reports are of another form than traces.
     """
-    models = sorted({model for model, phase in cells if phase != IMPORTED and model not in spread})
-    return {"model": match_any(models) or "no_cell", "phase": "train|inference"}
+    every = set().union(*available.values())
+    models = {model for (model, phase), own in available.items() if phase != IMPORTED or every <= set(own)}
+    return {"model": match_any(sorted(models - {*apart})) or "no_cell", "phase": f"train|inference|{IMPORTED}"}
 
 
 def asks_for_all(words: Sequence[str], results: str, others: Collection[str]) -> bool:

@@ -21,6 +21,7 @@ MODULES = [importlib.import_module(f"tests.unit.test_{tool}") for tool in tools.
 
 
 LINES = [
+    ("the command was ended by SIGKILL in step 3", "took too much memory"),
     *(line for module in MODULES for line in getattr(module, "LINES", ())),
     (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",

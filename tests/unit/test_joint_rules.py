@@ -58,10 +58,15 @@ def test_a_job_is_split_by_the_rules_that_it_joins() -> None:
     assert whole.rule == "joint" and whole.input is job.input and [str(path) for path in whole.outputs] == ["o", "p"]
 
 
-@pytest.mark.parametrize(("cells", "spread", "model"), [
-    ([("a", "train"), ("b", "imported")], [], "a"), ([("a", "train"), ("b", "train")], ["a"], "b"), ([], [], "no_cell"),
+@pytest.mark.parametrize(("available", "apart", "model"), [
+    ({("a", "train"): ["time", "nsys", "torch"], ("b", "imported"): ["time", "nsys"]}, [], "a"),
+    ({("a", "train"): ["time", "nsys"], ("b", "imported"): ["time", "nsys"]}, [], "a|b"),
+    ({("b", "imported"): ["time", "nsys", "torch"]}, [], "b"),
+    ({("b", "imported"): ["time", "nsys"]}, ["b"], "no_cell"),
+    ({("a", "train"): ["time"], ("b", "train"): ["time"]}, ["a"], "b"),
+    ({}, [], "no_cell"),
 ])  # fmt: skip
-def test_cells_that_were_imported_or_run_on_several_gpus_keep_their_rules(
-    cells: list[tuple[str, str]], spread: list[str], model: str
+def test_cells_that_lack_a_tool_or_run_on_several_gpus_keep_their_rules(
+    available: dict[tuple[str, str], list[str]], apart: list[str], model: str
 ) -> None:
-    assert joint_rules.match_joint_cells(cells, spread) == {"model": model, "phase": "train|inference"}
+    assert joint_rules.match_joint_cells(available, apart) == {"model": model, "phase": "train|inference|imported"}

@@ -2,8 +2,11 @@
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,12 +17,15 @@ import pytest
 from torch import nn
 
 from profzoo import run
+from profzoo.cli import script_run
+from profzoo.collect import failures
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import CollectError
 from profzoo.harness import observed_files
 from profzoo.records import read_files
 from profzoo.records.import_graph import PROJECT
 from profzoo.script_harness import launcher, outside_settings, task
+from tests import slow
 
 SCRIPTS = PROJECT / "tests" / "scripts"
 # Name of a case: the words of its command behind `python`, and the settings.
@@ -43,6 +49,10 @@ CASES: dict[str, tuple[str, str]] = {
     "never steps": ("never_steps.py", "window=5"),
     "repeated": ("repeated.py", "window=4"),
 }
+# Forms of loops, in each of which a step has twelve samples.
+FORMS = ("transformer", "recurrent", "packed", "batch first", "inside", "collated", "sequences alone", "search",
+         "accumulation", "no optimizer")  # fmt: skip
+CASES |= {f"samples: {form}": (f"samples.py '{form}'", "window=4") for form in (*FORMS, "compiled")}
 # Cases of slow tests.
 RARE = ("range", "module", "all settings")
 ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
@@ -63,7 +73,8 @@ def run_cases(folder: Path, names: Iterable[str]) -> Mapping[str, Any]:
         # To take stock of memory takes longer than the steps of most scripts.
         files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name == "loop" else {})
         task.Task(cells[name], launcher.setting_defaults(), own, files).write(own / "task.json")
-        cases.append({"words": [str(SCRIPTS / words.split()[0]), *words.split()[1:]], "task": str(own / "task.json")})
+        script, *more = shlex.split(words)
+        cases.append({"words": [str(SCRIPTS / script), *more], "task": str(own / "task.json")})
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.script_zygote", str(folder / "cases.json"), str(folder / "codes.json")]
     with (folder / "printed").open("w") as printed:
@@ -108,6 +119,29 @@ def test_a_step_is_what_the_script_repeats(
     assert (script["step"], script["per_step"]) == (step, per_step), facts
     assert (facts["items"], facts["steps"], len(found[f"{name} steps"])) == (items, steps, steps + 1)
     assert script["regular_share"] == (pytest.approx(10 / 12) if name == "generation" else 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_are_counted_once_whichever_dimension_they_are(found: Mapping[str, Any], form: str) -> None:
+    """A sequence of torch's has its batch second unless it says otherwise, and a line search computes a batch again."""
+    facts = found[f"samples: {form}"]
+    assert (facts["batch"], facts["items"]) == (12, 48), facts["script"]
+    assert [line.split(",")[3] for line in found[f"samples: {form} steps"][1:]] == ["12"] * 4
+
+
+def test_samples_are_empty_where_nobody_knows_their_dimension(found: Mapping[str, Any]) -> None:
+    """Within a compiled network it is not seen which dimension its sequences have first."""
+    facts = found["samples: compiled"]
+    assert (facts["batch"], facts["items"]) == (None, None)
+    assert [line.split(",")[3] for line in found["samples: compiled steps"][1:]] == [""] * 4
+    facts = {**facts, "step_ns": 1e6}
+    assert "samples of a step not known" in script_run.describe_run(facts)[1]
+
+
+def test_a_loop_without_an_optimizer_trains_if_it_has_a_backward_pass(found: Mapping[str, Any]) -> None:
+    options = Namespace(phase="train", step="auto", warmup=3)
+    lines = script_run.configuration_lines("mine", "python a.py", options, found["samples: no optimizer"])
+    assert not any("phase: inference" in line for line in lines)
 
 
 def test_a_closure_and_an_evaluation_are_no_steps_of_their_own(found: Mapping[str, Any]) -> None:
@@ -228,20 +262,83 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     [
         ("print('no torch')", "the command ended before any of its Python processes"),
         # The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it.
-        ("raise ValueError('too early')", "the script failed in step 1 with ValueError: too early (early.py:1)"),
+        (
+            "raise ValueError('too early')",
+            "the script failed before its first step with ValueError: too early (early.py:1)",
+        ),
         # Of an installed package, the line that called it.
         (
             "\nimport yaml\nyaml.safe_load('{')",
-            "the script failed in step 1 with ParserError: while parsing a flow node (early.py:3)",
+            "the script failed before its first step with ParserError: while parsing a flow node (early.py:3)",
+        ),
+        # A library ends the process, such as Open MPI where it cannot start: Python knows nothing of it.
+        (
+            "import torch, ctypes\nctypes.CDLL(None).exit(14)",
+            "the command ended with exit code 14 before its first step, without an error of Python",
+        ),
+        (
+            "import sys\nprint('here')\nsys.exit('nothing to\\nlearn from')",
+            "the script failed before its first step with SystemExit: learn from (early.py:3)",
+        ),
+        # Of an error that another process had, its own last line.
+        (
+            "raise RuntimeError('In a worker:\\nTraceback (most recent call last):\\n  File\\nKeyError: 7')",
+            "the script failed before its first step with KeyError: 7 (early.py:1)",
         ),
     ],
 )
-def test_a_program_that_ends_before_torch_is_imported_is_refused_in_one_line(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_program_that_ends_before_its_first_step_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "early.py").write_text(f"{text}\n")
     done = start("python early.py", "window=5", tmp_path)
     assert done.returncode == 2 and f"mine train: {said}" in done.stderr
+
+
+# By the way in which a script ends: what is said, and words of the line that is named.
+ENDINGS = {
+    "before": ("ended with exit code 3 before its first step ({}), without an error of Python; it printed last: cannot begin", "os._exit"),
+    "backward": ("the script failed in step 3 with ArithmeticError: no gradient ({})", "raise ArithmeticError"),
+    "called": ("the script failed in step 3 with RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x5 and 4x4) ({})", "(2, 5)"),
+    "library": ("ended with exit code 14 in step 3, without an error of Python; it printed last: no runtime for processes", ""),
+    "message": ("the script failed in step 3 with SystemExit: out of patience ({})", "sys.exit("),
+    "abort": ("was ended by SIGABRT in step 3 ({}), without an error of Python; it printed last: the third step", "os.abort"),
+    "crash": ("was ended by SIGSEGV in step 3 ({}), without an error of Python; it printed last: the third step", "string_at"),
+    "killed": ("was ended by SIGKILL in step 3, without an error of Python; it printed last: the third step; by a user", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", slow.first([*ENDINGS], 2))
+def test_where_and_with_what_a_script_ended(tmp_path: Path, way: str) -> None:
+    said, words = ENDINGS[way]
+    done = start(f"python {SCRIPTS / 'endings.py'} {way}", "window=5", tmp_path)
+    assert done.returncode == 2 and said.format(place_of(words)) in str(failures.find_cause(done.stdout + done.stderr))
+
+
+def test_where_a_script_was_that_is_stopped(tmp_path: Path) -> None:
+    """All its processes get the signal at the same time, and its job adds why."""
+    words = [sys.executable, "-m", "profzoo.run", "mine", "train", f"command=python {SCRIPTS / 'endings.py'} hangs"]
+    given = os.environ | {"PYTHONPATH": str(PROJECT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout and any("the third step" in line for line in process.stdout)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGTERM)
+        printed = process.stdout.read()
+    late = "time took longer than 2 s and was ended"
+    place = place_of("time.sleep")
+    assert failures.find_cause(f"{printed}profzoo: {late}\n") == f"{late}; the script was stopped in step 3 ({place})"
+    assert failures.find_cause(f"profzoo: {late}\n{printed}") == f"{late}; the script was stopped in step 3 ({place})"
+
+
+def place_of(words: str) -> str:
+    lines = (SCRIPTS / "endings.py").read_text().splitlines()
+    return f"{SCRIPTS / 'endings.py'}:{next(number for number, line in enumerate(lines, 1) if words in line)}"
 
 
 def test_descriptors_of_the_job_reach_the_script(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,36 @@ def test_what_reaches_own_programs_and_what_counts_where_they_read_it(name: str,
     assert (name in environment.own_variables({name: "x"}, [])) == reaches
     assert environment.is_compared(name) == counts
     assert name in environment.select_environment({name: "x"}, [name])
+
+
+# What mpirun of Open MPI 4.1.8 gives to a process, but for what its user sets.
+OF_MPIRUN = """
+OMPI_APP_CTX_NUM_PROCS OMPI_ARGV OMPI_COMMAND OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_FILE_LOCATION
+OMPI_FIRST_RANKS OMPI_MCA_ess OMPI_MCA_ess_base_jobid OMPI_MCA_ess_base_vpid OMPI_MCA_initial_wdir OMPI_MCA_orte_app_num
+OMPI_MCA_orte_bound_at_launch OMPI_MCA_orte_ess_node_rank OMPI_MCA_orte_ess_num_procs OMPI_MCA_orte_hnp_uri
+OMPI_MCA_orte_jobfam_session_dir OMPI_MCA_orte_launch OMPI_MCA_orte_local_daemon_uri OMPI_MCA_orte_num_nodes
+OMPI_MCA_orte_precondition_transports OMPI_MCA_orte_top_session_dir OMPI_NUM_APP_CTX OMPI_UNIVERSE_SIZE
+PMIX_BFROP_BUFFER_TYPE PMIX_DSTORE_21_BASE_PATH PMIX_GDS_MODULE PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_PTL_MODULE
+PMIX_RANK PMIX_SECURITY_MODE PMIX_SERVER_TMPDIR PMIX_SERVER_URI2 PMIX_SYSTEM_TMPDIR PMIX_VERSION
+"""
+# Ends as Open MPI does: without a home, or where it is told to ask a launcher of which it knows a part.
+RUNTIME = """
+import ctypes
+library = ctypes.CDLL(None)
+library.getenv.restype = ctypes.c_char_p
+set_by_user = [library.getenv(name) for name in (b"HOME", b"OMPI_MCA_plm", b"PMIX_MCA_gds", b"OPAL_PREFIX", b"HWLOC_COMPONENTS")]
+launched = [library.getenv(name) for name in (b"OMPI_MCA_orte_local_daemon_uri", b"PMIX_NAMESPACE")]
+library.exit(0 if all(set_by_user) and (all(launched) or not any(launched)) else 14)
+"""
+
+
+def test_a_program_gets_all_of_a_launchers_variables_or_none() -> None:
+    """A part of them ends a program that asks the launcher; the variables of users reach it all the same."""
+    users = dict.fromkeys(("OMPI_MCA_plm", "PMIX_MCA_gds", "OPAL_PREFIX", "HWLOC_COMPONENTS"), "x")
+    given = {**dict.fromkeys(OF_MPIRUN.split(), "1"), **users, "HOME": "/"}
+    seen = {**environment.select_environment(given, []), **environment.own_variables(given, [])}
+    assert seen == {**users, "HOME": "/"}
+    assert subprocess.run([sys.executable, "-c", RUNTIME], env=seen, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -311,8 +311,8 @@ class Recorder:
         meet()
         self.window_began_ns = self.clock.now()
 
-    def step(self, items: int) -> None:
-        """Note that the host has finished a step of this many samples."""
+    def step(self, items: int | None) -> None:
+        """Note that the host has finished a step of this many samples, None if that is not known."""
         self.steps += 1
         if self.steps == 1:
             self._first = self.clock.mark()
@@ -370,7 +370,7 @@ class StepTimer(Recorder):
         self.peak_memory_bytes: int | None = None
         self.peak_rss_bytes = 0
         self._path = path
-        self._rows: list[tuple[int, int, int | None]] = []
+        self._rows: list[tuple[int, int | None, int | None]] = []
         self._marks: list[Any] = []
         self._settled_ns = 0.0
         # What the allocator did in the window, and clocks at both of its ends; None where nothing is known.
@@ -391,7 +391,7 @@ class StepTimer(Recorder):
         self._note(0)
         self.window_began_ns = self._rows[0][0]
 
-    def step(self, items: int) -> None:
+    def step(self, items: int | None) -> None:
         """Note the end of a step."""
         self.steps += 1
         self._tokens.end_step()
@@ -441,7 +441,7 @@ class StepTimer(Recorder):
                 row = [index, wall, gpu[index] if gpu else "", *self._rows[place][1:]]
                 writer.writerow([*row, *own[index], *tokens[index]])
 
-    def _note(self, items: int) -> None:
+    def _note(self, items: int | None) -> None:
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
         self._marks.append(self.clock.mark())
         self._rows.append((self.clock.now(), items, memory))
@@ -497,7 +497,7 @@ class TorchProfiler(Recorder):
         meet()
         self.window_began_ns = self._began = self.clock.now()
 
-    def step(self, items: int) -> None:
+    def step(self, items: int | None) -> None:
         """Tell the schedule that a step has ended."""
         self.clock.wait()
         if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):

@@ -4,15 +4,18 @@
 the command starts with this file, also those that never import torch.
 """
 
+import faulthandler
 import importlib.machinery
 import importlib.util
 import os
 import re
+import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 
 HERE = Path(__file__).resolve().parent
 # The package `profzoo`, which is not on the path: `models`, `config` and `tests` beside it are names that scripts use.
@@ -21,8 +24,10 @@ PACKAGE = HERE.parents[1]
 TASK = "PROFZOO_SCRIPT"
 # Names the folder in which it is noted what a process reads, and the module that does so.
 NOTES, OBSERVER = "PROFZOO_OBSERVED_FILES", "profzoo.harness.observed_files"
-# Note beside that file of what ended a process, by its number.
-ERROR = "error-{}.txt"
+# Notes beside that file of what ended a process, by its number: an error of Python or an exit code, and a signal.
+ERROR, FATAL = "error-{}.txt", "fatal-{}.txt"
+# What an error has in its message that was raised in another process.
+TRACE = "Traceback (most recent call last)"
 # Escape sequences that colour a terminal, and control characters but line breaks.
 CONTROLS = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x09\x0b-\x1f]")
 
@@ -77,18 +82,64 @@ class TorchFinder(MetaPathFinder):
         return spec
 
 
+def note_end(said: str, places: Iterable[tuple[FrameType, int]]) -> None:
+    """Leave a note of what ends the process: a line about it, and where, innermost first, as faulthandler writes it."""
+    frames = [f'  File "{frame.f_code.co_filename}", line {line} in {frame.f_code.co_name}' for frame, line in places]
+    with suppress(OSError):
+        note_path(ERROR).write_text("\n".join([said, *frames]))
+
+
+def note_path(name: str) -> Path:
+    """Path of a note about this process, beside the task."""
+    return Path(os.environ[TASK]).with_name(name.format(os.getpid()))
+
+
 def note_failure(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     """Leave a note of an error that ends the process; a session, once attached, adds what it has seen."""
-    lines = CONTROLS.sub("", str(error).strip() or "no message").splitlines()
-    frames = []
+    text = CONTROLS.sub("", str(error).strip() or "no message")
+    lines = [line for line in text.splitlines() if line.strip()]
+    # An error of another process comes with all that was printed there, whose last line names it.
+    told = lines[-1] if TRACE in text else f"{kind.__name__}: {lines[0]}"
+    places: list[tuple[FrameType, int]] = []
     while where is not None:
-        frames.append(f"{os.path.relpath(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}")
+        places.insert(0, (where.tb_frame, where.tb_lineno))
         where = where.tb_next
-    own = [frame for frame in frames if "site-packages" not in frame] or frames
-    told = f"{kind.__name__}: {lines[0]}" + (f" ({own[-1]})" if own else "")
-    note = Path(os.environ[TASK]).with_name(ERROR.format(os.getpid()))
+    note_end(told.strip(), places)
+
+
+def note_exits() -> None:
+    """Leave a note where this process ends itself with an exit code, and where a signal ends it."""
+    owner, leave, leave_at_once = os.getpid(), sys.exit, os._exit
+
+    def note(status: object) -> None:
+        # What a process has forked ends by itself.
+        if os.getpid() == owner and status:
+            line = str(status).strip().splitlines()[-1:] if not isinstance(status, int) else []
+            said = f"SystemExit: {line[0]}" if line else ""
+            places, frame = [], sys._getframe(2)
+            while frame is not None:
+                places.append((frame, frame.f_lineno))
+                frame = frame.f_back  # type: ignore[assignment]
+            note_end(said, places)
+
+    def exit_noted(status: object = None, /) -> None:
+        note(status)
+        leave(status)  # type: ignore[arg-type]
+
+    def exit_noted_at_once(status: int) -> None:
+        note(status)
+        leave_at_once(status)
+
+    sys.exit, os._exit = exit_noted, exit_noted_at_once  # type: ignore[assignment]
+    if faulthandler.is_enabled():
+        return
     with suppress(OSError):
-        note.write_text(told)
+        file = note_path(FATAL).open("w")
+        faulthandler.enable(file)
+        faulthandler.register(signal.SIGTERM, file, chain=True)
+        # What it forks, such as a process that loads data, is ended by signals as a rule.
+        os.register_at_fork(after_in_child=faulthandler.disable)
+        os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
 
 
 def observe_files() -> None:
@@ -127,3 +178,4 @@ if TASK in os.environ:
         print_error(kind, error, where)
 
     sys.excepthook = explain
+    note_exits()

@@ -19,7 +19,7 @@ FACTS: fact.Needs = {
     "gaps": fact.LIST,
     "window_wall_ns": fact.COUNT,
     "steps": fact.SEVERAL,
-    "items": fact.SEVERAL,
+    "items": fact.or_null(fact.SEVERAL),
     "processes?": fact.PROCESSES,
 }
 # What the columns of `summarise_cell` mean.

@@ -149,13 +149,13 @@ def _of_window(table: pd.DataFrame, window: "ProcessFacts", averaged: bool) -> d
     of_gpus = [rows for _, rows in table.groupby("gpu_uuid")]
     power = sum(mean_power_w(rows, averaged) for rows in of_gpus)
     counted = sum(energy_counter_power_w(rows) for rows in of_gpus)
-    wall_s = window["window_wall_ns"] / 1e9
+    wall_s, items = window["window_wall_ns"] / 1e9, window["items"] or np.nan
     found = {
         "power_w": power,
         "step_energy_power_j": power * wall_s / window["steps"],
         "step_energy_counter_j": counted * wall_s / window["steps"],
-        "item_energy_power_j": power * wall_s / window["items"],
-        "item_energy_counter_j": counted * wall_s / window["items"],
+        "item_energy_power_j": power * wall_s / items,
+        "item_energy_counter_j": counted * wall_s / items,
         "energy_error": max((energy_resolution(rows) for rows in of_gpus), default=np.nan) if counted > 0 else np.nan,
         "sm_clock_hz": table["sm_clock_hz"].mean(),
         "sm_clock_high_hz": table["sm_clock_hz"].quantile(HIGH),
