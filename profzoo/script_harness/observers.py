@@ -5,6 +5,7 @@ wrapped already.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import dataloader
 
+from profzoo.script_harness.origins import LOADER, MODEL, OPTIMIZER
 from profzoo.script_harness.session import Session
 from profzoo.script_harness.step_finder import RANGE
 
@@ -49,6 +51,36 @@ def within_part(session: Session, part: str, function: Function) -> Function:
             session.end_part()
 
     return call
+
+
+# Notes the lines at which a script makes its networks, optimizers and data loaders.
+
+
+def watch_making(session: Session) -> None:
+    """Note where objects are made, outside of their constructors."""
+
+    def making(kind: str) -> Callable[[Function], Function]:
+        def around(original: Function) -> Function:
+            def call(made: Any, *given: Any, **named: Any) -> None:
+                session.origins.note(kind, made, sys._getframe(2))
+                original(made, *given, **named)
+
+            return call
+
+        return around
+
+    def handing_on(original: Function) -> Function:
+        def call(loader: Any) -> Any:
+            iterator = original(loader)
+            session.origins.hand_on(loader, iterator)
+            return iterator
+
+        return call
+
+    wrap(dataloader.DataLoader, "_get_iterator", handing_on)
+    wrap(nn.Module, "__init__", making(MODEL))
+    wrap(torch.optim.Optimizer, "__init__", making(OPTIMIZER))
+    wrap(dataloader.DataLoader, "__init__", making(LOADER))
 
 
 # Tells a session of a script's backward passes, losses, batches, transfers and autocast contexts.
@@ -92,6 +124,7 @@ def watch_loaders(session: Session) -> None:
             session.batch_asked_for()
             batch = inside(iterator)
             session.batch_loaded(batch, iterator._num_workers, iterator._pin_memory)
+            session.origins.note_batch(iterator)
             return batch
 
         return call
@@ -183,6 +216,7 @@ class NetworkWatcher:
     def _hook(self, module: nn.Module) -> None:
         self._seen[module] = True
         self._session.networks.note(module)
+        self._session.origins.note_call(sys._getframe(2))
         module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
 
     def _begin(self, module: nn.Module) -> None:
@@ -390,6 +424,8 @@ def watch_all(session: Session) -> None:
     watch_loaders(session)
     watch_transfers(session)
     watch_autocast(session)
+    # Last, so that what calls its wrappers is the script or torch.
+    watch_making(session)
     if session.finder.kind == RANGE:
         # Here, as nobody else takes the wrappers of NVTX.
         pass

@@ -22,6 +22,7 @@ from profzoo.harness.step import batches, peak_memory
 from profzoo.machine import program_variables
 from profzoo.range_names import STEP
 from profzoo.script_harness import stages
+from profzoo.script_harness.origins import Origins
 from profzoo.script_harness.outside_settings import OutsideSettings
 from profzoo.script_harness.stages import Stages
 from profzoo.script_harness.step_finder import MODULE, StepFinder, split_rule
@@ -281,6 +282,7 @@ class Session:
         self.ranges = Ranges()
         self.parts = PartRanges(self.ranges)
         self.networks = Networks(self.ranges, self.settings, task.cell["step"])
+        self.origins = Origins()
         self.active = True
         self.ended = False
         self.observed: set[str] = set()
@@ -507,6 +509,7 @@ class Session:
             "networks": self.networks.names(),
             "applied": self.settings.asked,
             "observed": stages.describe_arithmetic(self.observed, self.networks.found),
+            "made": self.origins.describe(self.networks.found, self._optimizers.values()),
         }
         return {
             **devices.describe_machine(self.task.cell["device"], device),
