@@ -140,6 +140,8 @@ def _describe_recipes() -> Iterator[str]:
     """Yield the lines of the table of recipes, and the code of those that are longer."""
     filled = []
     for one in recipes.load_recipes():
+        if not one.setting:
+            continue
         keys = [pattern.partition("=")[0] for pattern in one.patterns]
         words = [word.replace("*", ANY_VALUES.get(key, "")) for word, key in zip(one.patterns, keys, strict=True)]
         filled.append(one.fill(words))

@@ -27,13 +27,14 @@ NAMED = 3
 class Recipe:
     """What some settings are in a program of one's own; fields are keys of recipes.yaml, which says what they hold."""
 
-    setting: str
     short: str
     lines: str
     at: str
     where: str
     caveat: str
     link: str
+    setting: str = ""
+    verdict: str = ""
     changes: str = ""
 
     @property
@@ -74,6 +75,15 @@ def _describe(word: str) -> str:
     known = (one for one in load_recipes() if one.changes and one.choose_words([word]))
     key, _, value = word.partition("=")
     return next((one.fill([word]).changes for one in known), f"set {key} to {value}")
+
+
+def find_verdict_recipe(verdict: str) -> Recipe | None:
+    """Return the lines that a verdict on written code advises; None for other verdicts.
+
+    >>> find_verdict_recipe("unfused softmax").short, find_verdict_recipe("launch-bound")
+    ('torch.nn.functional.softmax(scores, dim=-1)', None)
+    """
+    return next((one.fill([]) for one in load_recipes() if one.verdict == verdict), None)
 
 
 def list_recipes(words: str, optimizer: str = OPTIMIZER) -> list[Recipe]:

@@ -13,7 +13,7 @@ from profzoo.formatting import describe_clock, duration, gains, part_of, span
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS, judge_interval
-from profzoo.plans.recipes import describe_changes, explain_recipes, format_recipes
+from profzoo.plans.recipes import describe_changes, explain_recipes, find_verdict_recipe, format_recipes
 from profzoo.range_names import IMPORTED
 from profzoo.report import value_formats
 from profzoo.report.value_formats import format_gain, format_value, gain_fields
@@ -390,6 +390,12 @@ def recipe_context(settings: str, short: str, typed: str) -> TemplateVariables:
         "short": short,
         "parts": [vars(one) for one in explain_recipes(settings, short)],
     }
+
+
+def verdict_recipe_context(verdict: str) -> TemplateVariables:
+    """Return the lines that a verdict on written code advises, for the template; without parts for other verdicts."""
+    found = find_verdict_recipe(verdict)
+    return {"short": found.short, "leads": True, "parts": [vars(found)]} if found else {"parts": []}
 
 
 def _plan_context(plan: BestPlan) -> TemplateVariables:

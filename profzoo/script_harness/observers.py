@@ -57,17 +57,9 @@ def within_part(session: Session, part: str, function: Function) -> Function:
 
 
 def watch_making(session: Session) -> None:
-    """Note where objects are made, outside of their constructors."""
-
-    def making(kind: str) -> Callable[[Function], Function]:
-        def around(original: Function) -> Function:
-            def call(made: Any, *given: Any, **named: Any) -> None:
-                session.origins.note(kind, made, sys._getframe(2))
-                original(made, *given, **named)
-
-            return call
-
-        return around
+    """Note where objects are made, outside of their constructors, and of which loader an iterator is."""
+    for kind, owner in ((MODEL, nn.Module), (OPTIMIZER, torch.optim.Optimizer), (LOADER, dataloader.DataLoader)):
+        wrap(owner, "__init__", functools.partial(noting_maker, session, kind))
 
     def handing_on(original: Function) -> Function:
         def call(loader: Any) -> Any:
@@ -78,9 +70,16 @@ def watch_making(session: Session) -> None:
         return call
 
     wrap(dataloader.DataLoader, "_get_iterator", handing_on)
-    wrap(nn.Module, "__init__", making(MODEL))
-    wrap(torch.optim.Optimizer, "__init__", making(OPTIMIZER))
-    wrap(dataloader.DataLoader, "__init__", making(LOADER))
+
+
+def noting_maker(session: Session, kind: str, original: Function) -> Function:
+    """Wrap a constructor so that the line that calls it is noted, past this function and that of `wrap`."""
+
+    def call(made: Any, *given: Any, **named: Any) -> None:
+        session.origins.note(kind, made, sys._getframe(2))
+        original(made, *given, **named)
+
+    return call
 
 
 # Tells a session of a script's backward passes, losses, batches, transfers and autocast contexts.
@@ -123,8 +122,7 @@ def watch_loaders(session: Session) -> None:
                 return original(iterator)
             session.batch_asked_for()
             batch = inside(iterator)
-            session.batch_loaded(batch, iterator._num_workers, iterator._pin_memory)
-            session.origins.note_batch(iterator)
+            session.batch_loaded(batch, iterator)
             return batch
 
         return call

@@ -384,11 +384,12 @@ class Session:
         if self._stages is None:
             self._loading.begin()
 
-    def batch_loaded(self, batch: Any, workers: int, pins: bool) -> None:
-        """Note that a data loader has given a batch; workers: its processes; pins: whether it pins memory."""
+    def batch_loaded(self, batch: Any, iterator: Any) -> None:
+        """Note that the iterator of a data loader has given a batch."""
         if self._stages is None:
             self._loading.end(batch)
-            self._loader = {"workers": workers, "pin_memory": pins}
+            self._loader = {"workers": iterator._num_workers, "pin_memory": iterator._pin_memory}
+            self.origins.note_batch(iterator)
         self._counts[BATCHES] += 1
         self._samples.note_batch(batch)
 

@@ -1,7 +1,9 @@
 """Recipes: every setting that plans propose has one, its lines run, and they change what they say."""
 
 import ast
+import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -113,19 +115,18 @@ def test_every_setting_that_is_proposed_has_a_recipe() -> None:
 
 def test_recipes_are_lines_of_python_with_all_that_a_reader_needs() -> None:
     values = {"workers": "4", "batch": "16", "compile": "default", "optimizer": "for_loop"}
-    for one in recipes.load_recipes():
+    known, judged = recipes.load_recipes(), {rule["verdict"] for rule in verdict_rules.load_rules()["rules"]}
+    for place, one in enumerate(known):
         words = [word.replace("*", values.get(word.partition("=")[0], "")) for word in one.patterns]
         filled = one.fill(words, "AdamW")
         assert ast.parse(filled.lines).body and len(ast.parse(filled.short).body) == 1
-        assert (
-            filled.at in ("model", "optimizer", "loader", "call", "start") and filled.where and "\n" not in filled.short
-        )
+        assert filled.at in ("model", "optimizer", "loader", "call", "start") and filled.where
         assert filled.caveat.endswith(".") and filled.link.startswith("https://docs.pytorch.org/")
         # What is joined by semicolons can be told apart, and nothing is left to fill in.
-        assert "; " not in filled.short and not {"{name}", "{device}", "*"} & {filled.short, filled.lines}
-        assert all(
-            known.choose_words(words) != words for known in recipes.load_recipes()[: recipes.load_recipes().index(one)]
-        )
+        assert "; " not in filled.short and not re.search(r"\{\w+\}|\*|\n", filled.short)
+        # It is of a setting or of a verdict, and no earlier one takes its place.
+        assert bool(one.setting) is not bool(one.verdict) and one.verdict in {"", *judged}
+        assert not one.setting or all(other.choose_words(words) != words for other in known[:place])
 
 
 @pytest.mark.parametrize(
@@ -224,3 +225,47 @@ def test_a_network_is_compiled_in_the_mode(words: str, monkeypatch: pytest.Monke
     names = run_lines(words)
     assert train(names).shape == (4, 5) and isinstance(names["model"], torch._dynamo.OptimizedModule)
     assert modes == [words.partition("=")[2].replace("true", "default")]
+
+
+def _norm(one: Tensor) -> Tensor:
+    return (one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+
+
+def _gelu(one: Tensor) -> Tensor:
+    return 0.5 * one * (1 + torch.tanh(math.sqrt(2 / math.pi) * (one + 0.044715 * one**3)))
+
+
+# By verdict: the code as it is written, by the names that the recipe uses and by the name that it assigns.
+WRITTEN: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, Any]]] = {
+    "unfused attention": lambda of: ("outputs", ((of["queries"] @ of["keys"].mT / 2).masked_fill(~of["mask"], -torch.inf).softmax(-1) @ of["values"])),
+    "unfused loss": lambda of: ("loss", -of["scores"].log_softmax(-1)[range(3), of["targets"]].mean()),
+    "unfused softmax": lambda of: ("outputs", of["scores"].exp() / of["scores"].exp().sum(-1, keepdim=True)),
+    "unfused normalisation": lambda of: ("outputs", _norm(of["inputs"]) * of["weight"] + of["bias"]),
+    "unfused activation": lambda of: ("outputs", _gelu(of["inputs"])),
+    "one-hot product": lambda of: ("outputs", nn.functional.one_hot(of["numbers"], 5).float() @ of["table"]),
+    "looped gradient norms": lambda of: ("norm", sum(one.grad.square().sum() for one in of["parameters"]).sqrt()),
+    "looped weight average": lambda of: ("averages", [old * of["decay"] + new * (1 - of["decay"]) for old, new in zip(of["averages"], of["weights"], strict=True)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verdict", WRITTEN)
+def test_what_a_verdict_advises_computes_what_was_written(verdict: str) -> None:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.rand(3)), nn.Parameter(torch.rand(2, 2))]
+    for one in parameters:
+        one.grad = torch.rand_like(one)
+    names = {"torch": torch, "queries": torch.rand(2, 3, 4), "keys": torch.rand(2, 3, 4), "values": torch.rand(2, 3, 4),
+             "mask": torch.ones(3, 3, dtype=torch.bool).tril(), "scores": torch.rand(3, 5), "targets": torch.tensor([0, 4, 2]),
+             "inputs": torch.rand(3, 6), "weight": torch.rand(6), "bias": torch.rand(6), "numbers": torch.tensor([4, 0]),
+             "table": torch.rand(5, 2), "parameters": parameters, "decay": 0.9,
+             "averages": [torch.rand(3)], "weights": [torch.rand(3)]}  # fmt: skip
+    name, written = WRITTEN[verdict](names)
+    found = recipes.find_verdict_recipe(verdict)
+    assert found
+    exec(found.lines, names)
+    torch.testing.assert_close(names[name], written)
+
+
+def test_every_recipe_of_a_verdict_is_compared_with_what_is_written() -> None:
+    """But for copies from pinned memory, which only a GPU has."""
+    assert {one.verdict for one in recipes.load_recipes() if one.verdict} == {*WRITTEN, "pageable copies"}

@@ -167,6 +167,9 @@ def test_a_plan_comes_with_the_lines_to_write() -> None:
         if one.plan
     )
     assert savings.saving_context(tried)["plan"]["recipe"]["short"] == short and tried.how == savings.MEASURED
+    # A verdict on written code has lines too, and others have words.
+    parts = [savings.verdict_recipe_context(verdict)["parts"] for verdict in ("unfused attention", "launch-bound")]
+    assert "scaled_dot_product_attention(" in parts[0][0]["lines"] and not parts[1]
     # Of a table of an earlier version there is none.
     (old,) = (one for one in planned([advice(settings="")], [a_plan()]) if one.plan)
     recipe = savings.saving_context(old)["plan"]["recipe"]
