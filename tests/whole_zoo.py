@@ -20,7 +20,7 @@ from profzoo.cell import rerun_commands
 from profzoo.compare import numerics
 from profzoo.figures import all_figures, drawing
 from profzoo.figures.plots import make_note, save_figure
-from profzoo.plans import cell_plans, plan, plan_table
+from profzoo.plans import plan, plan_table, recipes
 from profzoo.report import page
 from profzoo.tables import across_cells
 from profzoo.tools.ncu.quantities import LINKS, PIPE_NAMES, STATES
@@ -175,8 +175,8 @@ def _plans(given: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     graphs = table[table["settings"] == "graph=true"]
     words = "graph=true precision=bf16"
     both = graphs.assign(
-        settings=words, changes=cell_plans.describe_changes(words), gain=1.5 * graphs["gain"], gain_low=0.9,
-        gain_high=2.4 * graphs["gain"], outlook=plan.MAY_NOT_HELP, verdicts="launch-bound + memory-bound", advised=False,
+        settings=words, changes=recipes.describe_changes(words), recipe=recipes.format_recipes(words),
+        gain=1.5 * graphs["gain"], gain_low=0.9, gain_high=2.4 * graphs["gain"], outlook=plan.MAY_NOT_HELP, verdicts="launch-bound + memory-bound", advised=False,
         evidence="program.npz: simulated graph + bf16; verdicts.csv: launch-bound (rank 1)",
         command=[rerun_commands.comparison_command(f"{row.model} {row.phase}", words) for row in graphs.itertuples()],
     )  # fmt: skip

@@ -302,6 +302,18 @@ class ScriptArithmetic(TypedDict):
     cudnn_benchmark: bool
 
 
+class MadeObject(TypedDict):
+    """A line of a script's own files that makes an object of its loop, or that calls its network."""
+
+    # "model", "optimizer", "loader", or "call" for a call of the model.
+    kind: str
+    # The class of an optimizer of torch's own; empty for others.
+    name: str
+    # As of a BlockingLine.
+    file: str
+    line: int
+
+
 class ScriptFacts(TypedDict):
     """Observations of a script during its window."""
 
@@ -317,6 +329,8 @@ class ScriptFacts(TypedDict):
     # Settings that were applied from outside, by name.
     applied: Mapping[str, Any]
     observed: ScriptArithmetic
+    # Where its networks, optimizers and loaders are made, as far as its own files make them.
+    made: Sequence[MadeObject]
 
 
 class BlockingLine(TypedDict):

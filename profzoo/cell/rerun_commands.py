@@ -1,6 +1,7 @@
 """Formats command lines that run a cell again, or run trials on it: its name, and its settings besides the defaults."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -103,6 +104,16 @@ def comparison_command(words: str, changes: str) -> str:
         return f"{start} candidate={named}"
     own = _yaml({"changed": _nested(changes.split())})
     return f"{start} variants={shlex.quote(own)} candidate=changed"
+
+
+def runs_script(command: str) -> bool:
+    """Whether what `format_run` or `comparison_command` returned runs a script.
+
+    >>> words = "mine train 'command=python train.py'"
+    >>> runs_script(comparison_command(words, "workers=2")), runs_script(format_run(words)), runs_script("lstm train")
+    (True, True, False)
+    """
+    return re.search(r"[{ ']command[:=]", command) is not None
 
 
 def _name_settings(given: Mapping[str, Any]) -> str | None:

@@ -3,12 +3,13 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
+from profzoo.plans import recipes
 from profzoo.report import glossary
 from profzoo.verdicts.causes.noted_verdicts import DROPPED
 from profzoo.verdicts.rules import rule_types, rules
@@ -61,6 +62,19 @@ WHEN = {
     "prevented": "the cause prevents a CUDA graph of the step",
     "simulated": "in a simulation, mending the first takes half or more of what the remedy of the second saves",
 }
+RECIPES = """## Settings in a program of your own
+
+The settings of plans and verdicts are words of profzoo. In your own program these lines of PyTorch do the same. For a
+script, the last lines of a run, the column `recipe` of `tables/plans.csv` and the page name them instead of the
+setting, with the lines of the script that they are about. What all settings need: compare some losses or outputs before
+and after ([Faster, and right](faster.md#faster-and-right)).
+
+| setting | line to write | where | look out for |
+|---|---|---|---|
+"""
+# What stands for any value of a setting; and from how many lines on they do not fit into a table.
+ANY_VALUES = {"workers": "N", "batch": "N", "compile": "MODE", "optimizer": "for_loop"}
+MANY_LINES = 6
 # Conditions on an operator, in words.
 OF_OPERATORS = {
     rules.ROOF_SHARE: "the operator reaches {bound} {limit} of the CPU's measured roof",
@@ -119,7 +133,26 @@ def write_verdicts_page(
         for name, evidence in group["verdicts"].items():
             chosen = [rule for rule in known if rule["verdict"] == name]
             lines += [f"### {name}", "", *_describe_verdict(meanings[name], evidence, chosen), ""]
-    return INTRODUCTION + "\n".join(lines).rstrip("\n") + "\n"
+    return INTRODUCTION + "\n".join([*lines, *_describe_recipes()]).rstrip("\n") + "\n"
+
+
+def _describe_recipes() -> Iterator[str]:
+    """Yield the lines of the table of recipes, and the code of those that are longer."""
+    filled = []
+    for one in recipes.load_recipes():
+        if not one.setting:
+            continue
+        keys = [pattern.partition("=")[0] for pattern in one.patterns]
+        words = [word.replace("*", ANY_VALUES.get(key, "")) for word, key in zip(one.patterns, keys, strict=True)]
+        filled.append(one.fill(words))
+    rows = [
+        f"| `{one.setting}` | [`{one.short}`]({one.link}) | {one.where} | {CODE.sub(_as_code, one.caveat)} |"
+        for one in filled
+    ]
+    yield RECIPES + "\n".join(rows)
+    for one in filled:
+        if len(one.lines.splitlines()) > MANY_LINES:
+            yield from ("", f"`{one.setting}`, {one.where}:", "", "```python", one.lines, "```")
 
 
 def _describe_explanation(one: Explanation) -> str:

@@ -92,6 +92,21 @@ class PlaceFinder:
             frame, inner = frame.f_back, frame
         return next(filter(None, found), None)
 
+    def find_own_line(self, frame: FrameType | None, through_packages: bool) -> tuple[str, int] | None:
+        """The innermost line of the program's own files on a stack, as file and number; None if there is none.
+
+        through_packages: whether an installed package may have been called there, instead of torch itself.
+        """
+        while frame is not None and frame.f_code is not self._outermost:
+            file = frame.f_code.co_filename
+            if self._is_own(file):
+                if not file.startswith(self._packages):
+                    return self.shorten(file), frame.f_lineno or 0
+                if not through_packages:
+                    return None
+            frame = frame.f_back
+        return None
+
     def shorten(self, file: str) -> str:
         """Path of a file relative to its installed package or to the working folder, where it lies inside."""
         for folder in (*self._packages, *self._stdlib, self._here):

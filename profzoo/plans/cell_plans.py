@@ -4,14 +4,25 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from profzoo.cell import rerun_commands
-from profzoo.plans.plan import ABSTAINS, ADVISABLE, IN_FORCE, Plan, find_contradiction, judge_interval, parse_typed
+from profzoo.plans.plan import (
+    ABSTAINS,
+    ADVISABLE,
+    IN_FORCE,
+    OUTSIDE,
+    Plan,
+    find_contradiction,
+    judge_interval,
+    parse_typed,
+)
+from profzoo.plans.recipes import describe_changes, format_recipes
 from profzoo.verdicts import SIMULATED, gain_models
 from profzoo.verdicts.advice_scores import Scores, find_kind
-from profzoo.verdicts.rules.feasibility import split_words
+from profzoo.verdicts.rules.feasibility import ONLY_ITSELF, split_words
 from profzoo.verdicts.rules.rule_evaluation import (
     AND,
     CELL_LEVEL,
@@ -25,44 +36,8 @@ from profzoo.verdicts.verdict import BY_PROFZOO
 from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Gain
 
-# Says in plain words what a setting changes.
-
-# By word, or by key with the place of its value.
-_CHANGES = {
-    "graph=true": "launch the whole step as one CUDA graph",
-    "precision=tf32": "compute matrix products and convolutions in tf32 on tensor cores",
-    "precision=bf16": "compute in bf16 where autocast does",
-    "precision=fp8": "compute linear layers in fp8 on tensor cores, everything else as with bf16",
-    "precision=int8": "compute linear layers in int8 on tensor cores, everything else as with bf16",
-    "precision=fp16": "compute in fp16 where autocast does, in training with a gradient scaler",
-    "compile=true": "compile the network with torch.compile",
-    "compile": "compile the network with torch.compile in the mode {}",
-    "channels_last=true": "keep images and convolution weights in channels-last order",
-    "pin_memory=true": "copy batches from pinned memory",
-    "workers": "load batches in {} worker processes",
-    "batch": "put {} data samples into a batch",
-    "optimizer": "use torch's {} implementation of the optimizer",
-    "checkpoint=true": "compute activations again in the backward pass",
-    "cudnn_benchmark=true": "let cuDNN time its algorithms and use the fastest",
-}
-
-
-def describe_changes(words: str) -> str:
-    """Say what settings change.
-
-    >>> describe_changes("graph=true precision=bf16")
-    'launch the whole step as one CUDA graph; compute in bf16 where autocast does'
-    >>> describe_changes("workers=4 threads=2")
-    'load batches in 4 worker processes; set threads to 2'
-    """
-    return "; ".join(_describe(word) for word in words.split())
-
-
-def _describe(word: str) -> str:
-    key, _, value = word.partition("=")
-    assert key.partition(".")[0] in parse_typed(word)
-    return _CHANGES.get(word, _CHANGES.get(key, f"set {key} to {{}}")).format(value)
-
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import MadeObject
 
 # Searches for the combinations of settings that are expected to gain most, and predicts each one's gain.
 
@@ -170,6 +145,7 @@ def list_plans(
     verdicts: pd.DataFrame,
     infeasible: Mapping[str, str],
     arguments: str,
+    made: "Sequence[MadeObject]" = (),
 ) -> list[Plan]:
     """Return the plans of a cell, the best first, and after them settings that are not possible, with the reason.
 
@@ -181,13 +157,14 @@ def list_plans(
         traits: rows of all launches of the cell, with their traits.
         verdicts: the cell's rows of the table of verdicts.
         infeasible: reasons by setting words, such as `graph=true`; a plan with such words is left out.
-        arguments: words that run the cell again.
+        arguments: words that run the cell again. made: where a script makes the objects of its loop.
     """
     advising, contradictions = _advising_rows(verdicts), dict[str, str]()
     plans = _simulated_plans(judged, traits, advising, infeasible, contradictions) if judged else []
     plans += _plans_of_verdicts(advising, {plan.words for plan in plans}, infeasible)
     ordered = rank_plans([_with_command(plan, arguments) for plan in plans])
-    return [*ordered, *_impossible_plans({**infeasible, **contradictions})]
+    found = [*ordered, *_impossible_plans({**infeasible, **contradictions})]
+    return [_with_recipe(plan, made) for plan in found]
 
 
 def _simulated_plans(
@@ -329,6 +306,12 @@ def _plans_of_verdicts(
 def _impossible_plans(reasons: Mapping[str, str]) -> Iterator[Plan]:
     for words, why in reasons.items():
         yield Plan(settings=words, changes=describe_changes(words), not_possible=why)
+
+
+def _with_recipe(plan: Plan, made: "Sequence[MadeObject]") -> Plan:
+    """Add the lines to write, unless more is known against the settings than that a script has to set them itself."""
+    written = plan.not_possible in ("", OUTSIDE, ONLY_ITSELF)
+    return replace(plan, recipe=format_recipes(plan.settings, made)) if written else plan
 
 
 def _with_command(plan: Plan, arguments: str) -> Plan:

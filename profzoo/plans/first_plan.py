@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
 FIRST_TABLE = Table(
-    columns={name: column for name, column in PLANS_TABLE.columns.items() if name not in CELL}, key=["rank"]
+    columns={name: column for name, column in PLANS_TABLE.columns.items() if name not in CELL},
+    optional=PLANS_TABLE.optional,
+    key=["rank"],
 )
 
 
@@ -67,7 +69,7 @@ def plan_first(
     )
     tables = {"cells": cells, "steps": steps, "kernels": kernels, "verdicts": verdicts}
     plans = tabulate_plans(tables, {}, *known, programs, facts.lines, failed=facts.failed, noted=facts.noted)
-    return plans[[*FIRST_TABLE.columns]]
+    return plans[[*FIRST_TABLE.columns, *FIRST_TABLE.optional]]
 
 
 def read_trace(sqlite: str, report_sidecar: str, time: str, time_sidecar: str) -> Traced:

@@ -24,7 +24,8 @@ ADVISABLE = (HELPS, MAY_NOT_HELP)
 class Plan:
     """One row of the table of plans, without the cell and the rank; fields are its columns.
 
-    settings: words of `python -m models.run`. changes: what they change, in plain words. verdicts: names of verdicts
+    settings: words of `python -m models.run`. changes: what they change, in plain words. recipe: the lines of PyTorch
+    that do so in a program of one's own; empty for what no program can do. verdicts: names of verdicts
     that could advise them. advised: whether a verdict on the cell advises these settings. not_possible: the reason why
     the cell cannot have them; such a row has no gain.
     """
@@ -43,6 +44,7 @@ class Plan:
     median_error: float | None = None
     covered: float | None = None
     score: str = ""
+    recipe: str = ""
     command: str = ""
     not_possible: str = ""
 

@@ -61,9 +61,15 @@ PLANS_TABLE = Table(
         "not_possible": Column(
             TEXT, "Why the cell cannot have these settings, such as that they failed in a trial; empty where it can."),
     },
+    # A table that an earlier version made has none.
+    optional={
+        "recipe": Column(
+            TEXT, "The line of PyTorch that does the same in a program of your own, for each setting, behind the "
+            "places in a script that it is about. Empty where the cell cannot have the settings."),
+    },
     key=[*CELL, "rank"],
 )  # fmt: skip
-COLUMNS = [*PLANS_TABLE.columns]
+COLUMNS = [*PLANS_TABLE.columns, *PLANS_TABLE.optional]
 # Tables that plans are made of; that of the roofline is there only with counters.
 TABLES = ("cells", "steps", "kernels", "verdicts", "roofline")
 
@@ -110,9 +116,9 @@ def tabulate_plans(
             judged = judge_cell(own["steps"], settings, given, peaks, traced, here, waits, *more)
             infeasible |= judged.feasible.refused
         traits = judged.mark_traits(own["kernels"], own.get("roofline")) if judged else own["kernels"]
-        words = row.get("arguments")
+        words, made = row.get("arguments"), (noted or {}).get(cell, NotedFacts()).made
         arguments = words if isinstance(words, str) and words else " ".join(cell)
-        for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments), 1):
+        for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments, made), 1):
             rows.append({**dict(zip(CELL, cell, strict=True)), "rank": rank, **plan.columns()})
     return pd.DataFrame(rows, columns=COLUMNS)
 

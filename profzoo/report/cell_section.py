@@ -10,11 +10,12 @@ import pandas as pd
 
 from profzoo import formatting
 from profzoo.formatting import duration, gains, number, percent, size
+from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import IMPORTED
 from profzoo.report import cell_data, counter_section, value_formats
-from profzoo.report.savings import tool_of_times
+from profzoo.report.savings import read_text, recipe_context, tool_of_times, verdict_recipe_context
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, gain_fields, is_cpu_device
 from profzoo.statistics.percentiles import FEWEST_PROCESSES
 from profzoo.tables import cell_tables, schemas
@@ -243,7 +244,7 @@ def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> Template
     return {
         "plans": [
             {
-                "settings": row["settings"],
+                "recipe": _recipe_of(row),
                 "changes": row["changes"],
                 **gain_fields(row),
                 "outlook": row["outlook"],
@@ -254,8 +255,12 @@ def _format_plans(plans: pd.DataFrame | None, cell: tuple[str, str]) -> Template
             for row in rows
             if not row["not_possible"]
         ],
-        "impossible": [{"settings": row["settings"], "why": why} for row in rows if (why := row["not_possible"])],
+        "impossible": [{"recipe": _recipe_of(row), "why": why} for row in rows if (why := row["not_possible"])],
     }
+
+
+def _recipe_of(row: Row) -> TemplateVariables:
+    return recipe_context(row["settings"], read_text(row, "recipe"), row["command"])
 
 
 def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
@@ -269,6 +274,7 @@ def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
         "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), share),
         "gain": format_value(row.gain, lambda gain: f"{gains(gain)[0]}×"),
         "next": row.next_step,
+        "recipe": verdict_recipe_context(row.verdict),
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
         "source": format_value(row.source, str),

@@ -12,8 +12,8 @@ from profzoo.compare import numerics
 from profzoo.formatting import describe_clock, duration, gains, part_of, span
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
-from profzoo.plans.cell_plans import describe_changes
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS, judge_interval
+from profzoo.plans.recipes import describe_changes, explain_recipes, find_verdict_recipe, format_recipes
 from profzoo.range_names import IMPORTED
 from profzoo.report import value_formats
 from profzoo.report.value_formats import format_gain, format_value, gain_fields
@@ -45,12 +45,14 @@ class Bottleneck:
 class BestPlan:
     """The plan that is shown first for a cell.
 
-    how: MEASURED, SIMULATED or AT_MOST. outlook: what the interval says. typed: command to type. bottleneck: the cell's
-    first verdict, empty without any. bottlenecks: the first verdicts on the cell.
+    recipe: what the settings are in a program of one's own, in short. how: MEASURED, SIMULATED or AT_MOST. outlook:
+    what the interval says. typed: command to type. bottleneck: the cell's first verdict, empty without any.
+    bottlenecks: the first verdicts on the cell.
     """
 
     settings: str
     changes: str
+    recipe: str
     gain: float
     low: float
     high: float
@@ -81,7 +83,8 @@ def choose_best_plans(
         verdicts = _verdicts_on_cell(_rows_of(tables["verdicts"], cell))
         best = best_row(tried) if len(tried) else None
         if best:
-            found[cell] = _measured_plan(best, arguments.get(cell, " ".join(cell)), verdicts)
+            words = arguments.get(cell, " ".join(cell))
+            found[cell] = _measured_plan(best, words, _recipe_of_trial(best["words"], rows), verdicts)
         elif plan := next(_untried_plans(rows, tried), None):
             found[cell] = _expected_plan(plan, verdicts)
     return found
@@ -107,6 +110,7 @@ def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
     return BestPlan(
         settings=row["settings"],
         changes=row["changes"],
+        recipe=read_text(row, "recipe"),
         gain=row["gain"],
         low=row["gain_low"],
         high=row["gain_high"],
@@ -120,11 +124,12 @@ def _expected_plan(row: Row, verdicts: pd.DataFrame) -> BestPlan:
     )
 
 
-def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPlan:
+def _measured_plan(trial: Row, arguments: str, recipe: str, verdicts: pd.DataFrame) -> BestPlan:
     settled = speedup.is_settled(trial["gain_low"], trial["gain_high"])
     return BestPlan(
         settings=trial["words"],
         changes=describe_changes(trial["words"]),
+        recipe=recipe,
         gain=trial["gain"],
         low=trial["gain_low"],
         high=trial["gain_high"],
@@ -136,6 +141,17 @@ def _measured_plan(trial: Row, arguments: str, verdicts: pd.DataFrame) -> BestPl
         bottleneck=next(iter(verdicts["verdict"]), ""),
         bottlenecks=_list_bottlenecks(verdicts),
     )
+
+
+def _recipe_of_trial(words: str, plans: pd.DataFrame) -> str:
+    """Return the recipe of settings that were tried: of the plan that has the same, which knows the places, if any."""
+    known = (row for row in plans.to_dict("records") if {*row["settings"].split()} == {*words.split()})
+    return next((read_text(row, "recipe") for row in known), "") or format_recipes(words)
+
+
+def read_text(row: Row, name: str) -> str:
+    """Return a text of a row; empty if an earlier version wrote the table without it."""
+    return text if isinstance(text := row.get(name), str) else ""
 
 
 def _verdicts_on_cell(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -363,9 +379,28 @@ def saving_context(promise: Saving) -> TemplateVariables:
     }
 
 
+def recipe_context(settings: str, short: str, typed: str) -> TemplateVariables:
+    """Return what settings are in a program of one's own, for the template; short: of `format_recipes`, or empty.
+
+    typed: the command that tests them, which tells whether the cell is a script.
+    """
+    return {
+        "settings": settings,
+        "leads": bool(short) and rerun_commands.runs_script(typed),
+        "short": short,
+        "parts": [vars(one) for one in explain_recipes(settings, short)],
+    }
+
+
+def verdict_recipe_context(verdict: str) -> TemplateVariables:
+    """Return the lines that a verdict on written code advises, for the template; without parts for other verdicts."""
+    found = find_verdict_recipe(verdict)
+    return {"short": found.short, "leads": True, "parts": [vars(found)]} if found else {"parts": []}
+
+
 def _plan_context(plan: BestPlan) -> TemplateVariables:
     return {
-        "settings": plan.settings,
+        "recipe": recipe_context(plan.settings, plan.recipe, plan.typed),
         **dict(zip(("gain", "between"), format_gain(plan.gain, plan.low, plan.high), strict=True)),
         "outlook": plan.outlook if plan.outlook != HELPS else "",
         "evidence": plan.evidence,

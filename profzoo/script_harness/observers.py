@@ -6,6 +6,7 @@ wrapped already.
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import dataloader
 
+from profzoo.script_harness.origins import LOADER, MODEL, OPTIMIZER
 from profzoo.script_harness.samples import LoadedSizes
 from profzoo.script_harness.session import Session
 from profzoo.script_harness.step_finder import RANGE
@@ -49,6 +51,35 @@ def within_part(session: Session, part: str, function: Function) -> Function:
             return function(*given, **named)
         finally:
             session.end_part()
+
+    return call
+
+
+# Notes the lines at which a script makes its networks, optimizers and data loaders.
+
+
+def watch_making(session: Session) -> None:
+    """Note where objects are made, outside of their constructors, and of which loader an iterator is."""
+    for kind, owner in ((MODEL, nn.Module), (OPTIMIZER, torch.optim.Optimizer), (LOADER, dataloader.DataLoader)):
+        wrap(owner, "__init__", functools.partial(noting_maker, session, kind))
+
+    def handing_on(original: Function) -> Function:
+        def call(loader: Any) -> Any:
+            iterator = original(loader)
+            session.origins.hand_on(loader, iterator)
+            return iterator
+
+        return call
+
+    wrap(dataloader.DataLoader, "_get_iterator", handing_on)
+
+
+def noting_maker(session: Session, kind: str, original: Function) -> Function:
+    """Wrap a constructor so that the line that calls it is noted, past this function and that of `wrap`."""
+
+    def call(made: Any, *given: Any, **named: Any) -> None:
+        session.origins.note(kind, made, sys._getframe(2))
+        original(made, *given, **named)
 
     return call
 
@@ -95,7 +126,7 @@ def watch_loaders(session: Session) -> None:
             session.batch_asked_for()
             batch = inside(iterator)
             samples = sizes.setdefault(iterator, LoadedSizes()).count(batch)
-            session.batch_loaded(batch, samples, iterator._num_workers, iterator._pin_memory)
+            session.batch_loaded(batch, samples, iterator)
             return batch
 
         return call
@@ -202,6 +233,7 @@ class NetworkWatcher:
         self._session.networks.note(module)
         # Once the cell's settings, such as compilation, are applied.
         self._session.samples.watch(module)
+        self._session.origins.note_call(sys._getframe(2))
 
     def _begin(self, module: nn.Module) -> None:
         self._hooks.pop(self._key, None)
@@ -423,6 +455,8 @@ def watch_all(session: Session) -> None:
     watch_loaders(session)
     watch_transfers(session)
     watch_autocast(session)
+    # Last, so that what calls its wrappers is the script or torch.
+    watch_making(session)
     if session.finder.kind == RANGE:
         # Here, as nobody else takes the wrappers of NVTX.
         pass

@@ -22,6 +22,7 @@ from profzoo.harness.step import batches, peak_memory
 from profzoo.machine import program_variables
 from profzoo.range_names import STEP
 from profzoo.script_harness import stages
+from profzoo.script_harness.origins import Origins
 from profzoo.script_harness.outside_settings import OutsideSettings
 from profzoo.script_harness.samples import SampleCount
 from profzoo.script_harness.stages import Stages
@@ -239,6 +240,7 @@ class Session:
         self.ranges = Ranges()
         self.parts = PartRanges(self.ranges)
         self.networks = Networks(self.ranges, self.settings, task.cell["step"])
+        self.origins = Origins()
         self.active = True
         self.ended = False
         self.observed: set[str] = set()
@@ -344,11 +346,12 @@ class Session:
         if self._stages is None:
             self._loading.begin()
 
-    def batch_loaded(self, batch: Any, samples: int, workers: int, pins: bool) -> None:
-        """Note that a data loader has given a batch; workers: its processes; pins: whether it pins memory."""
+    def batch_loaded(self, batch: Any, samples: int, iterator: Any) -> None:
+        """Note that the iterator of a data loader has given a batch of so many samples."""
         if self._stages is None:
             self._loading.end(batch)
-            self._loader = {"workers": workers, "pin_memory": pins}
+            self._loader = {"workers": iterator._num_workers, "pin_memory": iterator._pin_memory}
+            self.origins.note_batch(iterator)
         self._counts[BATCHES] += 1
         self.samples.note_batch(samples)
 
@@ -471,6 +474,7 @@ class Session:
             "networks": self.networks.names(),
             "applied": self.settings.asked,
             "observed": stages.describe_arithmetic(self.observed, self.networks.found),
+            "made": self.origins.describe(self.networks.found, self._optimizers.values()),
         }
         return {
             **devices.describe_machine(self.task.cell["device"], device),

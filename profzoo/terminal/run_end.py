@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import formatting, tools
-from profzoo.cell import settings
+from profzoo.cell import rerun_commands, settings
 from profzoo.cell.config_types import Config
 from profzoo.collect import failures, version_changes
 from profzoo.errors import ConfigError
@@ -81,6 +81,7 @@ def list_differing_cells(path: Path) -> list[str]:
 # Lists the cells with the most time to gain: of each its best plan, or the verdict that saves more.
 
 LARGEST_GAINS_SHOWN = 3
+IN_OWN_CODE = "in your own code: "
 # The most verdicts that are named as bottlenecks of a cell.
 MOST = 3
 CELLS = "cells.csv"
@@ -89,12 +90,16 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class LargestGain:
-    """What a cell may gain, in words, and the command to type (empty without one); saved_ns: time per step."""
+    """What a cell may gain, in words, and the command to type (empty without one); saved_ns: time per step.
+
+    recipe: what its settings are in a program of the user's own, where the words name the settings.
+    """
 
     says: str
     command: str
     saved_ns: float
     unsteady: str
+    recipe: str = ""
 
 
 def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
@@ -134,14 +139,21 @@ def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[st
     says += f", which saves {formatting.part_of(saved, step)} per step"
     says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
-    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
+    recipe = "" if _leads_with_recipe(row) else row.get("recipe", "")
+    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady, recipe)
+
+
+def _leads_with_recipe(row: dict[str, str]) -> bool:
+    """Whether a plan is told by the lines to write, as of a script, whose user knows no settings of profzoo."""
+    return bool(row.get("recipe")) and rerun_commands.runs_script(row["command"])
 
 
 def _expect(row: dict[str, str], gain: float) -> str:
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
     told, ends = formatting.gain_with_interval(gain, low, high)
     how = "at most" if row["method"] == AMDAHL else "expected to run"
-    return f"{row['settings']}, {how} {told} times as fast{f' ({ends})' if ends else ''}"
+    what = row["recipe"] if _leads_with_recipe(row) else row["settings"]
+    return f"{what}, {how} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
 def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) -> LargestGain:
@@ -381,7 +393,11 @@ def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
     expected = [
         part
         for place, gain in enumerate(gains)
-        for part in (*_fold([_row("" if place else "gains", gain.says)], width), *_whole_lines(gain.command))
+        for part in (
+            *_fold([_row("" if place else "gains", gain.says)], width),
+            *_fold([_row("", f"{IN_OWN_CODE}{gain.recipe}")] if gain.recipe else [], width),
+            *_whole_lines(gain.command),
+        )
     ]
     of_cells = [_row("" if place else "verdict", says) for place, says in enumerate(limits)]
     differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]

@@ -12,6 +12,7 @@ from functools import cache
 
 import yaml
 
+from profzoo.plans import recipes
 from tests.documentation.commands import Command, unwrap
 from tests.documentation.pages import PROJECT, Block
 from tests.workflow import test_extending
@@ -78,7 +79,7 @@ FORMS = {
     "PART": "start",
 }
 FORM = re.compile(r"^results/\{\w+\}(\{,@\w+\})?")
-BY_EXTENDING = "tests/workflow/test_extending.py"
+BY_EXTENDING, BY_RECIPES = "tests/workflow/test_extending.py", "tests/unit/test_recipes.py and tests/gpu/test_plans.py"
 # Configurations under which a command is planned, where its page describes them in words.
 MINE = "variants: {mine: {precision: bf16}}\n"
 CONFIGURED: Mapping[str, str] = {"candidate=mine": MINE}
@@ -138,6 +139,11 @@ def of_extending(block: Block) -> bool:
         return False
     written = {one.text for one in _written_files()}
     return block.text in written or block.language == "toml"
+
+
+def of_recipe(block: Block) -> bool:
+    """Whether the tests of recipes run the block, in a small program or on a GPU."""
+    return block.text.rstrip("\n") in {one.fill(one.patterns).lines for one in recipes.load_recipes() if one.setting}
 
 
 def prints(command: Command) -> bool:

@@ -52,8 +52,9 @@ def _of_command(command: Command, kind: str) -> Iterator[Row]:
 
 def _of_block(block: Block) -> Row:
     first = next(iter(block.text.splitlines()), "")
-    if declared.of_extending(block):
-        return Row(_kind(block), Way.ELSEWHERE, block.place, first, declared.BY_EXTENDING)
+    if declared.of_extending(block) or declared.of_recipe(block):
+        where = declared.BY_EXTENDING if declared.of_extending(block) else declared.BY_RECIPES
+        return Row(_kind(block), Way.ELSEWHERE, block.place, first, where)
     if is_output(block):
         return Row("output", Way.PRINTED, block.place, first)
     if block.language in ("yaml", "yml"):

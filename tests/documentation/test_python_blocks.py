@@ -27,7 +27,7 @@ BATCH = 2
 
 
 def kind(block: Block) -> str:
-    if declared.of_extending(block):
+    if declared.of_extending(block) or declared.of_recipe(block):
         return "elsewhere"
     if MODULE.search(block.text):
         return "workflow"

@@ -115,6 +115,26 @@ def test_the_best_plan_is_the_combination_that_gains_most(limited: Tables) -> No
     assert list(possible["rank"]) == list(range(1, len(possible) + 1))
 
 
+def test_a_plan_says_what_to_write_in_a_script_and_where(limited: Tables) -> None:
+    """Also what only the script itself can do; what it cannot do has no recipe."""
+    made: Any = [{"kind": "call", "name": "", "file": "train.py", "line": 30}]
+    tables, programs, _ = limited
+    found, table = {}, plan_table.tabulate_plans
+    for failed in ({}, {"precision=tf32": "out of memory"}):
+        noted, ran_with = {CELL: NotedFacts(made=made)}, {"command": "python train.py"}
+        rows = table(tables, ROOFS, {CELL: ran_with}, PLAIN, programs, None, UNTRIED, {CELL: failed}, None, noted)
+        found[bool(failed)] = rows.set_index("settings")
+    assert found[False].loc["precision=bf16", "recipe"] == 'train.py:30: torch.autocast("cuda", torch.bfloat16)'
+    assert found[False].loc["precision=tf32", "recipe"] == 'torch.set_float32_matmul_precision("high")'
+    graph = found[False].loc["graph=true"]
+    assert (
+        graph["recipe"] == "train.py:30: with torch.cuda.graph(graph): step()"
+        and "only a script" in graph["not_possible"]
+    )
+    assert "out of memory" in found[True].loc["precision=tf32", "not_possible"]
+    assert found[True].loc["precision=tf32", "recipe"] == ""
+
+
 def test_what_is_not_possible_is_in_no_plan_and_has_its_reason(limited: Tables) -> None:
     why = "the step waits for the GPU 62 times per step (.item() at train.py:84, 62 times per step)"
     found = planned(limited, {}, [line(calls=62)]).set_index("settings")

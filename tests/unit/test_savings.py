@@ -146,6 +146,36 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     assert [one["share"] for one in told_["bottlenecks"]] == ["46%", ""]
 
 
+def test_a_plan_comes_with_the_lines_to_write() -> None:
+    """Of a script they come first; a trial takes the places from the plan with the same settings."""
+    short, typed = (
+        'train.py:3: torch.autocast("cuda", torch.bfloat16)',
+        "snakemake compare --config models='{m: {command: a}}'",
+    )
+    row = a_plan(settings="precision=bf16", recipe=short, command=typed)
+    (of_script,) = (one for one in planned([advice(settings="")], [row]) if one.plan)
+    recipe = savings.saving_context(of_script)["plan"]["recipe"]
+    assert (recipe["leads"], recipe["short"], recipe["settings"]) == (True, short, "precision=bf16")
+    assert [part["lines"].splitlines()[0] for part in recipe["parts"]] == [
+        'with torch.autocast("cuda", torch.bfloat16):'
+    ]
+    (tried,) = (
+        one
+        for one in planned(
+            [advice(settings="")], [row], trials=trial(words="precision=bf16").assign(chosen=False, why="")
+        )
+        if one.plan
+    )
+    assert savings.saving_context(tried)["plan"]["recipe"]["short"] == short and tried.how == savings.MEASURED
+    # A verdict on written code has lines too, and others have words.
+    parts = [savings.verdict_recipe_context(verdict)["parts"] for verdict in ("unfused attention", "launch-bound")]
+    assert "scaled_dot_product_attention(" in parts[0][0]["lines"] and not parts[1]
+    # Of a table of an earlier version there is none.
+    (old,) = (one for one in planned([advice(settings="")], [a_plan()]) if one.plan)
+    recipe = savings.saving_context(old)["plan"]["recipe"]
+    assert (recipe["leads"], recipe["short"], recipe["parts"]) == (False, "", [])
+
+
 def test_a_verdict_that_names_no_bottleneck_is_no_reason() -> None:
     assert plan.NO_BOTTLENECKS == (verdicts.NOTHING, rule_evaluation.UNDECIDED)
     undecided = advice(verdict=rule_evaluation.UNDECIDED, gain=None, rank=2)

@@ -1,5 +1,6 @@
 """script_harness: what is a step of each script, what it did in its window, and what is said where there is none."""
 
+import importlib
 import json
 import os
 import shlex
@@ -24,7 +25,7 @@ from profzoo.errors import CollectError
 from profzoo.harness import observed_files
 from profzoo.records import read_files
 from profzoo.records.import_graph import PROJECT
-from profzoo.script_harness import launcher, outside_settings, task
+from profzoo.script_harness import launcher, origins, outside_settings, task
 from tests import slow
 
 SCRIPTS = PROJECT / "tests" / "scripts"
@@ -176,6 +177,49 @@ def test_settings_are_applied_from_outside(found: Mapping[str, Any]) -> None:
     assert script["applied"] == APPLIED and script["observed"]["precision"] == "bf16"
     assert found["loop"]["script"]["applied"] == {} and found["loop"]["script"]["observed"]["precision"] == "fp32"
     assert found["compiled"]["script"]["observed"]["compile"] and not found["loop"]["script"]["observed"]["compile"]
+
+
+def lines_of(name: str, *texts: str) -> set[str]:
+    """The places of the lines of a script that hold these texts."""
+    written = (SCRIPTS / name).read_text().splitlines()
+    return {f"{name}:{number}" for number, line in enumerate(written, 1) if any(text in line for text in texts)}
+
+
+@pytest.mark.parametrize(
+    ("case", "file", "texts", "optimizers"),
+    [
+        # A loader that nothing holds but its iterator.
+        ("loop", "loop.py", ["model = nn.Seq", "optimizer = torch", "DataLoader(data", "outputs = model("], ["SGD"]),
+        # Of the evaluation, the call is another one, as it is of no step.
+        ("trainer", "trainer.py", ["Trainer(nn", "AdamW(", "self.model(batch"], ["AdamW"]),
+        ("two optimizers", "adversarial.py", ["generator, critic =", "make, judge =", "(critic(generator("], ["Adam", "RMSprop"]),
+    ],
+)  # fmt: skip
+def test_the_lines_that_make_what_a_loop_uses_are_known(
+    found: Mapping[str, Any], case: str, file: str, texts: list[str], optimizers: list[str]
+) -> None:
+    made = found[case]["script"]["made"]
+    assert {f"{Path(one['file']).name}:{one['line']}" for one in made} == lines_of(file, *texts), made
+    assert sorted(one["name"] for one in made if one["kind"] == "optimizer") == optimizers
+    kinds = {one["kind"] for one in made}
+    assert kinds == {"model", "optimizer", "call"} | ({"loader"} if case != "two optimizers" else set())
+
+
+def test_what_a_package_makes_for_itself_has_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that it makes for the script has the line of the script that asks for it."""
+    (tmp_path / "site" / "lib").mkdir(parents=True)
+    (tmp_path / "site" / "lib" / "__init__.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "def make(note):\n    net = Net.__new__(Net)\n    note('model', net)\n    note('optimizer', held := set_of())\n"
+        "    return net, held\nclass set_of: pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    known = origins.Origins()
+    monkeypatch.setattr(known._places, "_packages", (f"{tmp_path / 'site'}{os.sep}",))
+    library = importlib.import_module("lib")
+    net, optimizer = library.make(lambda kind, one: known.note(kind, one, sys._getframe(1)))
+    (model,) = known.describe([net], [optimizer])
+    assert (model["kind"], Path(model["file"]).name) == ("model", Path(__file__).name)
 
 
 def test_a_loader_is_seen_with_its_workers_whoever_set_them(found: Mapping[str, Any]) -> None:

@@ -391,7 +391,7 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
 
 
 HEAD = "model,phase,level,verdict,gain,settings,next_step,by"
-PLAN_HEAD = "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command"
+PLAN_HEAD = "model,phase,rank,settings,gain,gain_low,gain_high,outlook,method,command,recipe"
 
 
 def answered(folder: Path, verdicts: Sequence[str], cells: Mapping[str, float], plans: Sequence[str] = ()) -> Progress:
@@ -574,7 +574,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         f"a,train,1,graph=true precision=bf16,2.5,0.8,4,it may not help: measure it,replay,{command}",
         "a,train,2,graph=true,1.9,1.5,2.4,expected to help,replay,another",
         "b,train,1,precision=bf16,0.9,0.8,1.2,not expected to help,replay,another",
-        "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third",
+        "c,train,1,workers=2,1.5,1.2,1.5,expected to help,Amdahl,a third,DataLoader(num_workers=2)",
     ]
     cells = {"a": 10, "b": 9, "c": 1e-3}
     progress = answered(tmp_path, verdicts, cells, plans)
@@ -584,6 +584,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         f"        {command}",
         "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
         "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",
+        "        in your own code: DataLoader(num_workers=2)",
         "        a third",
     ]
     # A command stays on one line, so that it can be copied.
@@ -593,6 +594,23 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
     # Without the table of plans, as where its job failed, verdicts stand for them.
     first = end_of(answered(tmp_path, verdicts, cells), 1, 300)[1]
     assert first == "gains   a train: launch-bound, saves up to 4.74 of 10 ms per step: graph=true"
+
+
+def test_the_user_of_a_script_is_told_the_lines_to_write(tmp_path: Path) -> None:
+    """With their place, instead of settings of profzoo; at the end of the run and before counters have come."""
+    command = "snakemake compare --config models='{mine: {command: python t.py}}' candidate=tf32"
+    line = 'expected to help,replay,"{}",t.py:9: {}'.format(command, "torch.compile(model)")
+    told = "t.py:9: torch.compile(model), expected to run 2.00 times as fast (1.80 to 2.20)"
+    progress = answered(tmp_path, ["a,train,cell,x,,,,profzoo"], {"a": 8}, [f"a,train,1,compile=true,2,1.8,2.2,{line}"])
+    lines = end_of(progress, 1, 80)[1:]
+    assert (
+        " ".join(lines[:2]).replace(" " * 9, " ")
+        == f"gains   a train: {told}, which saves 4 of 8 ms per step; bottlenecks: x"
+    )
+    assert lines[2:] == [f"        {command}"] and "compile=true" not in "".join(lines)
+    run = run_of(first_plans(tmp_path, f"1,compile=true,2,1.8,2.2,{line}"), task("ncu", "vit train"))
+    (early,) = terminal_run_end.format_first_plan(run, 0, 300)
+    assert early == f"early   vit train: {told}; counters may change it"
 
 
 def test_a_run_without_expected_gains_ends_with_the_first_verdict_of_each_cell(tmp_path: Path) -> None:

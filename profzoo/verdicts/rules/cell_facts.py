@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         CpuRoof,
         GradientSync,
         HostLine,
+        MadeObject,
         PaddedRows,
         ProcessFacts,
         RepeatedCall,
@@ -61,7 +62,8 @@ class NotedFacts:
     window_ns: duration of the window, 0 where it is unknown. activities: operators with their host time by
     torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
     both ends of the window, of all processes. repeated: modules that a step called again on the same inputs. roof: what
-    the CPU of a cell can do; None where it is not known. loading: how batches are loaded, and the cores for it.
+    the CPU of a cell can do; None where it is not known. loading: how batches are loaded, and the cores for it. made:
+    where a script makes the objects of its loop.
     """
 
     padding: "Sequence[PaddedRows]" = ()
@@ -73,6 +75,7 @@ class NotedFacts:
     repeated: "Sequence[RepeatedCall]" = ()
     roof: "CpuRoof | None" = None
     loading: Loading = field(default_factory=Loading)
+    made: "Sequence[MadeObject]" = ()
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded.
@@ -136,6 +139,7 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         repeated=facts.get("repeated_calls", ()),
         roof=facts.get("roof"),
         loading=_read_loading(facts),
+        made=facts["script"].get("made", ()) if "script" in facts else (),
     )
 
 
@@ -205,6 +209,7 @@ def read_cell_facts(sidecars: Sequence[str], failed: Mapping[str, Mapping[str, s
         "device?": fact.TEXT,
         "cores?": fact.POSITIVE,
         "loading?": LOADING,
+        "script?": {"made?": fact.LIST},
     }
     read = {cell_key(path): read_facts(path, wanted) for path in sidecars}
     elsewhere = {cell: facts["imported"] for cell, facts in read.items() if facts.get("imported")}
