@@ -31,26 +31,41 @@ ISOLATING = ("PYTHONSAFEPATH", "PYTHONNOUSERSITE")
 NOT_APPLIED = ("device", "warmup", "window")
 
 
+class FewStepsError(CollectError):
+    """A command that ended by itself before its window did."""
+
+    def __init__(self, why: str, steps: int) -> None:
+        """steps: how many it had."""
+        super().__init__(why)
+        self.steps = steps
+
+
 def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run a cell's command to the end of its window and return its facts.
+
+    options: besides files, `printed` may name an open file, which takes what the command prints.
 
     Raises:
         ConfigError: the command cannot be started.
         CollectError: it ended before its window did; the message says what was seen of it.
     """
-    words = split_command(cell["command"], cell["model"])
+    words = split_command(cell["command"], cell["model"], cell.get("folder", "."))
     with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
         folder = Path(name)
         task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
         task.write(folder / "task.json")
         own = environment(program_variables.command_variables(words), folder / "task.json", cell["device"])
         # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
-        code = subprocess.run(words, env=own, close_fds=False).returncode
+        printed = getattr(options, "printed", None)
+        start = cell.get("folder", ".")
+        code = subprocess.run(
+            words, cwd=start, env=own, close_fds=False, stdout=printed, stderr=subprocess.STDOUT if printed else None
+        ).returncode
         return gather_facts(folder, cell, code)
 
 
-def split_command(command: str, model: str) -> list[str]:
-    """Split a command into words, as a shell does; its program must be on PATH.
+def split_command(command: str, model: str, folder: str = ".") -> list[str]:
+    """Split a command into words, as a shell does; its program must be on PATH, or be named from the folder.
 
     Raises:
         ConfigError: it is not a command, or its program is not there.
@@ -62,10 +77,13 @@ def split_command(command: str, model: str) -> list[str]:
         raise ConfigError(f"{where} cannot be split into words: {error}") from error
     if not words:
         raise ConfigError(f"{where} is empty: give a command such as 'python train.py'")
-    if "=" in words[0] and not shutil.which(words[0]):
+    found = shutil.which(str(Path(folder, words[0])) if os.sep in words[0] else words[0])
+    if "=" in words[0] and not found:
         raise ConfigError(f"{where} begins with a variable: write `env {words[0]} ...`, as no shell runs it")
-    if not shutil.which(words[0]):
-        raise ConfigError(f"{where}: {words[0]} is not on PATH, nor a file that can be run from {Path.cwd()}")
+    if not found:
+        raise ConfigError(
+            f"{where}: {words[0]} is not on PATH, nor a file that can be run from {Path(folder).resolve()}"
+        )
     return words
 
 
@@ -94,8 +112,10 @@ def gather_facts(folder: Path, cell: "CellSettings", code: int) -> dict[str, Any
     """
     if not (folder / tasks.FACTS).exists():
         errors = [path.read_text() for path in sorted(folder.glob(tasks.ERROR.format("*")))]
-        why = explain_end(_notes(folder, tasks.PROGRESS), errors, cell, code)
-        raise CollectError(f"{cell['model']} {cell['phase']}: {why}")
+        notes = _notes(folder, tasks.PROGRESS)
+        why = f"{cell['model']} {cell['phase']}: {explain_end(notes, errors, cell, code)}"
+        steps = max((note["steps"] for note in notes), default=0)
+        raise FewStepsError(why, steps) if steps and not code else CollectError(why)
     facts: dict[str, Any] = json.loads((folder / tasks.FACTS).read_text())
     if code and cell["finish"]:
         raise CollectError(f"{cell['model']} {cell['phase']}: the command ended with exit code {code} after its window")
@@ -109,9 +129,10 @@ def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell:
     notes: what its processes saw; errors: what ended some of them; code: the exit code of the command.
     """
     ended = f"ended with exit code {code}" if code else "ended"
+    begun = any(note["begun"] for note in notes)
     if errors and code:
         step = max((note["steps"] for note in notes), default=0) + 1
-        return f"the script failed in step {step} with {errors[0]}"
+        return f"the script failed {f'in step {step}' if begun else 'before its first step'} with {errors[0]}"
     if not notes:
         return (
             f"the command {ended} before any of its Python processes imported torch: profzoo follows scripts that "
@@ -121,6 +142,8 @@ def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell:
     steps, warmup = most["steps"], max(cell["warmup"], 1)
     needed = warmup + cell["steps"] - cell["warmup"]
     seen = _describe_seen(most)
+    if code and not begun:
+        return f"the command {ended} before its first step"
     if code:
         return f"the command {ended} in step {steps + 1} of {needed}, {seen}"
     if not steps:

@@ -290,7 +290,7 @@ class Session:
         self._awaiting: list[tuple[torch.optim.Optimizer, bool]] = []
         self._unscaled = False
         self._thread: int | None = None
-        self._in_step = False
+        self._in_step, self._begun = False, False
         # Whether the step ends as soon as no part of it is open.
         self._due = False
         self._autocast: torch.autocast | None = None
@@ -323,6 +323,8 @@ class Session:
         self._end_due_step()
         if not self.parts.enter(part):
             return False
+        # A script moves its network and its data before its loop, too.
+        self._begun = self._begun or part != "transfer"
         if part in ("forward", "loss") and (autocast := self.settings.make_autocast(self.networks.device)):
             self._autocast = autocast
             autocast.__enter__()
@@ -528,6 +530,7 @@ class Session:
         """What was seen of the script, for the message where it ended before its window did."""
         return {
             "steps": self._steps,
+            "begun": self._begun,
             "optimizers": self.finder.made,
             "optimizer_steps": self.finder.optimizer_steps,
             "calls": self.finder.calls,

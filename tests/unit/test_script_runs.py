@@ -228,11 +228,14 @@ def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
     [
         ("print('no torch')", "the command ended before any of its Python processes"),
         # The start-up hook, which imports nothing of profzoo, leaves its note where the launcher looks for it.
-        ("raise ValueError('too early')", "the script failed in step 1 with ValueError: too early (early.py:1)"),
+        (
+            "raise ValueError('too early')",
+            "the script failed before its first step with ValueError: too early (early.py:1)",
+        ),
         # Of an installed package, the line that called it.
         (
             "\nimport yaml\nyaml.safe_load('{')",
-            "the script failed in step 1 with ParserError: while parsing a flow node (early.py:3)",
+            "the script failed before its first step with ParserError: while parsing a flow node (early.py:3)",
         ),
     ],
 )
