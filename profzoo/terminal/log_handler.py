@@ -150,8 +150,6 @@ LOG = "Complete log(s):"
 NOTHING = "Nothing to be done"
 # Seconds without a message after which the progress of other jobs is shown.
 SILENCE_S = 20.0
-# Width of lines that do not go to a terminal.
-ENDLESS = 10_000
 # Snakemake's messages when a user ends a run, by SIGINT or SIGTERM; jobs that fail afterwards were ended by this.
 ENDING = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
@@ -243,7 +241,7 @@ class LogHandler(LogHandlerBase):
     def width(self) -> int:
         """Return the number of characters that a line may have."""
         if not self.terminal:
-            return ENDLESS
+            return run_end.ENDLESS
         try:
             return os.get_terminal_size(self.stream.fileno()).columns
         except OSError:

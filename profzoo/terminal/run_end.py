@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sqlite3
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -84,6 +85,8 @@ LARGEST_GAINS_SHOWN = 3
 # The most verdicts that are named as bottlenecks of a cell.
 MOST = 3
 CELLS = "cells.csv"
+# Variable by which `profzoo advise` passes on the words behind it.
+TYPED = "PROFZOO_ADVISE"
 Cell = tuple[str, str]
 
 
@@ -134,7 +137,14 @@ def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[st
     says += f", which saves {formatting.part_of(saved, step)} per step"
     says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
     says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
-    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady)
+    return LargestGain(_with_doubt(says, unsteady), _trying(row), saved, unsteady)
+
+
+def _trying(row: dict[str, str]) -> str:
+    """Return the command that tries a plan: by `profzoo advise`, with what it changes, where that runs the workflow."""
+    if (typed := os.environ.get(TYPED)) is None:
+        return row["command"]
+    return f"profzoo advise --try {row['settings'].replace(' ', ',')} {typed}  # {row['changes']}"
 
 
 def _expect(row: dict[str, str], gain: float) -> str:
@@ -342,6 +352,8 @@ def _differences(one: version_changes.MeasuredFile, config: Config) -> Iterator[
 
 
 INDENT = 8
+# Width of lines that do not go to a terminal.
+ENDLESS = 10_000
 # Table of how the launches of steps differ.
 REPETITION = "repetition.csv"
 # Rules that make the tables of the answer, and the page.
@@ -394,7 +406,26 @@ def name_pages(pages: Iterable[str]) -> list[str]:
     >>> name_pages(["results/report.html"])
     ['report  results/report.html']
     """
-    return [_row("report", path) for path in pages]
+    return [_row("report", str(_from_where_typed() / path)) for path in pages]
+
+
+def _from_where_typed() -> Path:
+    """Return the way to the working folder from the one above it in which the command was typed.
+
+    Snakemake goes to the folder of --directory, and the shell's variable keeps the other.
+    """
+    with suppress(OSError, ValueError):
+        return Path.cwd().relative_to(Path(os.environ.get("PWD") or os.curdir).resolve(strict=True))
+    return Path()
+
+
+def format_rows(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return lines that name what they say, as the end of a run has them; width: characters that a line may have.
+
+    >>> format_rows([("time", "20 ms per step, 50 samples/s")], 30)
+    ['time    20 ms per step, 50', '        samples/s']
+    """
+    return _fold((_row(name, what) for name, what in rows), width)
 
 
 def _fold(lines: Iterable[str], width: int) -> list[str]:
