@@ -151,6 +151,9 @@ def explain_end(notes: Sequence[Mapping[str, Any]], errors: Sequence[str], cell:
             f"no step was found until the command ended, {seen}: say what ends a step by `step`, as module:NAME, "
             "range:NAME or dataloader"
         )
+    if steps >= needed:
+        # Compared windows last for some seconds, and what a step holds in memory takes a step more.
+        return f"the command ended after {steps} steps, before its window was over: have the script run longer"
     return (
         f"the command ended after {steps} steps, and warm-up and window take {warmup} + {needed - warmup}: lower "
         "warmup or window, or have the script run longer"

@@ -187,6 +187,13 @@ def test_a_script_without_a_window_says_why(found: Mapping[str, Any], name: str,
     assert found[name].startswith(said) and "\n" not in found[name]
 
 
+def test_a_script_too_short_for_a_window_of_seconds_is_told_so() -> None:
+    """It has steps enough, and lowering warmup or window would not help."""
+    note = {"steps": 60, "begun": True, "optimizers": 1, "optimizer_steps": 60, "calls": 60, "networks": ["Sequential"]}
+    said = launcher.explain_end([note], [], cell_of("python train.py", "window=20"), 0)
+    assert said == "the command ended after 60 steps, before its window was over: have the script run longer"
+
+
 def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The real command, through Python's start-up hook."""
     command = [sys.executable, "-m", "profzoo.run", "mine", "inference" if "inference" in settings else "train"]
