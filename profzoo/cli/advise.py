@@ -263,7 +263,7 @@ def describe_run(facts: "Sidecar") -> list[tuple[str, str]]:
     lines = [
         ("step", f"{script['step']}: {counts}; {share} % of the steps are like this"),
         (
-            "time",
+            "takes",
             f"{formatting.duration(facts['step_ns'])} per step, {rate:,.0f} samples/s, batch {facts['batch']}, on "
             f"{facts['device']}",
         ),

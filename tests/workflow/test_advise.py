@@ -60,7 +60,7 @@ def test_one_command_from_a_script_to_advice(project: Project) -> None:
     said = advise(project).stderr
     lines = said.splitlines()
     assert lines[0] == "look    at the first 23 steps of python train.py"
-    assert lines[1].startswith("step    a step of SGD: ") and lines[2].startswith("time    ")
+    assert lines[1].startswith("step    a step of SGD: ") and lines[2].startswith("takes   ")
     # On the CPU no other tool is used or named.
     assert "loader train under torch and time; " in said and "ncu" not in said and "nsys" not in said
     answer = next(place for place, line in enumerate(lines) if line.startswith(("gains   ", "verdict ")))
