@@ -442,8 +442,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict
     code_version = git_commit(PROJECT, cell.get("module", "models"))
     exposed = _exposed(cell) if (sees := bool(own and own.SEES_OTHERS)) else None
     sampled = job["tool"] in tools.that(tools.SAMPLE)
-    estimate_s = planned["estimate_s"] if planned else None
-    around = prepare_job(job, candidates, estimate_s, sees and not exposed, sampled)
+    around = prepare_job(job, candidates, planned and planned["estimate_s"], sees and not exposed, sampled)
     with around as (environment, held, guard):
         guard = replace(guard, forks=fork_socket(job, asked, program))
         # These processes do not belong to this workflow, as its jobs hold their GPUs.

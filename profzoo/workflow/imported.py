@@ -94,6 +94,10 @@ class Imports:
         """Imported models with reports of a tool."""
         return [name for name in self.config["imported"] if tool in self._files(name)]
 
+    def counted(self) -> list[str]:
+        """Imported models with reports of a tool that counts."""
+        return [model for tool in tools.that(tools.COUNT) for model in self.tools_by_model(tool)]
+
     def _digests(self, model: str, tool: str) -> list[str]:
         """Digests of a model's files; for a removed file, its digest at the time of the import."""
         told: dict[str, str] = {}

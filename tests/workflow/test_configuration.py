@@ -85,8 +85,7 @@ def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, ask
     ("tool", "profiling", "chosen", "expected"),
     slow.first(
         [
-            # A variant's inference starts with the weights of its model.
-            ("ncu,nsys", {"profile_ncu", "profile_nsys"}, "unet,lstm@bf16", {"unet", "lstm@bf16", "lstm"}),
+            ("ncu,nsys", {"profile_ncu", "profile_nsys"}, "unet,lstm@bf16", {"unet", "lstm@bf16"}),
             ("time", set(), "{unet: {batch: 2}}", {"unet"}),
             ("[ncu, torch]", {"profile_ncu", "profile_torch"}, "recurrent", {"gnmt", "lstm", "pixelrnn"}),
             ("nsys", {"profile_nsys"}, "lstm", {"lstm"}),

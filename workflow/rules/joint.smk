@@ -7,7 +7,7 @@ JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
     {*TABLES.files_of_cell(), *TABLES.first_plans()},
     SETS.ncu["set"],
-    joint_rules.match_joint_cells(AVAILABLE, [*SPREAD, *IMPORTS.summaries(), *IMPORTS.tools_by_model("ncu")]),
+    joint_rules.match_joint_cells(AVAILABLE, [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]),
 )
 FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step", "plan_first")
 ACROSS_TOOLS = JOINT.join("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
