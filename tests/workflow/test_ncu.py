@@ -540,6 +540,7 @@ def attaching(fresh: Project, body: str = "") -> None:
     fresh.replace("models/run.py", begin, begin + own)
 
 
+@pytest.mark.slow
 def test_ncu_attaches_to_forks_and_leaves_what_it_leaves_of_programs_that_it_starts(fresh: Project) -> None:
     attaching(fresh)
     target, left = "results/lstm/train.ncu.roofline.csv", []
