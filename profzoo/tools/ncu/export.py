@@ -275,7 +275,7 @@ def tabulate_report(
         kept = {**{name: unit for name in asked if name in table}, **kept}
     totals = estimate_totals(table, window, list(kept))
     if not in_steps:
-        # NVTX does not reach an ncu that attaches; launches of the census have their ranges.
+        # An ncu that attaches to a process gets no NVTX ranges. Each launch has the range that the census gives it.
         found = table["launch"].map(every["range"])
         table["range"], in_steps = found.fillna(""), bool(found.fillna("").ne("").any())
     expected = plan.get("error") if plan else None

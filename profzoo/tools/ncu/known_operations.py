@@ -1,9 +1,9 @@
 """Takes the operations of launches from earlier reports on the same GPU, so that ncu need not count them again.
 
-Counting arithmetic takes ncu several passes with patched machine code, five times as long as all other counters of the
-set `survey`. A kernel's arithmetic follows from its code and its launch configuration, unless its arguments change the
-work: their time then differs. A configuration is therefore known if an earlier report, made with the same torch on the
-same GPU, counted it, if all its counted launches agree, and if its launches took as long there as they take here.
+Operations need passes of ncu besides that of all other counters. They follow from a kernel's code and its launch
+configuration, unless the kernel's arguments change its work, and then its time differs too. A configuration is known if
+an earlier report counted it with the same torch on the same GPU. All its launches there must have the same operations,
+and they must have taken as long as they take here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 if TYPE_CHECKING:
     from profzoo.cell.job_types import KnownOperations, Plan, Sidecar
 
-# Metrics that count operations. ncu patches machine code for them, or needs passes of their own.
+# Metrics that count operations, each kind of which needs a pass of its own.
 OPERATIONS = {
     name for quantity in QUANTITIES.values() if quantity.unit == "flop" for one in quantity.sums for name in one.factors
 }
@@ -59,9 +59,10 @@ def read_counted(results: Path, like: "Sidecar") -> list[tuple[str, pd.DataFrame
             facts = read_facts(f"{path}.json")
             if any(facts.get(name) != like.get(name) for name in SAME) or facts.get("ranks"):
                 continue
-            heading = path.read_text().partition("\n")[0].split(",")
-            if not any(is_operation(name) for name in heading):
-                continue
+            # Most tables count none, and are not read further.
+            with path.open(encoding="utf-8") as file:
+                if not any(is_operation(name) for name in file.readline().rstrip("\n").split(",")):
+                    continue
             table = csv_tables.read(path, export_schema.TABLE)
         except (DataError, OSError, ValueError):
             continue
