@@ -226,9 +226,12 @@ def test_the_most_launches_for_an_error(configurations: int, error: float, most:
     assert run_planning.most_launches(configurations, error) == most
 
 
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+
 def known_of(kernels: str) -> Any:
     """What earlier reports tell of launches of `launches_of`."""
-    columns = [*KEYS, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
+    columns = [*KEYS, FFMA]
     rows = [[kernel, *[1] * (len(KEYS) - 1), 1] for kernel in kernels]
     return {"columns": columns, "rows": rows, "units": {}, "sources": ["bert/train.ncu.roofline.csv"]}
 
@@ -283,15 +286,21 @@ def test_operations_are_counted_apart_and_only_if_they_are_unknown(
         {"replay": "application"},
         {"precision": "fp8"},
         {"sets": {"roofline": {"sections": ["LaunchStats"], "metrics": [GPU_TIME]}}},
-        {"sets": {"roofline": {"metrics": ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]}}},
+        {"sets": {"roofline": {"metrics": [FFMA]}}},
         {"sets": {"roofline": {"metrics": [GPU_TIME]}}},
-        # Two more starts take longer than passes of four launches.
-        {"start_s": 60.0},
+        # Two more starts take longer than passes of four launches, and no memory is counted.
+        {"start_s": 60.0, "sets": {"roofline": {"metrics": [GPU_TIME, FFMA]}}},
     ],
 )
 def test_all_is_counted_at_once_where_nothing_else_is_cheaper(given: dict) -> None:
     found = plan_apart("abcd", "", **given)
     assert "joined" not in found and "--metrics" not in found["options"]
+
+
+def test_bytes_are_counted_in_a_single_pass_even_if_that_takes_longer() -> None:
+    """To restore memory between passes writes to DRAM, which ncu would count."""
+    found = plan_apart("abcd", "", start_s=60.0)
+    assert found["joined"] == 2 and found["passes"] == 1
 
 
 def test_a_budget_pays_for_more_in_single_passes() -> None:
@@ -331,7 +340,7 @@ def test_a_plan_in_one_line(other: dict, words: str) -> None:
 
 def test_what_starting_takes_by_the_census() -> None:
     costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
-    assert run_planning._start_s(7.0, 500, False, costs) == 5.0
-    assert run_planning._start_s(1.0, 500, False, costs) == 0.0
-    assert run_planning._start_s(10.0, 500, True, costs) == pytest.approx(5.6)
-    assert run_planning._start_s(4.0, 0, True, costs) == 0.0
+    assert run_planning._start_s(7.0, 500, False, False, costs) == 5.0
+    assert run_planning._start_s(1.0, 500, False, False, costs) == 0.0
+    assert run_planning._start_s(10.0, 500, True, False, costs) == pytest.approx(5.6)
+    assert run_planning._start_s(4.0, 0, True, False, costs) == 0.0

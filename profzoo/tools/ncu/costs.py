@@ -88,6 +88,9 @@ class Costs(TypedDict):
     application_pass_s: float
     # Seconds that a process takes longer under nsys than under ncu.
     nsys_more_s: float
+    # Seconds that a fork saves of a process under ncu, and that it takes at least.
+    import_s: float
+    attach_s: float
 
 
 @functools.cache

@@ -135,7 +135,9 @@ def plan_collection(
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     took = estimate.seconds(replay, chosen.launches, 1 + len(chosen.further))
     apart = _in_single_passes(options, name, estimate, census, costs, told) if told else None
-    if told and apart and (apart.seconds < (1 - LEAST_SAVED_SHARE) * took or apart.chosen.share > chosen.share):
+    exact = price.passes > 1 and single_passes.counts_bytes(options["sets"][name].get("metrics", []))
+    cheaper = apart and (apart.seconds < (1 - LEAST_SAVED_SHARE) * took or apart.chosen.share > chosen.share)
+    if told and apart and (exact or cheaper):
         planned = _described(options, name, "kernel", apart.chosen, whole, apart.price, start_s, apart.seconds)
         planned = {**planned, "joined": len(apart.chosen.further)}
         return {**planned, "known": told.known} if told.known else planned
@@ -336,15 +338,18 @@ def _instead(planned: Plan) -> str:
     return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
 
 
-def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Costs) -> float:
+def _start_s(wall_s: float, launches: int, of_nsys: bool, forked: bool, costs: Costs) -> float:
     """Estimate the seconds of a process under ncu without profiled launches, from the wall time of the census run.
 
-    >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
-    >>> _start_s(7.0, 500, False, costs), _start_s(10.0, 500, True, costs)
+    >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4, "import_s": 4.7, "attach_s": 2.3}
+    >>> _start_s(7.0, 500, False, False, costs), _start_s(10.0, 500, True, False, costs)
     (5.0, 5.6)
+    >>> _start_s(13.0, 500, True, True, costs), _start_s(7.0, 500, False, True, costs)
+    (3.9, 2.3)
     """
     beside = costs["nsys_more_s"] if of_nsys else launches * costs["sets"][ncu.CENSUS]["seconds"]
-    return max(wall_s - beside, 0.0)
+    alone = max(wall_s - beside, 0.0)
+    return max(round(alone - costs["import_s"], 3), costs["attach_s"]) if forked else alone
 
 
 def _read_told(options: PlanOptions, name: str, results: Path, facts: Sidecar, census: pd.DataFrame) -> Told | None:
@@ -370,11 +375,14 @@ def main(
     say: Callable[[str], object],
     probe: Sequence[str] = (),
     untold_sidecar: str | None = None,
+    *,
+    forked: bool = False,
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
     options: as of plan_collection. probe: page and sidecar of one, of a set of which nobody knows what it costs.
     untold_sidecar: file that says why the census is ncu's own, where the trace of nsys was to tell the launches.
+    forked: whether programs are forks to which ncu attaches, if launches are sampled.
     """
     costs, facts = load_costs(), read_facts(sidecar, {"wall_s": fact.POSITIVE})
     shipped = estimate_cost(options["sets"][name], costs)
@@ -383,7 +391,8 @@ def main(
     probed = read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
     price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs)
+    forked = forked and ncu.launch_selection(options, name) == ncu.SAMPLED
+    start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), forked, costs)
     told = _read_told(options, name, Path(census).parents[1], facts, every)
     planned = plan_collection(options, name, every, start_s, price, costs, told)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
