@@ -47,7 +47,7 @@ LATER = {
         "PIL.JpegImagePlugin",
     ),
     "profzoo.verdicts.rules.rules": ("jsonschema",),
-    "scipy": ("scipy.special",),
+    "profzoo.statistics": ("scipy.special",),
 }
 # Modules of cells, in stages: of all, of those that train, and of those whose model is made of torchvision's. Each
 # stage is a fork of the one before, so that no job holds modules that it would not import by itself.

@@ -122,6 +122,23 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
 
 
+def saved_column(to: str) -> str:
+    """Name of the column with the share of a launch's time that a reduced precision saves.
+
+    >>> saved_column("bf16")
+    'saved_share_bf16'
+    """
+    return f"saved_share_{to}"
+
+
+def add_saved_shares(
+    rows: pd.DataFrame, cast: pd.DataFrame | None, peaks: Mapping[str, float], now: str, nchw: bool
+) -> pd.DataFrame:
+    """Return rows of launches with what saved_share and add_operators tell of them; arguments as of these."""
+    told = add_operators(rows, cast)
+    return told.assign(**{saved_column(to): saved_share(told, peaks, to, now, nchw) for to in TARGET_PRECISIONS})
+
+
 def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> pd.DataFrame:
     """Return the launches that are added per launch: number by operators of their own, their ns, number within its own.
 

@@ -199,7 +199,7 @@ def test_what_is_asked_of_a_replay() -> None:
     rule = {"share": "x"}
 
     def parts(change: str | None, cured: Any, known: float | None, given: pd.DataFrame | None = rows) -> Any:
-        asked = rule_evaluation.ask_simulation(rule, ChosenAdvice("", None, cured, change), given, known, True, {}, {})
+        asked = rule_evaluation.ask_simulation(rule, ChosenAdvice("", None, cured, change), given, known, True, {})
         return asked and (asked.change, None if asked.saved is None else asked.saved.tolist())
 
     assert parts("faster", "share", 0.5) == ("faster", [0.25, 1])

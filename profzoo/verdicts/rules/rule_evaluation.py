@@ -80,20 +80,16 @@ def ask_simulation(
     traits: pd.DataFrame | None,
     cured: float | None,
     whole: bool,
-    peaks: Mapping[str, float],
     ran_with: KnownSettings,
-    cast: pd.DataFrame | None = None,
 ) -> RequestedChange | None:
     """Choose the change to simulate for a rule that applies; None if the rule names none.
 
     Args:
         rule, advice: the rule, and its advice for the cell.
-        traits: launches that the rule is about; None for a rule about the step.
+        traits: launches that the rule is about, with what add_saved_shares adds; None for a rule about the step.
         cured: share of their time that the advice saves.
         whole: whether these are all launches of the cell.
-        peaks: measured rates by name, in flop/s.
         ran_with: the cell's settings.
-        cast: what autocast does to launches, as add_operators takes it.
     """
     change = advice.replay
     if change is None or change in STEP_CHANGES:
@@ -102,10 +98,8 @@ def ask_simulation(
     if traits is None:
         return None
     if change in gain_models.TARGET_PRECISIONS:
-        now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
-        rows = gain_models.add_operators(traits, cast)
-        added = gain_models.added_launches(rows, change, now, nchw) if whole else None
-        return RequestedChange(change, rows, gain_models.saved_share(rows, peaks, change, now, nchw), added)
+        added = gain_models.added_launches(traits, change, *_precision(ran_with)) if whole else None
+        return RequestedChange(change, traits, traits[gain_models.saved_column(change)], added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
@@ -113,6 +107,11 @@ def ask_simulation(
     if change != FUSED and isinstance(advice.cured, str) and saved in rows:
         part = rows[saved] / rows[time]
     return RequestedChange(change, rows, part)
+
+
+def _precision(ran_with: KnownSettings) -> tuple[str, bool]:
+    """Precision of a cell, and whether its tensors have channels first."""
+    return str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
 
 
 def add_expected_gain(
@@ -237,9 +236,14 @@ class CellRules:
         }
 
     def mark_traits(self, kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
-        """Return launches with their traits; those that a tuner tries have none. Arguments as for mark_traits."""
+        """Return launches with their traits, and with what reduced precision saves; arguments as for mark_traits.
+
+        Launches that a tuner tries have no traits.
+        """
         tried = {TRIED: self.replayed.tried_parts(kernels)} if self.replayed and self.replayed.tried.any() else {}
-        return launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
+        traits = launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
+        # Of all launches at once, as each of the few that a rule is about would take as long.
+        return gain_models.add_saved_shares(traits, self.cast, self.peaks, *_precision(self.ran_with))
 
     def of_step(self) -> Iterator[Verdict]:
         """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
@@ -425,7 +429,7 @@ class CellRules:
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
         whole = level == CELL_LEVEL
-        asked = ask_simulation(rule, advice, traits, cured, whole, self.peaks, self.ran_with, self.cast)
+        asked = ask_simulation(rule, advice, traits, cured, whole, self.ran_with)
         row = replace(row, change=asked, most_share=self._most_share(rule, share, traits, asked))
         return row if level == LAYER_LEVEL else self.expect(row)
 
@@ -574,7 +578,7 @@ def list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[Advisable
         if not words or words in seen:
             continue
         cured = None if isinstance(advice.cured, str) else advice.cured
-        asked = ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with, judged.cast)
+        asked = ask_simulation(rule, advice, launches, cured, True, judged.ran_with)
         if asked:
             seen.add(words)
             yield AdvisableSetting(rule["verdict"], words, asked.change, asked, rule["source"])
