@@ -18,7 +18,6 @@ from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.rules import rule_evaluation
 from profzoo.verdicts.rules import rules as verdict_rules
 from profzoo.verdicts.rules.cell_facts import CellFacts, NotedFacts
-from profzoo.verdicts.rules.launch_traits import mark_traits
 from profzoo.verdicts.rules.rule_evaluation import CellRules
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if import tables
@@ -470,7 +469,7 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(program: Program) 
 def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
     """Kernels of 40 us take 10.5 us in bf16 and two casts of 3 us, which a CPU that launches every 7 us cannot keep up with."""
     program, step_ns = simulation(steps([replace(LAUNCH, ns=4e4)] * 40, 3), tmp_path)
-    rows = mark_traits(kernels(program), held([0.8], ["simt"]), RULES["traits"], ROOFS)
+    rows = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS).mark_traits(kernels(program), held([0.8], ["simt"]))
 
     def told(**ran_with: Any) -> dict[str, Any]:
         replayed = CellSimulation(program)
@@ -555,8 +554,8 @@ def test_an_expectation_that_is_too_hopeful_is_lowered_with_its_interval(program
 
 def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) -> None:
     """Of what a rule advises with a gain nothing is said; of what abstains that it does, of the rest that it does not hold."""
-    rows = mark_traits(kernels(program), None, RULES["traits"], {})
     judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
+    rows = judged.mark_traits(kernels(program), None)
 
     def said(*verdicts: Verdict) -> dict[str | None, Verdict]:
         return {row.settings: row for row in rule_evaluation.other_setting_rows(judged, rows, verdicts)}
@@ -578,9 +577,9 @@ def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) ->
 
 @pytest.mark.parametrize(("counted", "guessed"), slow.first([(0.79, True), (0.8, False)]))
 def test_settings_go_by_counters_where_four_fifths_have_them(program: Program, counted: float, guessed: bool) -> None:
-    rows = mark_traits(kernels(program), None, RULES["traits"], {})
-    rows = rows.assign(counted_ns=rows["total_ns"] * counted)
     judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
+    rows = judged.mark_traits(kernels(program), None)
+    rows = rows.assign(counted_ns=rows["total_ns"] * counted)
     found = {row.settings: row.metric for row in rule_evaluation.other_setting_rows(judged, rows, [])}
     assert found["precision=tf32"].endswith(rule_evaluation.UNCOUNTED) == guessed
     assert not found["graph=true"].endswith(rule_evaluation.UNCOUNTED)

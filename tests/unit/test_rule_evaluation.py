@@ -348,6 +348,7 @@ def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) ->
         name, of_launches = one["share"], one["of"] in ("kernels", "layers")
         own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
         traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
+        traits = gain_models.add_saved_shares(traits, None, ROOFS, str(ran_with.get("precision", "fp32")), nchw=True)
         found = judge.row(one, share, traits if of_launches else None, LAYER_LEVEL, "e")
         asked = found.change or RequestedChange("graph")
         told = judge.expect(replace(found, change=asked))
@@ -372,6 +373,7 @@ def test_lower_precision_reaches_no_kernels_that_are_tried() -> None:
     rule = next(one for one in EVERY if one["verdict"] == "full precision")
     rows = kernel_rows(total_ns=[50.0, 50.0], **{"class": ["gemm", "copy"]}, mean_ns=[1e5, 1e5])
     rows = rows.assign(bound=["simt", "dram"], efficiency=0.8, tried=[0.0, 0.8], full_precision_ns=[50.0, 0.0])
+    rows = gain_models.add_saved_shares(rows, None, ROOFS, "fp32", nchw=True)
     judge = cell(made({}))
     assert judge.row(rule, 0.5, rows, LAYER_LEVEL, "e").most_share == pytest.approx(0.5 + 0.5 * 0.2)
 

@@ -24,11 +24,13 @@ rule print_ncu:
         "python -m profzoo.io.file_checks --log {log:q} {input:q} && "
         # Other locales have other separators in numbers.
         "export LC_ALL=C && shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
-        " && for report in {params.reports}; do"
+        # All at once, as each takes most of its time to start.
+        " && failed=0 && printing=() && for report in {params.reports}; do"
         ' page={output:q}.partial/"$(basename "$report" .ncu-rep)";'
-        ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv'
-        ' && ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum'
-        ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
+        ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv & printing+=($!);'
+        ' ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum > "$page".demangled.csv &'
+        ' printing+=($!); done && for one in "${{printing[@]}}"; do wait "$one" || failed=1; done && exit $failed)'
+        " 2> {log:q}"
         f"{KEEP} --passing"
 
 

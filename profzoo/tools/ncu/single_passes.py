@@ -1,10 +1,11 @@
 """Splits a section set into runs of ncu with one pass each, and joins what these runs counted.
 
 If a launch needs several passes, ncu saves and restores memory between them. That takes several times as long as a
-single pass: on an H200, the counters of the set `survey` take 0.25 s in six passes, and 0.10 s in five runs of one pass.
-It also changes what is counted: on an H100, a step of a vision transformer wrote 24 % more bytes to DRAM by six passes
-than by one pass of every launch, and 0.5 % more by runs of one pass. The first run counts all but operations. Further runs count operations of the same launches: arithmetic in one
-run, products of tensor cores in another. Earlier reports may know them.
+single pass: on an H200, the counters of `survey` take 0.25 s in six passes, and 0.10 s in five runs of one pass. It
+also changes what is counted: on an H100, a step of a vision transformer wrote 24 % more bytes to DRAM by six passes
+than by one pass of every launch, and 0.5 % more by runs of one pass. The first run counts all but operations. Further
+runs count operations of the same launches: arithmetic in one run, products of tensor cores in another. Earlier
+reports may know them.
 """
 
 import re

@@ -132,8 +132,7 @@ def judge_top_layers(judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFram
     """
     if kernels.empty:
         return []
-    # The copy holds columns of one kind in one block; layers are taken out of dozens of blocks many times as slowly.
-    traits = judged.mark_traits(kernels, kernels.assign(level="launch")).copy()
+    traits = judged.mark_traits(kernels, kernels.assign(level="launch"))
     total, work = traits["total_ns"].sum(), _work(tree)
     layers = traits.groupby(NODE, sort=False)
     summed = judged.summed(layers)

@@ -347,8 +347,7 @@ def tabulate_verdicts(
 def _mark_traits(judged: CellRules, launches: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
     """Return a cell's launches with their traits; roofline: the table of this name."""
     own = None if roofline is None else schemas.rows_of_cell(roofline, judged.step["model"], judged.step["phase"])
-    # The copy holds columns of one kind in one block; rows are taken out of dozens of blocks many times as slowly.
-    return judged.mark_traits(launches, own).copy()
+    return judged.mark_traits(launches, own)
 
 
 def _judge_step(

@@ -241,7 +241,8 @@ class CellRules:
         Launches that a tuner tries have no traits.
         """
         tried = {TRIED: self.replayed.tried_parts(kernels)} if self.replayed and self.replayed.tried.any() else {}
-        traits = launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks)
+        # The copy holds columns of one kind in one block; rows are taken out of dozens of blocks many times as slowly.
+        traits = launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks).copy()
         # Of all launches at once, as each of the few that a rule is about would take as long.
         return gain_models.add_saved_shares(traits, self.cast, self.peaks, *_precision(self.ran_with))
 
