@@ -33,7 +33,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
     jobs = built.dry("all")
     assert models(jobs) == {"unet"}
-    assert rules(jobs) == {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT}
+    assert rules(jobs) == {*CELL, "tabulate_latency", "derive_from_torch", *LAYERS, *AFTER_EXPORT}
 
 
 @pytest.mark.slow
@@ -77,14 +77,14 @@ def test_swapped_settings_are_others(built: Project, old: str, new: str, concern
                 "profzoo/cell/schema.yaml",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
                 "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
-                {*CELL, "tabulate_latency", "export_torch", *LAYERS, *AFTER_EXPORT},
+                {*CELL, "tabulate_latency", "derive_from_torch", *LAYERS, *AFTER_EXPORT},
                 id="seed",
             ),
             pytest.param(
                 "profzoo/tools/torch/schema.yaml",
                 "group operators by them.\n    type: boolean\n    default: true",
                 "group operators by them.\n    type: boolean\n    default: false",
-                {"profile_torch", "export_torch", *LAYERS, *AFTER_EXPORT},
+                {"profile_torch", "derive_from_torch", *LAYERS, *AFTER_EXPORT},
                 id="torch.shapes",
             ),
             pytest.param(

@@ -10,7 +10,8 @@ JOINT = joint_rules.Joiner(
     joint_rules.match_joint_cells(AVAILABLE, [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]),
 )
 FROM_NSYS = JOINT.join("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step", "plan_first")
-ACROSS_TOOLS = JOINT.join("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_up_ranges", "find_chains")
+FROM_TORCH = JOINT.join("export_torch", "find_chains")
+ACROSS_TOOLS = JOINT.join("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_up_ranges")
 
 
 if FROM_NSYS.rules:
@@ -40,10 +41,35 @@ if FROM_NSYS.rules:
     workflow.ruleorder("derive_from_nsys", *FROM_NSYS.rules)
 
 
+if FROM_TORCH.rules:
+
+    rule derive_from_torch:
+        """Make the tables of a cell's torch.profiler trace, while ncu counts: operators, launches, chains to fuse."""
+        input:
+            code("workflow/scripts/run_joined.py"),
+            unpack(FROM_TORCH.list_inputs),
+        output:
+            **FROM_TORCH.outputs,
+        log:
+            **FROM_TORCH.logs,
+        wildcard_constraints:
+            **JOINT.cells,
+        group:
+            "export"
+        resources:
+            **light(),
+        params:
+            **FROM_TORCH.params,
+        script:
+            "../scripts/run_joined.py"
+
+    workflow.ruleorder("derive_from_torch", *FROM_TORCH.rules)
+
+
 if ACROSS_TOOLS.rules:
 
     rule derive_across_tools:
-        """Make a cell's tables that join tools: coverage, counters, kernels, layers, ranges, chains to fuse."""
+        """Make a cell's tables that join tools: coverage, counters, kernels, layers, ranges."""
         input:
             code("workflow/scripts/run_joined.py"),
             unpack(ACROSS_TOOLS.list_inputs),
@@ -67,4 +93,10 @@ if ACROSS_TOOLS.rules:
     workflow.ruleorder("derive_across_tools", *ACROSS_TOOLS.rules)
 
 
-snakemake_internals.prefer_rules({"derive_from_nsys": FROM_NSYS.rules, "derive_across_tools": ACROSS_TOOLS.rules})
+snakemake_internals.prefer_rules(
+    {
+        "derive_from_nsys": FROM_NSYS.rules,
+        "derive_from_torch": FROM_TORCH.rules,
+        "derive_across_tools": ACROSS_TOOLS.rules,
+    }
+)
