@@ -310,7 +310,7 @@ rule profile_nsys:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
     wildcard_constraints:
         **patterns.MEASURED,
-    priority: max(2, PRIORITY_OF_FIRST)
+    priority: PRIORITY_OF_NSYS
     retries: 0
     envmodules:
         *modules("nsys"),

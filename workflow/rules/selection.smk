@@ -78,6 +78,8 @@ SETS = SectionSets(
 TABLES = Tables(RUN, SETS)
 # Above that of ncu's jobs, where a first plan is told before they end.
 PRIORITY_OF_FIRST = 4 if TABLES.first_plans() else 0
+# Of one cell, nsys comes before all, as its process imports torch while the process does that forks the other jobs.
+PRIORITY_OF_NSYS = max(2, PRIORITY_OF_FIRST + (len(AVAILABLE) == 1))
 COMPARISON = Comparison(RUN)
 PAGES = Pages(RUN, TABLES, COMPARISON)
 RESOURCES = JobResources(
