@@ -9,6 +9,7 @@ import pytest
 from profzoo.what_if import predicted_gains, simulator, tables
 from profzoo.what_if.dependencies import ALL, BEFORE, NOTHING, OPERATION, STREAM
 from profzoo.what_if.program import Program
+from tests import slow
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
 
@@ -201,7 +202,9 @@ def test_stretches_take_the_times_of_rows_one_by_one() -> None:
     assert 0.2 < np.mean(later) < 0.5 and any(can and waits for can, waits in zip(done, later, strict=True))
 
 
-@pytest.mark.parametrize("name", ["train", "two_processes/train.1", "two_processes/limited_by_gpu.0"])
+@pytest.mark.parametrize(
+    "name", slow.only(["train", "two_processes/train.1", "two_processes/limited_by_gpu.0"], "two_processes/train.1")
+)
 def test_recorded_steps_and_their_changes_are_simulated_by_stretches(recording: Callable, name: str) -> None:
     (one,) = tables.read_programs(recording(f"nsys/{name}.sqlite"))
     for change in (lambda same: same, *predicted_gains.PANEL.values()):

@@ -20,6 +20,7 @@ from models import lstm
 from profzoo.document import rule_picture
 from profzoo.machine import process_tree
 from profzoo.report import packed_blocks
+from tests import slow
 from tests.workflow import forked
 from tests.workflow.project import CHECKOUT, STANDINS, Project, finished, rules
 
@@ -108,7 +109,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("harm", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("harm", slow.first(["SIGTERM", "SIGINT", "SIGKILL"]))
 def test_a_run_that_ends_leaves_no_forked_job(fresh: Project, harm: str) -> None:
     """SIGINT reaches all processes of a terminal, SIGKILL the run alone."""
     fresh.forks_cells = False
