@@ -95,7 +95,7 @@ HOSTILE = """<script>window.ran = "script"</script><img src="none.png" onerror="
 @browser.needed
 @pytest.mark.parametrize("by", slow.first(["serve", "file"]))
 def test_nothing_runs_and_nothing_leaves_whatever_got_into_the_page(tmp_path: Path, by: str) -> None:
-    html = whole_zoo.write(tmp_path, drawn=False)
+    html = whole_zoo.write(tmp_path, drawn=False, cells=4)
     html.write_text(html.read_text().replace("<main>", f"<main>{HOSTILE}", 1))
     (tmp_path / "figures/steps.svg").write_text(SVG.format('<script>document.documentElement.id = "ran"</script>'))
     with (
