@@ -5,7 +5,9 @@ apart: nsys names a domain only where it was created after the trace began. So r
 profilers write, and by the plain ones here and in every table.
 """
 
+import itertools
 import re
+from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
 DOMAIN = "profzoo"
@@ -27,8 +29,12 @@ LAUNCHING = (*PARTS, GRAPH)
 MODULE = "module"
 # Key by which a trace of torch.profiler holds the lines of each class's `forward`.
 SOURCES = f"{DOMAIN}_sources"
+# And that by which it holds what torch.compile made kernels of; and what a trace calls the run of a compiled graph.
+COMPILED_KERNELS, GRAPH_CALL = f"{DOMAIN}_compiled", "## Call CompiledFxGraph "
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
 ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
+# The root of all paths. Below it are the network, other networks, and work outside of networks.
+WHOLE_STEP = "(step)"
 # What torch.profiler would change, or leave such that its trace is not JSON; and what stands for it.
 CHANGED = re.compile(r'[^ -~]|["\\%]')
 
@@ -86,3 +92,36 @@ def parse_module_range(name: str) -> tuple[str, str]:
     """
     path, _, kind = name.removeprefix(f"{MODULE}:").rpartition(":")
     return path, kind
+
+
+def common_path(modules: Sequence[str]) -> str:
+    """Return the path of the innermost module that holds all of some modules of one network.
+
+    >>> common_path(["blocks.0.fc", "blocks.0.norm"]), common_path(["head", "blocks.0"])
+    ('blocks.0', '(root)')
+    """
+    parts = zip(*(name.split(".") for name in modules), strict=False)
+    return ".".join(same[0] for same in itertools.takewhile(lambda part: len(set(part)) == 1, parts)) or ROOT
+
+
+def parent_module(module: str) -> str:
+    """Return the module that holds a module; empty for the root.
+
+    >>> [parent_module(one) for one in ("layer1.0.conv2", "layer1", "(root)", "(loss)", "(compiled)", "(step)")]
+    ['layer1.0', '(root)', '(step)', '(step)', '(root)', '']
+    """
+    if module == WHOLE_STEP:
+        return ""
+    before, point, _ = module.rpartition(".")
+    if point:
+        return before
+    return WHOLE_STEP if module.startswith("(") and module != COMPILED else ROOT
+
+
+def path_to(module: str) -> list[str]:
+    """Return all modules that hold a module, from the root on, and itself.
+
+    >>> path_to("layer1.0")
+    ['(step)', '(root)', 'layer1', 'layer1.0']
+    """
+    return [*(path_to(parent_module(module)) if parent_module(module) else []), module]

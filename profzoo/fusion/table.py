@@ -15,8 +15,7 @@ from profzoo.io.columns import AMOUNT, COUNT, GPU, NINE_OF_TEN, TEXT, Column, wi
 from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
-from profzoo.range_names import ROOT
-from profzoo.tables.layers import parent
+from profzoo.range_names import ROOT, parent_module
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tools.nsys.events import launches
@@ -143,7 +142,7 @@ def source_lines(step: TracedStep, module: str) -> tuple[str, str]:
         lines = step.sources.get(step.types.get(path, ""), [])
         if lines and not lines[0].startswith("torch/"):
             return step.types[path], "; ".join(lines)
-        path = parent(path)
+        path = parent_module(path)
     return first, "; ".join(step.sources.get(first, []))
 
 

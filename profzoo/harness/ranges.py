@@ -4,21 +4,19 @@ import functools
 import inspect
 import json
 import os
-import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import nvtx
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.profiler import record_function
 
+from profzoo.harness.compiled_kernels import note_network, short_path, unwrap_module
 from profzoo.range_names import (
     COMPILED,
     DOMAIN,
@@ -49,7 +47,7 @@ def note_source(kind: type) -> None:
     found = inspect.getattr_static(kind, "forward", None)
     code = getattr(inspect.unwrap(found) if callable(found) else None, "__code__", None)
     if isinstance(code, CodeType):
-        lines = f"{_short_path(code.co_filename)}:{code.co_firstlineno}-{max(_lines(code))}"
+        lines = f"{short_path(code.co_filename)}:{code.co_firstlineno}-{max(_lines(code))}"
         known = _noted.setdefault(kind.__name__, [])
         if lines not in known:
             known.append(lines)
@@ -68,14 +66,6 @@ def _lines(code: CodeType) -> Iterator[int]:
             yield from _lines(inner)
 
 
-def _short_path(path: str) -> str:
-    """Return a path relative to the folder that Python imported it from, as other machines have other folders."""
-    file = Path(path)
-    above = [Path(entry or ".").absolute() for entry in sys.path]
-    inside = [folder for folder in above if file.is_relative_to(folder)]
-    return str(file.relative_to(max(inside, key=lambda folder: len(folder.parts)))) if inside else file.name
-
-
 # Opens a range around each call of a network's modules, so that every launch has an owning layer.
 #
 # Hooks mark a module and leave its forward unchanged. Two kinds of modules would run differently with hooks. A module
@@ -84,9 +74,6 @@ def _short_path(path: str) -> str:
 
 # Function of a range's name and a module's inputs: opens the range, and returns the function that closes it.
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
-REPLICATED = (DataParallel, DistributedDataParallel)
-# Attributes in which wrapper modules hold the wrapped module.
-WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
@@ -138,9 +125,7 @@ def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[
     if module in seen:
         return
     seen.add(module)
-    inner = (
-        module.module if isinstance(module, REPLICATED) else next(filter(None, map(module._modules.get, WRAPPED)), None)
-    )
+    inner = unwrap_module(module)
     if inner is not None:
         yield from _walk(inner, path, seen)
         return
@@ -249,6 +234,7 @@ class Ranges:
     def mark(self, network: nn.Module, prefix: str = "") -> None:
         """Open a range around each call of the network's modules, if module ranges are enabled."""
         self.networks.append((network, prefix))
+        note_network(network, prefix)
         for opener in self._openers:
             mark_modules(network, opener, prefix)
 

@@ -1,6 +1,5 @@
 """Joins a step's launches under several tools into one table: owners of torch, times of nsys, counters of ncu."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,10 +10,11 @@ from profzoo.kernels import counters
 from profzoo.launches.alignment import NONE, Alignment
 from profzoo.launches.cross_tool import GRID, align_launches, number_kernels, number_launch_keys
 from profzoo.launches.step_alignment import pair_launches, steps_differ
-from profzoo.range_names import ROOT, STEP
+from profzoo.range_names import ROOT, STEP, common_path
 from profzoo.tools.ncu import estimates
 from profzoo.tools.ncu.estimates import GPU_TIME, Window
 from profzoo.tools.ncu.raw_page import CONFIGURATION, function_name
+from profzoo.tools.torch.compiled import PARTS, divide_parts
 
 # Joins the launches of ncu's step with owners from torch.profiler and times from nsys.
 
@@ -141,6 +141,8 @@ def _aligned(steps: pd.DataFrame, census: pd.DataFrame) -> Iterator[tuple[np.nda
 
 
 OWNER = ["operator", "shapes", "caller", "module", "type", "direction"]
+# Of a compiled kernel, what it consists of as well.
+OWNED = [*OWNER, PARTS]
 GROUPS = [*OWNER, "kernel", "function", *CONFIGURATION]
 MEASURED = ["launches", "total_ns", "mean_ns"]
 # The `module` of launches without a match in torch's steps.
@@ -153,9 +155,9 @@ class Joined:
     """Launches of one or several steps with their owners, names, launch configurations and times.
 
     Attributes:
-        launches: one row per launch, with OWNER, the kernel's names, CONFIGURATION, `range`, `launch` (the position in
-            the window) and times in ns. `ns` is the time under nsys, which slows kernels least. If nsys has no match,
-            it is the time of the tool that recorded the step.
+        launches: one row per launch, with owner_columns, the kernel's names, CONFIGURATION, `range`, `launch` (the
+            position in the window) and times in ns. `ns` is the time under nsys, which slows kernels least. If nsys has
+            no match, it is the time of the tool that recorded the step.
         steps: number of steps that the rows cover.
         sets: rows of the cell's ncu.{set}.csv, one frame per section set. If several hold a quantity, the first counts.
     """
@@ -201,10 +203,11 @@ def join_nsys_launches(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
 def _joined(step: pd.DataFrame, steps: int, owners: pd.DataFrame, nsys: pd.DataFrame | None) -> pd.DataFrame:
     kernels = owners[(owners["kind"] == KERNEL) & owners[STEP].notna()]
     traced = None if nsys is None else _repeated(nsys, steps)
-    table = join_launches(step, _repeated(kernels, steps), OWNER, traced)
+    columns = owner_columns(owners)
+    table = join_launches(step, _repeated(kernels, steps), columns, traced)
     nowhere = table["module"].isna()
-    found = table.assign(**{name: table[name].astype("object") for name in OWNER})
-    found.loc[nowhere, OWNER] = ""
+    found = table.assign(**{name: table[name].astype("object") for name in columns})
+    found.loc[nowhere, columns] = ""
     found.loc[nowhere, "module"] = UNALIGNED
     found.loc[nowhere, "direction"] = found.loc[nowhere, "range"].fillna("")
     return found
@@ -216,6 +219,11 @@ def _repeated(launches: pd.DataFrame, steps: int) -> pd.DataFrame:
         return launches.reset_index(drop=True)
     by = [name for name in ("process", STEP) if name in launches]
     return pd.concat([own for _, rows in launches.groupby(by, sort=False) for own in [rows] * steps], ignore_index=True)
+
+
+def owner_columns(launches: pd.DataFrame) -> list[str]:
+    """Return those columns of launches that describe their owners: OWNER, or OWNED where code was compiled."""
+    return OWNED if PARTS in launches else OWNER
 
 
 def select_copies(owners: pd.DataFrame) -> pd.DataFrame:
@@ -233,6 +241,13 @@ def totals(joined: Joined, by: Sequence[str]) -> pd.DataFrame:
     found["mean_ns"] = found["total_ns"] / found["launches"]
     found[["launches", "total_ns"]] /= joined.steps
     return found.reindex(columns=[*by, *MEASURED, *estimates.QUANTITIES, *counters.INTERVALS])
+
+
+def part_totals(joined: Joined) -> pd.DataFrame:
+    """Return the totals of compiled kernels, divided among their parts, by OWNER and launch configuration."""
+    rows = totals(joined, [*owner_columns(joined.launches), *CONFIGURATION])
+    rows = rows[rows[PARTS] != ""] if PARTS in rows else rows.iloc[:0]
+    return divide_parts(rows, ["launches", "total_ns"])
 
 
 def kernels(joined: Joined) -> pd.DataFrame:
@@ -271,7 +286,7 @@ def sum_torch_launches(owners: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 PROCESS = "process"
 # What of an owner is about its operator.
-OF_OPERATOR = ("operator", "shapes", "caller")
+OF_OPERATOR = ("operator", "shapes", "caller", PARTS)
 # How the owner was found besides LIKE: several layers are possible, and this is what holds them all.
 COMMON = "common"
 # A step of nsys is aligned with at least and at most so many steps of torch, those most like it, as long as no more
@@ -300,8 +315,9 @@ def join_differing_steps(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
     """
     traced = select_typical_process(nsys).reset_index(drop=True)
     kernels = owners[(owners["kind"] == KERNEL) & owners[STEP].notna()].reset_index(drop=True)
-    codes = kernels.groupby(OWNER, sort=False, dropna=False, observed=True).ngroup().to_numpy(dtype=np.int64)
-    known = _Owners(kernels[OWNER].astype("object").take(np.unique(codes, return_index=True)[1]))
+    columns = owner_columns(kernels)
+    codes = kernels.groupby(columns, sort=False, dropna=False, observed=True).ngroup().to_numpy(dtype=np.int64)
+    known = _Owners(kernels[columns].astype("object").take(np.unique(codes, return_index=True)[1]))
     owner = np.full(len(traced), NONE)
     both = _Numbered.of(traced, kernels)
     for rows, others in both.most_alike():
@@ -311,7 +327,7 @@ def join_differing_steps(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
         owner[rows] = known.fill(np.where(matched == NONE, gaps, matched))
     owned = known.rows().reindex(owner)
     table = traced.assign(launch=traced.groupby(STEP).cumcount(), nsys_ns=traced["ns"])
-    table = table.assign(**{name: owned[name].fillna("").to_numpy() for name in OWNER})
+    table = table.assign(**{name: owned[name].fillna("").to_numpy() for name in columns})
     nowhere = (owner == NONE) | table["module"].eq(UNALIGNED).to_numpy()
     table.loc[nowhere, "module"] = UNALIGNED
     table.loc[nowhere, "direction"] = table.loc[nowhere, "range"]
@@ -323,14 +339,15 @@ class _Owners:
     """Owners by number, and those that are made where alignments do not agree."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        """Prepare; table: OWNER, a row per owner, by number."""
+        """Prepare; table: of owner_columns, a row per owner, by number."""
+        self._columns = [*table.columns]
         self._rows: list[tuple[str, ...]] = list(table.itertuples(index=False, name=None))
         self._merged: dict[tuple[frozenset[int], bool], int] = {}
         self.certain = len(self._rows)
 
     def rows(self) -> pd.DataFrame:
-        """Return OWNER, a row per owner, by number."""
-        return pd.DataFrame(self._rows, columns=OWNER, dtype="object")
+        """Return the columns of owners, a row per owner, by number."""
+        return pd.DataFrame(self._rows, columns=self._columns, dtype="object")
 
     def agree(self, found: Sequence[np.ndarray]) -> np.ndarray:
         """Return the owner of each launch from those that several alignments found, NONE where none found any."""
@@ -356,12 +373,12 @@ class _Owners:
     def _merge(self, numbers: frozenset[int], within: bool = False) -> int:
         """Return the number of what holds several owners; within: a launch between these, with an unknown operator."""
         if (numbers, within) not in self._merged:
-            rows = pd.DataFrame([self._rows[number] for number in sorted(numbers)], columns=OWNER)
-            merged = {name: rows[name].iloc[0] if rows[name].nunique() == 1 else "" for name in OWNER}
+            rows = pd.DataFrame([self._rows[number] for number in sorted(numbers)], columns=self._columns)
+            merged = {name: rows[name].iloc[0] if rows[name].nunique() == 1 else "" for name in self._columns}
             merged["module"] = common_module(rows["module"].tolist()) if merged["direction"] else UNALIGNED
             merged |= dict.fromkeys(OF_OPERATOR, "") if within else {}
             self._merged[numbers, within] = len(self._rows)
-            self._rows.append(tuple(merged[name] for name in OWNER))
+            self._rows.append(tuple(merged[name] for name in self._columns))
         return self._merged[numbers, within]
 
 
@@ -375,8 +392,7 @@ def common_module(modules: Sequence[str]) -> str:
         return modules[0]
     if any(name.startswith("(") and name != ROOT for name in modules):
         return UNALIGNED
-    parts = zip(*(name.split(".") for name in modules), strict=False)
-    return ".".join(same[0] for same in itertools.takewhile(lambda part: len(set(part)) == 1, parts)) or ROOT
+    return common_path(modules)
 
 
 def select_typical_process(nsys: pd.DataFrame) -> pd.DataFrame:
@@ -438,9 +454,10 @@ def own_counted_step(counted: Joined, owners: pd.DataFrame) -> Joined:
     """
     if counted.steps != 1:
         return counted
-    step = counted.launches.drop(columns=[*OWNER, BY]).assign(**{PROCESS: 0, STEP: 0})
+    columns = [*owner_columns(counted.launches), BY]
+    step = counted.launches.drop(columns=columns).assign(**{PROCESS: 0, STEP: 0})
     found = join_differing_steps(step, owners).launches
-    return counted.of(counted.launches.assign(**{name: found[name].to_numpy() for name in (*OWNER, BY)}))
+    return counted.of(counted.launches.assign(**{name: found[name].to_numpy() for name in columns}))
 
 
 def select_most_alike(nsys: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:

@@ -21,8 +21,8 @@ from profzoo.figures.palette import (
 from profzoo.formatting import duration, number
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
+from profzoo.range_names import WHOLE_STEP as STEP
 from profzoo.report import timeline_data
-from profzoo.tables.layers import STEP
 from profzoo.tools.nsys.steps.steps import CAUSES
 from profzoo.tools.user_ranges import SEPARATOR
 
@@ -95,7 +95,7 @@ LAYER_COLUMNS = (
     "bytes",
     "flop",
 )
-TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency")
+TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency", "divided")
 CLASS, LEVEL = "class", "level"
 # Values of a table by column: numbers and None, or distinct texts (`words`) and each row's place in these (`places`).
 ColumnData = dict[str, Any]
@@ -131,9 +131,8 @@ def cell_block(tables: Mapping[str, pd.DataFrame], timeline: "Timeline | None", 
         block["kernels"] = _kernel_columns(kernels, tables.get("roofline"), short)
     if layers is not None and len(layers):
         block["layers"] = _layer_columns(layers)
-        block["tree"] = _table(
-            TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
-        )
+        times = {"ns": layers["total_ns"], "own": layers["self_ns"], "divided": _column(layers, "divided_share")}
+        block["tree"] = _table(TREE_COLUMNS, layers.assign(name=layers["module"], **times))
     # Of the table of ranges, those that the program opened itself.
     if (own := tables.get("ranges")) is not None and (tree := select_tree(own)) is not None:
         block["ranges"] = _table(TREE_COLUMNS, tree)

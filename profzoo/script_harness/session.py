@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness import devices, distributed, inspection
+from profzoo.harness import compiled_kernels, devices, distributed, inspection
+from profzoo.harness.compiled_kernels import REPLICATED
 from profzoo.harness.observers import host_samples, warmup_observers
 from profzoo.harness.observers.first_steps import LOSSES, FirstSteps
-from profzoo.harness.ranges import REPLICATED, Ranges
+from profzoo.harness.ranges import Ranges
 from profzoo.harness.source_places import SingleStep
 from profzoo.harness.step import batches, peak_memory
 from profzoo.machine import program_variables
@@ -271,6 +272,8 @@ class Session:
         # Of the first steps of the script, whether they are of the loop that is found later or not.
         self.first_steps = FirstSteps(cast("CellSettings", task.cell), nn.ModuleList())
         self._losses: list[Tensor] = []
+        if task.kinds_of_ranges[1]:
+            compiled_kernels.watch()
         if not task.times_first:
             self.ranges.watch(*task.kinds_of_ranges)
 

@@ -18,10 +18,10 @@ from profzoo.kernels import counters, kernel_classes
 from profzoo.kernels.counters import HIGH, LOW
 from profzoo.launches import joined_step
 from profzoo.launches.cross_tool import GRID, aligned_shares
-from profzoo.launches.joined_step import BY, GROUPS, KERNEL, OWNER, UNALIGNED, Joined
+from profzoo.launches.joined_step import BY, GROUPS, KERNEL, OWNER, UNALIGNED, Joined, owner_columns
 from profzoo.op_costs.operators import COLUMNS as NEEDS
-from profzoo.range_names import COMPILED, ROOT
 from profzoo.range_names import STEP as RANGE_NAMES_STEP
+from profzoo.range_names import WHOLE_STEP, parent_module, path_to
 from profzoo.tables import roofline
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
@@ -30,6 +30,8 @@ from profzoo.tools.ncu import estimates, export_schema
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch import owners
+from profzoo.tools.torch.compiled import COLUMNS as OF_COMPILED
+from profzoo.tools.torch.compiled import DIVIDED, DIVIDED_LAYERS, DIVIDED_SHARE, PARTS, describe_divided, divide_parts
 
 # Computes how much of a step's GPU time has an owning layer, and how much other tools saw launch by launch.
 
@@ -86,8 +88,6 @@ def make_owner_coverage(called: pd.DataFrame, joined: Joined | None) -> pd.DataF
     return pd.DataFrame([row]).reindex(columns=COLUMNS)
 
 
-# The root of the tree. Below it are the network, other networks, and work outside of networks.
-STEP = "(step)"
 NODE = ["module", "direction"]
 NEEDED = ["needed_flop", "needed_bytes"]
 SUMS = ["launches", "total_ns", *NEEDED, "needed_ns"]
@@ -138,7 +138,7 @@ TABLE = Table(
         "share": Column(AMOUNT, "Part of the time of all layers.", "fraction", clock=GPU),
         **_MEASURED,
     },
-    optional=shared(*STEP_COUNTS),
+    optional={**shared(*STEP_COUNTS), **select(OF_COMPILED, DIVIDED_SHARE)},
     key=NODE,
     holds=_adds_up,
 )  # fmt: skip
@@ -150,33 +150,10 @@ OPERATORS_TABLE = Table(
         "share": Column(AMOUNT, "Part of the time of all operators.", "fraction", clock=GPU),
         **_MEASURED,
     },
-    optional=shared(*STEP_COUNTS),
+    optional={**shared(*STEP_COUNTS), **OF_COMPILED},
     key=OWNER,
 )  # fmt: skip
 OPERATORS = [*OPERATORS_TABLE.columns]
-
-
-def parent(module: str) -> str:
-    """Return the module that holds a module; empty for the root.
-
-    >>> [parent(one) for one in ("layer1.0.conv2", "layer1", "(root)", "(loss)", "(compiled)", "(step)")]
-    ['layer1.0', '(root)', '(step)', '(step)', '(root)', '']
-    """
-    if module == STEP:
-        return ""
-    before, point, _ = module.rpartition(".")
-    if point:
-        return before
-    return STEP if module.startswith("(") and module != COMPILED else ROOT
-
-
-def path(module: str) -> list[str]:
-    """Return all modules that hold a module, from the root on, and itself.
-
-    >>> path("layer1.0")
-    ['(step)', '(root)', 'layer1', 'layer1.0']
-    """
-    return [*(path(parent(module)) if parent(module) else []), module]
 
 
 def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
@@ -191,15 +168,17 @@ def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
         needs = part[NEEDS]
         known = needs["needed_bytes"].notna()
         flop, ns = needs["needed_product_flop"] + needs["needed_other_flop"], part["ns"].astype("float64")
-        rows = part[OWNER].assign(launches=1.0, total_ns=ns, needed_flop=flop, needed_bytes=needs["needed_bytes"])
+        columns = owner_columns(part)
+        rows = part[columns].assign(launches=1.0, total_ns=ns, needed_flop=flop, needed_bytes=needs["needed_bytes"])
         rows["needed_ns"] = ns.where(known, 0.0)
-        grouped.append(_summed(rows, OWNER))
+        grouped.append(_summed(rows, columns))
     return mean_over_steps(grouped, steps)
 
 
 def mean_over_steps(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
     """Return the mean per step of frames that sum_by_owner made for one step each."""
-    table = _summed(pd.concat(parts, ignore_index=True), OWNER)
+    whole = pd.concat(parts, ignore_index=True)
+    table = _summed(whole, owner_columns(whole))
     return table.assign(**table[SUMS] / steps)
 
 
@@ -211,17 +190,18 @@ def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFra
         joined: kernel launches joined with the other tools.
         copies: sum_by_owner of launches that are not kernels.
     """
-    kernels = joined.launches[OWNER].assign(launches=1.0, total_ns=joined.launches["ns"])
-    timed = _summed(kernels, OWNER)
+    columns = owner_columns(by_torch)
+    kernels = joined.launches[columns].assign(launches=1.0, total_ns=joined.launches["ns"])
+    timed = _summed(kernels, columns)
     timed[["launches", "total_ns"]] /= joined.steps
-    known = by_torch.set_index(OWNER)
+    known = by_torch.set_index(columns)
     needed = known["needed_ns"] / known["total_ns"].where(known["total_ns"] > 0)
-    times = _summed(pd.concat([timed, copies[[*OWNER, "launches", "total_ns"]]], ignore_index=True), OWNER)
+    times = _summed(pd.concat([timed, copies[[*columns, "launches", "total_ns"]]], ignore_index=True), columns)
     # Operator costs do not depend on the chosen kernels.
-    table = times.set_index(OWNER).join(known[NEEDED].assign(needed=needed), how="outer")
+    table = times.set_index(columns).join(known[NEEDED].assign(needed=needed), how="outer")
     table[["launches", "total_ns"]] = table[["launches", "total_ns"]].fillna(0.0)
     table["needed_ns"] = table["total_ns"] * table.pop("needed").fillna(0.0)
-    return table.reset_index()[[*OWNER, *SUMS]]
+    return table.reset_index()[[*columns, *SUMS]]
 
 
 def _summed(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -237,9 +217,13 @@ def operators_table(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, fl
         joined: launches with counters, for bound and efficiency; None without them.
         peaks: measured rates by name, in byte/s and flop/s.
     """
+    columns = OPERATORS
+    if DIVIDED in called:
+        columns, told = [*OPERATORS, *OF_COMPILED], describe_divided(called, OWNER, DIVIDED)
+        called = _summed(called[[*OWNER, *SUMS]], OWNER).merge(told, on=OWNER)
     table = _shared(called, called["total_ns"].sum()).merge(_counted(joined, OWNER, peaks), on=OWNER, how="left")
     table["bound"] = table["bound"].fillna("")
-    return table.sort_values("total_ns", ascending=False, kind="stable")[OPERATORS].reset_index(drop=True)
+    return table.sort_values("total_ns", ascending=False, kind="stable")[columns].reset_index(drop=True)
 
 
 def layers(
@@ -247,8 +231,8 @@ def layers(
 ) -> pd.DataFrame:
     """Return one row per module and direction, in call order, children after parents, per step.
 
-    All values but `self_ns` include the modules below a module in the tree, whose root is STEP. `share` is relative to
-    the whole step.
+    All values but `self_ns` include the modules below a module in the tree, whose root is WHOLE_STEP. `share` is
+    relative to the whole step.
 
     Args:
         called, joined, peaks: as for operators.
@@ -259,20 +243,24 @@ def layers(
     table = _nodes(own, SUMS)
     table = table.merge(own[[*NODE, "total_ns"]].rename(columns={"total_ns": "self_ns"}), on=NODE, how="left")
     table["self_ns"] = table["self_ns"].fillna(0.0)
+    columns = LAYERS
+    if DIVIDED in called:
+        columns, told = [*LAYERS, DIVIDED_SHARE], describe_divided(called, NODE, DIVIDED_LAYERS)
+        table = table.merge(told, on=NODE, how="left")
     known = modules.drop_duplicates("module").set_index("module")
-    table["parent"] = [parent(name) for name in table["module"]]
+    table["parent"] = [parent_module(name) for name in table["module"]]
     for name in ("type", "inputs"):
         table[name] = [known[name].get(module, "") for module in table["module"]]
     table["calls"] = table["module"].map(known["calls"]).astype("float64") / steps
-    table = _shared(table, table.loc[table["module"] == STEP, "total_ns"].sum())
+    table = _shared(table, table.loc[table["module"] == WHOLE_STEP, "total_ns"].sum())
     table = table.merge(_tree(joined, peaks), on=NODE, how="left")
     table["bound"] = table["bound"].fillna("")
-    return _in_order(table, [*known.index, *called["module"]])[LAYERS]
+    return _in_order(table, [*known.index, *called["module"]])[columns]
 
 
 def _nodes(own: pd.DataFrame, sums: Sequence[str]) -> pd.DataFrame:
     """Return sums over each module and all modules below it."""
-    paths = own["module"].map(path)
+    paths = own["module"].map(path_to)
     parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(paths.str.len().max())]
     return _summed(pd.concat([part[[*NODE, *sums]] for part in parts], ignore_index=True), NODE)
 
@@ -287,11 +275,11 @@ def _in_order(table: pd.DataFrame, modules: Iterable[str]) -> pd.DataFrame:
     """Return modules in call order, then others, and rows without module, children after parents."""
     rank: dict[str, int] = {}
     for place, name in enumerate(dict.fromkeys(modules)):
-        for above in path(name):
+        for above in path_to(name):
             rank.setdefault(above, place)
     turn = {name: place for place, name in enumerate(DIRECTIONS)}
     order = [
-        ([(rank[above], above) for above in path(name)], turn.get(direction, len(turn)), direction)
+        ([(rank[above], above) for above in path_to(name)], turn.get(direction, len(turn)), direction)
         for name, direction in zip(table["module"], table["direction"], strict=True)
     ]
     return table.iloc[sorted(range(len(table)), key=order.__getitem__)].reset_index(drop=True)
@@ -301,19 +289,32 @@ def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return COUNTED of each module and direction, including all modules below it."""
     if not joined.sets:
         return _counted(joined, NODE, peaks)
-    paths = joined.launches["module"].map(path)
+    parts = joined_step.part_totals(joined)
+    paths, own_paths = joined.launches["module"].map(path_to), parts["module"].map(path_to)
     found = []
-    for depth in range(int(paths.str.len().max())):
-        own = joined.launches.assign(module=paths.str[depth].fillna(""))
-        found.append(_counted(joined.of(own), NODE, peaks).query("module != ''"))
+    for depth in range(int(max(one.str.len().max() for one in (paths, own_paths) if len(one)))):
+        # No launch as a whole may be as deep as the parts of compiled ones.
+        own = joined.launches.assign(module=paths.str[depth].astype("object").fillna(""))
+        its = parts.assign(module=own_paths.str[depth].astype("object").fillna("")) if len(parts) else parts
+        found.append(_counted(joined.of(own), NODE, peaks, its).query("module != ''"))
     return pd.concat(found, ignore_index=True)
 
 
-def _counted(joined: Joined, by: Sequence[str], peaks: Mapping[str, float]) -> pd.DataFrame:
-    """Return COUNTED of each group of launches, from rows of one launch configuration, each with its own bound."""
+def _counted(
+    joined: Joined, by: Sequence[str], peaks: Mapping[str, float], parts: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return COUNTED of each group of launches, from rows of one launch configuration, each with its own bound.
+
+    parts: of joined_step.part_totals.
+    """
     if not joined.sets:
         return pd.DataFrame(columns=[*by, *COUNTED])
-    rows = joined_step.totals(joined, [*by, *CONFIGURATION])
+    if PARTS in joined.launches:
+        rows = joined_step.totals(joined, [*by, PARTS, *CONFIGURATION])
+        parts = joined_step.part_totals(joined) if parts is None else parts
+        rows = pd.concat([rows[rows[PARTS] == ""], parts], ignore_index=True)
+    else:
+        rows = joined_step.totals(joined, [*by, *CONFIGURATION])
     held = roofline.bound_groups(rows, list(by), peaks)[[*by, *HELD]]
     return roofline.sums(rows, list(by)).merge(held, on=list(by))[[*by, *COUNTED]]
 
@@ -329,7 +330,7 @@ COUNT = "count"
 class StepRows:
     """What steps that differ launched: a row per step, owner and launch configuration, with KEYS and `step`.
 
-    steps: number of steps, also of those that launched nothing.
+    Where code was compiled, PARTS as well. steps: number of steps, also of those that launched nothing.
     """
 
     launched: pd.DataFrame
@@ -338,12 +339,13 @@ class StepRows:
     def add_to_rows(self, table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         """Return a table with IN_STEPS and OF_STEPS of its rows, which differ in the columns `by`."""
         keys = [name for name in by if name in KEYS]
-        return self._joined(table, self.launched, keys)
+        return self._joined(table, self.launched if "kernel" in keys else divide_parts(self.launched, []), keys)
 
     def add_to_tree(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a tree of layers with IN_STEPS and OF_STEPS, which count launches of modules below, too."""
-        own = self.launched[[*NODE, RANGE_NAMES_STEP]].drop_duplicates().astype(dict.fromkeys(NODE, "object"))
-        paths = own["module"].map(path)
+        launched = divide_parts(self.launched, [])
+        own = launched[[*NODE, RANGE_NAMES_STEP]].drop_duplicates().astype(dict.fromkeys(NODE, "object"))
+        paths = own["module"].map(path_to)
         deepest = int(paths.str.len().max()) if len(own) else 0
         parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(deepest)]
         return self._joined(table, pd.concat(parts) if parts else own, NODE)
@@ -362,7 +364,7 @@ class StepRows:
 
 def step_rows_of_nsys(launches: pd.DataFrame, steps: int) -> StepRows:
     """Return what the steps of nsys launched; launches: of launches.differing_steps."""
-    return StepRows(_plain(launches[[*KEYS, RANGE_NAMES_STEP]]).drop_duplicates(), steps)
+    return StepRows(_plain(launches[_step_keys(launches)]).drop_duplicates(), steps)
 
 
 def step_rows_of_torch(counted: Iterable[pd.DataFrame], steps: int) -> StepRows | None:
@@ -370,10 +372,11 @@ def step_rows_of_torch(counted: Iterable[pd.DataFrame], steps: int) -> StepRows 
     parts = list(counted)
     if not parts:
         return None
-    keys = [*KEYS, RANGE_NAMES_STEP]
+    keys = _step_keys(parts[0])
+    of_row = [name for name in keys if name != RANGE_NAMES_STEP]
     sums = pd.concat(parts, ignore_index=True).groupby(keys, sort=False, dropna=False, observed=True)[COUNT].sum()
     table = sums.reset_index()
-    held = table.groupby(KEYS, sort=False, dropna=False)[COUNT].agg(["min", "max", "size"])
+    held = table.groupby(of_row, sort=False, dropna=False)[COUNT].agg(["min", "max", "size"])
     alike = held["min"].eq(held["max"]) & held["size"].eq(steps)
     return None if alike.all() else StepRows(table[keys], steps)
 
@@ -383,15 +386,18 @@ def count_launches(part: pd.DataFrame) -> pd.DataFrame:
     rows = part[part["kind"].isin([KERNEL, OPERATOR]) & part[RANGE_NAMES_STEP].notna()].rename(
         columns={"name": "kernel"}
     )
-    grouped = _plain(rows[[*KEYS, RANGE_NAMES_STEP]]).groupby(
-        [*KEYS, RANGE_NAMES_STEP], sort=False, dropna=False, observed=True
-    )
+    keys = _step_keys(rows)
+    grouped = _plain(rows[keys]).groupby(keys, sort=False, dropna=False, observed=True)
     return grouped.size().rename(COUNT).reset_index()
+
+
+def _step_keys(rows: pd.DataFrame) -> list[str]:
+    return [*KEYS, RANGE_NAMES_STEP, *([PARTS] if PARTS in rows else [])]
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows whose texts are not categories, and whose numbers compare with those of other tables."""
-    return rows.astype(dict.fromkeys([*OWNER, "kernel"], "object") | dict.fromkeys(GRID, np.float64))
+    return rows.astype(dict.fromkeys([*owner_columns(rows), "kernel"], "object") | dict.fromkeys(GRID, np.float64))
 
 
 # Makes a cell's table of kernels by owning layer: module, operator, launch configuration, time and counters.
@@ -499,7 +505,8 @@ def write_layers(launches: str, modules: str, sidecar: str, others: Others, outp
     found = (
         _of_torch(launches, steps) if nsys is None and not others.census else _of_tools(launches, steps, others, nsys)
     )
-    called, seen = found.called, found.counted or Joined(pd.DataFrame(), steps)
+    seen = found.counted or Joined(pd.DataFrame(), steps)
+    called = divide_parts(found.called, SUMS)
     operators = operators_table(called, seen, peaks)
     tree = layers(called, reading.read(modules, owners.MODULES), steps, seen, peaks)
     kernels = make_layer_kernels(found.kernels, peaks)
@@ -578,4 +585,4 @@ def _of_torch(launches: str, steps: int) -> _Sums:
 
 def _parts(path: str) -> Iterator[pd.DataFrame]:
     """Read the needed columns of the table of owners in parts that fit into memory."""
-    return (part[[*ALIGNED, *OWNER, *NEEDS]] for part in reading.parts(path, owners.TABLE))
+    return (part[[*ALIGNED, *owner_columns(part), *NEEDS]] for part in reading.parts(path, owners.TABLE))

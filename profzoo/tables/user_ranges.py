@@ -16,8 +16,9 @@ from profzoo.launches import joined_step
 from profzoo.launches.joined_step import KERNEL, OWNER, UNALIGNED, Joined
 from profzoo.range_names import DOMAIN, PREFIX, REST
 from profzoo.range_names import STEP as RANGE_NAMES_STEP
+from profzoo.range_names import WHOLE_STEP as STEP
 from profzoo.tables import layers, roofline
-from profzoo.tables.layers import ALIGNED, COUNTED, HELD, ROUNDING, STEP, Others
+from profzoo.tables.layers import ALIGNED, COUNTED, HELD, ROUNDING, Others
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools import user_ranges

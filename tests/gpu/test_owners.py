@@ -1,6 +1,8 @@
 """Owners of launches on a real GPU: eager, compiled, captured in a CUDA graph, and of a cell of the zoo."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from torch.profiler import record_function
 
 from profzoo.harness import ranges
 from profzoo.io import csv_tables as reading
+from profzoo.launches import joined_step
 from profzoo.range_names import DOMAIN
 from profzoo.tables import layers
-from profzoo.tools.torch import owners
+from profzoo.tools.torch import compiled, owners
 from profzoo.tools.torch import trace as torch_trace
-from tests import owned
+from tests import compiling, owned
 from tests.gpu.running import run_snakemake
 
 CUDA = torch.device("cuda")
@@ -162,3 +165,29 @@ def test_layers_have_times_of_nsys_and_counters_of_ncu(tmp_path: Path) -> None:
         and (network["simt_flop"] + network["tensor_flop"]) / network["needed_flop"] > 0.9
     )
     assert network["dram_bytes_low"] <= network["dram_bytes"] <= network["dram_bytes_high"]
+
+
+def test_kernels_of_a_compiled_network_have_their_modules(tmp_path: Path) -> None:
+    """In a process of their own, as Inductor is told to note what it compiles; parts add up to each kernel's time."""
+    command = [sys.executable, "-m", "tests.compiling", str(tmp_path), "whole", "cuda"]
+    subprocess.run(command, check=True)
+    trace = torch_trace.read_trace(tmp_path / "whole.trace.json.gz")
+    table = owners.tabulate_launches(trace)
+    steps = table[table["step"].notna() & (table["kind"] == "kernel")].astype({"module": "str", "operator": "str"})
+    triton = steps[steps["name"].str.startswith("triton")]
+    print(steps[[*SHOWN, compiled.PARTS]].to_string())
+    assert {"forward", "backward"} <= set(triton["direction"]) and (triton[compiled.PARTS] != "").all()
+    network = {
+        "(root)",
+        "head",
+        *(f"blocks.{n}{part}" for n in range(compiling.BLOCKS) for part in ("", ".fc", ".norm")),
+    }
+    assert set(triton["module"]) <= network and {"blocks.0", "blocks.1"} <= set(triton["module"])
+    products = steps[steps["operator"].isin(["aten::mm", "aten::addmm"])]
+    assert set(products["module"]) == {"blocks.0.fc", "blocks.1.fc", "head"}
+    shares = [sum(part[-1] for part in json.loads(parts)) for parts in triton[compiled.PARTS]]
+    assert shares == pytest.approx([1] * len(triton))
+    divided = compiled.divide_parts(steps[[*joined_step.OWNED, "ns"]], ["ns"])
+    assert divided["ns"].sum() == pytest.approx(steps["ns"].sum())
+    norms = divided[divided["module"].isin(["blocks.0.norm", "blocks.1.norm"])]
+    assert norms["ns"].sum() > 0 and set(norms["lines"].str.rpartition(":")[0]) == {"tests/compiling.py"}

@@ -1,5 +1,6 @@
 """Layers with times of nsys and counters of ncu, by recordings of one cell under three tools."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -21,6 +22,7 @@ from profzoo.tools.ncu import export_schema
 from profzoo.tools.ncu.raw_page import CONFIGURATION, function_name
 from profzoo.tools.nsys.events import launches
 from profzoo.tools.torch import owners as torch_owners
+from profzoo.tools.torch.compiled import PARTS, divide_parts
 from tests.conftest import DATA
 from tests.unit.test_user_ranges import PUSH_POP, annotate, of_nsys
 
@@ -83,6 +85,35 @@ def timed(by_torch: pd.DataFrame, joined: joined_step.Joined) -> pd.DataFrame:
     """What owners called, with times of another tool but for copies."""
     copies = layers.sum_by_owner([joined_step.select_copies(by_torch)], 2)
     return layers.apply_other_times(layers.sum_by_owner([by_torch], 2), joined, copies)
+
+
+def test_compiled_kernels_are_divided_with_what_was_counted(
+    by_torch: pd.DataFrame, by_ncu: pd.DataFrame, by_nsys: pd.DataFrame
+) -> None:
+    """Kernels of a layer count a quarter in one module within it and the rest in another, with times and counters."""
+    parts = json.dumps(
+        [["aten::add", "stage0.1.a", "A", "a.py:1", 0.25], ["aten::mul", "stage0.1.b", "B", "a.py:2", 0.75]]
+    )
+    mine = by_torch["module"].eq("stage0.1")
+    noted = by_torch.assign(**{PARTS: np.where(mine, parts, "")})
+    found = []
+    for given in (by_torch, noted):
+        joined = joined_step.join_ncu_launches(by_ncu, 1, [by_ncu], given, by_nsys)
+        called = divide_parts(timed(given, joined), layers.SUMS)
+        found.append((tree(called, joined), layers.operators_table(called, joined, PEAKS)))
+    (whole, before), (table, operators) = found
+    columns = ["launches", "total_ns", "dram_bytes", "simt_flop", "share", "counted_share"]
+    for node in (("(step)", "forward"), ("stage0", "forward"), ("stage0.1", "forward"), ("(root)", "backward")):
+        np.testing.assert_allclose(table.loc[node, columns].astype(float), whole.loc[node, columns].astype(float))
+    held = whole.loc[("stage0.1", "forward"), ["launches", "total_ns", "dram_bytes"]].astype(float)
+    for name, share in (("a", 0.25), ("b", 0.75)):
+        np.testing.assert_allclose(table.loc[(f"stage0.1.{name}", "forward"), held.index].astype(float), share * held)
+    assert (
+        table.loc[("stage0.1.a", "forward"), "divided_share"] == 1
+        and table.loc[("stage0.1", "forward"), "self_ns"] == 0
+    )
+    np.testing.assert_allclose(operators[columns[:4]].sum(), before[columns[:4]].sum())
+    assert set(operators.loc[operators["module"].eq("stage0.1.b"), "lines"]) == {"a.py:2"}
 
 
 def test_layers_have_times_of_nsys_and_counters_of_ncu(

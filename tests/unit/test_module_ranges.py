@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
-from profzoo.harness import ranges
+from profzoo.harness import compiled_kernels, ranges
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
@@ -66,7 +66,7 @@ def test_modules_in_replicas_go_by_their_own_names(wrapped: str) -> None:
         assert [said for said in opened.said if "/" not in said][1:] == [
             f"module:{before}0:Linear", f"module:{before}1:ReLU"
         ]  # fmt: skip
-    assert issubclass(DistributedDataParallel, ranges.REPLICATED)
+    assert issubclass(DistributedDataParallel, compiled_kernels.REPLICATED)
 
 
 def test_a_wrapper_that_checkpoints_is_what_it_wraps() -> None:

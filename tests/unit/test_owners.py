@@ -141,10 +141,15 @@ def test_collectives_are_communication(events: list[dict[str, Any]]) -> None:
     assert found[["module", "direction"]].to_numpy().tolist() == [["(communication)", "communication"]]
 
 
-def test_triton_tells_what_it_fused() -> None:
-    names = ("triton_per_fused__native_batch_norm_legit_relu_12", "cpp_fused_add_0", "triton_red_fused_sum_1", "mine_0")
+def test_names_of_kernels_tell_what_was_fused() -> None:
+    names = (
+        "triton_per_fused__native_batch_norm_legit_relu_12",
+        "graph_0_cpp_fused_add_0",
+        "triton_red_fused_sum_1",
+        "mine_0",
+    )
     assert [owners.fused_name(name) for name in names] == [
-        "fused _native_batch_norm_legit_relu", "cpp_fused_add_0", "fused sum", "mine_0"
+        "fused _native_batch_norm_legit_relu", "fused add", "fused sum", "mine_0"
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import devices, ranges
+from profzoo.harness import compiled_kernels, devices, ranges
 from profzoo.harness.distributed import meet_nobody
 from profzoo.harness.observers import allocator
 from profzoo.harness.tasks import tokens
@@ -480,6 +480,9 @@ class TorchProfiler(Recorder):
         """
         super().__init__(device)
         self.torch_modules = options["modules"]
+        if self.torch_modules:
+            # Before anything is compiled, in the warm-up.
+            compiled_kernels.watch()
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
         self._times: list[int] = []
@@ -505,6 +508,8 @@ class TorchProfiler(Recorder):
             self.steps += 1
             # A trace takes what was added while it was recorded.
             self._profiler.add_metadata_json(*ranges.trace_metadata())
+            if self.torch_modules:
+                self._profiler.add_metadata_json(*compiled_kernels.trace_metadata())
         self._profiler.step()
         self._began = self.clock.now()
 

@@ -15,6 +15,7 @@ from profzoo.op_costs.operators import exclusive_costs, operator_cost
 from profzoo.range_names import DOMAIN, original_name, parse_module_range
 from profzoo.range_names import LAUNCHING as RANGE_NAMES_LAUNCHING
 from profzoo.tools.kernel_signature import communicates
+from profzoo.tools.torch import compiled
 from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest_operators
 from profzoo.tools.torch.nesting import classify_operators as kinds_of
 from profzoo.tools.torch.trace import (
@@ -255,6 +256,9 @@ TABLE = Table(
         "user_range": Column(
             TEXT, "Innermost range of the program's own (`record_function`) that was open at the launch, behind "
             "those around it; empty outside all.", tool="torch"),
+        compiled.PARTS: Column(
+            TEXT, "Of a kernel that torch.compile made, what it consists of: a JSON list of operator, module, type, "
+            "line and share of each part; shares add up to 1. Empty for other launches.", tool="torch"),
     },
     key=("step", "order"),
 )  # fmt: skip
@@ -270,8 +274,10 @@ MODULES = Table(
 )  # fmt: skip
 # Of shapes, so many, and what is between them.
 SHOWN, MANY = 4, "; "
-# How inductor names what it fused.
-FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d+")
+# How tables name what Inductor fused, and how Inductor does.
+OF_FUSED = "fused "
+FUSED = re.compile(r"(?:triton_[a-z]+|(?:graph_\d+_)?cpp)_fused_(\w+)_\d+")
+PARTS_OF_OWNER = ("module_of_parts", "type_of_parts", "told_parts")
 # Nodes whose operator ran while another's gradient was made anew, one within the other.
 DEEPEST = 8
 
@@ -314,7 +320,7 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
         "ns": launches["ns"].astype(np.int64),
         **dict(zip(NEEDED, need.T, strict=True)),
     }
-    return frame.assign(**columns)[list(COLUMNS)]
+    return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
 
 
 def launching_operators(trace: Trace) -> np.ndarray:
@@ -347,7 +353,7 @@ def tabulate_operators(trace: Trace) -> pd.DataFrame:
         "ns": exclusive_ns(trace, nesting.parent)[operators],
         **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
-    return frame.assign(**columns)[list(COLUMNS)]
+    return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
 
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
@@ -384,16 +390,15 @@ def _owned(
     steps, open_then = find_steps(called, trace), find_ranges(called, trace)
     stands = np.array([f"({name})" for name in PLACES], dtype=object)
     where = stands[np.where(began >= 0, _places(began, trace), places)]
-    where = where if outside is None else np.where(outside != "", outside, where)
-    where = np.where(other != "", other, where)
+    where = np.where(other != "", other, where if outside is None else np.where(outside != "", outside, where))
     owner = np.where(other != "", -1, owner)
     direction = np.where(again, RECOMPUTE, np.where(backward, BACKWARD, np.where(owner >= 0, FORWARD, ranges)))
     direction = np.where(other == f"({COMMUNICATION})", COMMUNICATION, direction)
     numbered, top = _at(nesting.numbered, operators), _at(nesting.top, operators)
-    names = _at(trace.operators["name"], operators)
-    names = np.where(_at(kinds_of(trace), operators, MARK) == MARK, -1, names)
+    marked = _at(kinds_of(trace), operators, MARK) == MARK
+    names = np.where(marked, -1, _at(trace.operators["name"], operators))
     path, kind = _modules(_at(trace.operators["name"], owner), trace.texts, where)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "step": _known(steps),
             "order": pd.Series(steps).groupby(steps).cumcount().to_numpy(),
@@ -408,6 +413,27 @@ def _owned(
             "sequence": _known(_at(trace.operators["sequence"], numbered)),
         }
     )
+    return _with_parts(frame, trace, nesting, operators)
+
+
+def _with_parts(frame: pd.DataFrame, trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.DataFrame:
+    """Return launches with the modules and parts of kernels that torch.compile made, if the trace tells them."""
+    kernels = compiled.find_kernels(trace, nesting)
+    if not kernels.calls:
+        return frame
+    calls = _at(kernels.of_operator, operators)
+    keys = frame[["module", "type", "operator"]].astype("object").assign(call=calls)
+    distinct = keys[calls >= 0].drop_duplicates()
+    told = [
+        compiled.describe_parts(kernels.calls[call], module, kind, operator.startswith(OF_FUSED))
+        for module, kind, operator, call in distinct.itertuples(index=False)
+    ]
+    named = distinct.assign(**dict(zip(PARTS_OF_OWNER, zip(*told, strict=True), strict=True)))
+    found = keys.merge(named, on=[*keys.columns], how="left")
+    for name, column in zip(("module", "type", compiled.PARTS), PARTS_OF_OWNER, strict=True):
+        before = keys.get(name, "")
+        frame[name] = pd.Categorical(np.where(calls >= 0, found[column], before))
+    return frame
 
 
 def tabulate_modules(trace: Trace) -> pd.DataFrame:
@@ -425,7 +451,22 @@ def tabulate_modules(trace: Trace) -> pd.DataFrame:
     inputs = [MANY.join(found["inputs"].unique()[:SHOWN]) for _, found in grouped]
     repeated = grouped["again"].sum().astype("int64").to_numpy()
     table = grouped.size().rename("calls").reset_index().assign(inputs=inputs, repeated=repeated)
-    return table.assign(calls=table["calls"] - repeated)[list(MODULES.columns)]
+    table = table.assign(calls=table["calls"] - repeated)
+    within = _compiled_calls(trace)
+    within = within[~within["module"].isin(table["module"])].assign(inputs="", repeated=0)
+    return pd.concat([table.astype({"module": "object", "type": "object"}), within], ignore_index=True)[
+        list(MODULES.columns)
+    ]
+
+
+def _compiled_calls(trace: Trace) -> pd.DataFrame:
+    """Return the calls of modules within compiled code, which open no ranges; shapes of their inputs are not known."""
+    nesting = nest_operators(trace)
+    kernels = compiled.find_kernels(trace, nesting)
+    runs = np.array([operator for _, operator in kernels.runs], dtype=np.int64)
+    owner, _ = _owner(nesting, find_forward_operators(trace), runs)
+    names = _modules(_at(trace.operators["name"], owner), trace.texts, np.full(len(runs), "", dtype=object))
+    return compiled.count_calls(kernels, *(list(column) for column in names))
 
 
 def _by_id(trace: Trace, ids: np.ndarray) -> np.ndarray:
@@ -447,7 +488,7 @@ def fused_name(name: str) -> str:
     ('fused add_relu', 'aten::add')
     """
     found = FUSED.fullmatch(name)
-    return f"fused {found[1]}" if found else name
+    return f"{OF_FUSED}{found[1]}" if found else name
 
 
 def _owner(nesting: Nesting, forward: np.ndarray, operators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

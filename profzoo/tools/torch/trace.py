@@ -16,7 +16,7 @@ from profzoo.io import chrome_trace
 from profzoo.json_types import JsonObject
 from profzoo.op_costs.operators import FORMULAS
 from profzoo.op_costs.tensor_effects import kind_of
-from profzoo.range_names import LAUNCHING, SOURCES, STEP, make_torch_name
+from profzoo.range_names import COMPILED_KERNELS, LAUNCHING, SOURCES, STEP, make_torch_name
 from profzoo.tools.nsys.events.intervals import find_open
 
 # Reads the instants of a trace at which memory was taken or given back, which `torch.memory` records.
@@ -105,6 +105,7 @@ class Trace:
         texts: texts to which names and shapes are indices.
         inputs: shapes, types, values and strides of the inputs of operators whose cost or effects are known.
         sources: file and lines of the `forward` of each class of modules, by its name, as `file:first-last`.
+        compiled: what torch.compile made kernels of, by compiled graph, as harness/compiled_kernels.py wrote it.
     """
 
     texts: list[str]
@@ -116,6 +117,7 @@ class Trace:
     links: Columns
     memory: Columns
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    compiled: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
@@ -147,7 +149,12 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
         raise DataError(f"{path} is not a trace of torch.profiler: {why}: {AGAIN}") from error
     if events.mended:
         say(f"{path}: torch.profiler left texts of {events.mended} events unescaped, which are read by its layout")
-    return replace(reader.trace(), sources=_sources(events.others.get(SOURCES)))
+    compiled = events.others.get(COMPILED_KERNELS)
+    return replace(
+        reader.trace(),
+        sources=_sources(events.others.get(SOURCES)),
+        compiled=compiled if isinstance(compiled, dict) else {},
+    )
 
 
 def _sources(given: object) -> dict[str, list[str]]:
@@ -226,7 +233,7 @@ class _Reader:
         for name in operators:
             operators[name] = operators[name][order]
         inputs = [inputs for _, inputs in self._inputs.values()]
-        return Trace(texts=list(self._texts), inputs=inputs, sources={}, **found)
+        return Trace(texts=list(self._texts), inputs=inputs, sources={}, compiled={}, **found)
 
     def took(self, event: Any) -> bool:
         """Whether an event is an object and, where it is read, has name, times and what it belongs to."""
