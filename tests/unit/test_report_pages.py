@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -104,6 +105,25 @@ def test_metrics_with_several_values_have_those_that_ncu_prints(report: str) -> 
     both = printed.merge(made, on=keys, suffixes=("", "_own"), validate="one_to_one")
     assert len(both) == len(printed) == len(made) > 3000
     assert (both["value"] - both["value_own"]).abs().max() <= ROUNDED and both["text"].equals(both["text_own"])
+
+
+@by_package
+def test_launches_are_in_the_ranges_in_which_ncu_prints_them(recording: Callable[[str], Path]) -> None:
+    printed = rows(Path(recording("ncu/nvtx.raw.csv")).read_text())[1:]
+    made = rows(report_pages.print_by_package(str(recording("ncu/nvtx.ncu-rep")), [*RAW, "mangled"]))[1:]
+
+    def opened(page: list[dict[str, str]]) -> list[list[str]]:
+        # ncu moves the quotes of a name.
+        found = (re.findall(r'"<default domain>:([^:]*):', row[report_pages.RANGES]) for row in page)
+        return [[name.replace('"', "") for name in names] for names in found]
+
+    assert opened(made) == opened(printed) and ["window", "step", "optimizer"] in opened(made)
+    # No range, and so no text.
+    assert [row[report_pages.RANGES] == "" for row in made] == [row[report_pages.RANGES] == "" for row in printed]
+    same_names = ["ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"]
+    assert [[row[name] for name in same_names] for row in made] == [
+        [row[name] for name in same_names] for row in printed
+    ]
 
 
 @by_package

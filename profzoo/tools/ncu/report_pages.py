@@ -136,14 +136,14 @@ def _read_number(stream: io.BytesIO) -> int:
 def _describe_launches(actions: Mapping[int, Any], base: int) -> dict[int, dict[str, str]]:
     """Return what each launch is, by the columns before its metrics; launches of ranges have no sizes."""
     stacks = {number: _open_ranges(action) for number, action in actions.items()}
-    sized = any(action.metric_by_name(SIZES["Grid Size"].format("x")) for action in actions.values())
+    ranges = [action.workload_type() == action.WorkloadType_RANGE for action in actions.values()]
     found = {}
     for number, action in actions.items():
         one = dict.fromkeys(OF_LAUNCH, "") | {"ID": str(number)}
         one |= {RANGES: stacks[number]} if any(stacks.values()) else {}
         one |= {"Kernel Name": action.name(base), "Context": _value(action, "launch__context_id")}
-        one |= {"Stream": _value(action, "launch__stream_id") or "n/a"}
-        for column, name in SIZES.items() if sized else ():
+        one |= {"Stream": "n/a" if all(ranges) else _value(action, "launch__stream_id")}
+        for column, name in SIZES.items() if not all(ranges) else ():
             one[column] = f"({', '.join(_value(action, name.format(axis)) or '0' for axis in 'xyz')})"
         one |= {"Device": _value(action, "launch__device_id")}
         one |= {"CC": ".".join(_value(action, CAPABILITY.format(part)) for part in ("major", "minor"))}
@@ -155,8 +155,8 @@ def _open_ranges(action: Any) -> str:
     """Return the push/pop ranges that were open, of each domain the outermost first, as ncu prints them."""
     state = action.nvtx_state()
     domains = [state[number] for number in state] if state else []
-    return "0 " + "".join(f' "{domain.name()}:{name}:none:none:none:none:none:none" '
-                          for domain in domains for name in domain.push_pop_ranges()) if domains else ""  # fmt: skip
+    opened = [f"{domain.name()}:{name}" for domain in domains for name in domain.push_pop_ranges()]
+    return "0 " + "".join(f' "{name}:none:none:none:none:none:none" ' for name in opened) if opened else ""
 
 
 def _raw(
