@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,12 +12,13 @@ from profzoo.catalog import csv_files
 from profzoo.figures import all_figures, plots
 
 
-def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str], dpi: int) -> None:
-    """Read the tables, draw the figure, and write it to each output file.
+def main(tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str], dpi: int) -> None:
+    """Read the tables, draw the figure by whose name the output files go, and write it to each of them.
 
     tables: paths of tables by name, including the table with devices and dates (`dated_by`). options: values of the
     configuration's `figures` that the figure takes. dpi: resolution of PNG files, in dots per inch.
     """
+    name = Path(outputs[0]).stem
     figure = all_figures()[name]
     given = [csv_files.read_table(table, tables[table]) for table in figure.inputs]
     dated_by = csv_files.read_table(figure.dated_by, tables[figure.dated_by])

@@ -2,8 +2,6 @@
 
 import csv
 import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +31,7 @@ from profzoo.tools.ncu.raw_page import (
     function_name,
     normalize_column,
 )
+from profzoo.tools.ncu.report_pages import print_page
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys.events import launches as nsys_launches
 from profzoo.tools.nsys.events.trace import KERNEL_TABLE, open_trace
@@ -370,28 +369,21 @@ def main(
 
 
 def _tables(path: str, folder: Path) -> tuple[list[PrintedTable], str]:
-    """Return the tables of a file, which of a report ncu prints, and what the file is."""
+    """Return the tables of a file, which are printed of a report, and what the file is."""
     sidecars.refuse_other_tool(path, TOOL)
     if not path.removesuffix(".gz").endswith(REPORT):
         tables = find_tables(path)
         return tables, "details or metrics of ncu as CSV" if tables[0].long else "raw page of ncu as CSV"
-    if not shutil.which("ncu"):
-        raise DataError(
-            f"{path} is a report, which only ncu reads, and ncu is not on PATH: where it is, type "
-            f"`ncu --import {path} --page raw --csv --print-units base > page.csv`, and import that"
-        )
     folder.mkdir()
     report = sidecars.unpack_report(path, folder)
     found = []
     for page, words in PAGES.items():
-        answer = subprocess.run(
-            ["ncu", "--import", report, "--csv", *words], capture_output=True, text=True, check=False
-        )
-        if answer.returncode:
-            last = (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["it says nothing"]
-            raise DataError(f"{path} cannot be printed by this ncu: {last[0][:200]}: take the ncu that wrote it")
         printed = folder / f"{page}.csv"
-        printed.write_text(answer.stdout, encoding="utf-8")
+        try:
+            printed.write_text(print_page(report, words), encoding="utf-8")
+        except DataError as error:
+            # Not that of the unpacked copy.
+            raise DataError(str(error).replace(report, path)) from error
         found += find_tables(printed)
     return found, "report of Nsight Compute"
 

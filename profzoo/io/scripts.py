@@ -60,19 +60,22 @@ class ScriptJob:
 
 
 def run_joined(snakemake: Any) -> None:
-    """Run the scripts of the rules that a job joins in this process; what fails in one costs none of the others.
+    """Run the scripts of the rules that a job joins in this process; what fails costs only what reads its files.
 
     snakemake: the object that Snakemake passes to the script of a joint rule (profzoo/workflow/joint_rules.py).
     """
-    failed = False
+    failed = set[str]()
     for part in derived_outputs.split_job(snakemake, snakemake.rule):
+        if failed.intersection(as_list(part.input)):
+            failed.update(map(str, part.output))
+            continue
         try:
             runpy.run_path(next(path for path in as_list(part.input) if is_script(path)), {"snakemake": part})
         except SystemExit:
-            failed = True
+            failed.update(map(str, part.output))
         except Exception:
             traceback.print_exc()
-            failed = True
+            failed.update(map(str, part.output))
     if failed:
         sys.exit(1)
 

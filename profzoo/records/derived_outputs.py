@@ -101,6 +101,8 @@ LONGEST = 60
 PARTIAL = ".partial"
 # Stands between the name of a rule and that of its file or parameter, in a rule that joins several.
 SEPARATOR = "__"
+# The parameter of such a rule that names the inputs of its parts which other parts make.
+INSIDE = "inside"
 # What rules are called in records whose commands are in the shell.
 IN_SHELL = "shell"
 
@@ -177,10 +179,11 @@ def split_job(job: Any, rule: str) -> list[JobPart]:
     rules = [name for name, _ in job.log.items()]
     if not rules:
         return [JobPart(rule, job.input, job.output, job.params, job.log, job.wildcards)]
+    inside = job.params.get(INSIDE, {})
     return [
         JobPart(
-            name,
-            _of_rule(job.input, name),
+            name.partition(SEPARATOR)[0],
+            _with_inside(_of_rule(job.input, name), inside.get(name, {})),
             _of_rule(job.output, name),
             _of_rule(job.params, name),
             type(job.log)([dict(job.log.items())[name]]),
@@ -188,6 +191,21 @@ def split_job(job: Any, rule: str) -> list[JobPart]:
         )
         for name in rules
     ]
+
+
+def _with_inside(files: Any, inside: Mapping[str, str | Sequence[str]]) -> Any:
+    """Return a part's inputs with those that other parts of its job make.
+
+    inside: all files of each name that has any of them.
+    """
+    if not inside:
+        return files
+    made = type(files)()
+    for name, value in {**dict(files.items()), **inside}.items():
+        first = len(made)
+        made.extend(as_list(value))
+        made._set_name(name, first, end=None if isinstance(value, str) else len(made))
+    return made
 
 
 def _of_rule(files: Any, rule: str) -> Any:

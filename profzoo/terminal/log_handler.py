@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from snakemake.logging import LogEvent, LogHandlerBase
 
 from profzoo.collect.failures import explain_os_error
+from profzoo.records import derived_outputs
 from profzoo.terminal import phrases, run_end, run_plan
 from profzoo.terminal.run_plan import Place, Progress
 from profzoo.tools import unavailable_tools
@@ -408,8 +409,9 @@ def list_made(dag: Any) -> dict[str, list[str]]:
     found = {}
     for job in snakemake_internals.all_jobs(dag):
         done = snakemake_internals.has_finished(dag, job) or not snakemake_internals.is_going_to_run(dag, job)
-        if job.rule.name in run_end.ANSWERING and done and all(Path(path).exists() for path in job.output):
-            found[job.rule.name] = list(map(str, job.output))
+        for part in derived_outputs.split_job(job, job.rule.name) if done else ():
+            if part.rule in run_end.ANSWERING and all(path.exists() for path in part.outputs):
+                found[part.rule] = list(map(str, part.outputs))
     return found
 
 

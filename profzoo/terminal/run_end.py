@@ -354,6 +354,8 @@ def _differences(one: version_changes.MeasuredFile, config: Config) -> Iterator[
 
 
 INDENT = 8
+# Files of each figure.
+FORMATS = {"figures": 3}
 # Table of how the launches of steps differ.
 REPETITION = "repetition.csv"
 # Rules that make the tables of the answer, and the page.
@@ -433,7 +435,7 @@ def _first(progress: Progress) -> str:
 def _new(done: Sequence[Task]) -> str:
     """Describe new results by tool and kind.
 
-    >>> made = [Task("profile_nsys", "unet train", "nsys", True), Task("draw_figure", "", "figures", False, ("a",))]
+    >>> made = [Task("profile_nsys", "unet train", "nsys", True), Task("draw_figure", "", "figures", False, ("a",) * 3)]
     >>> _new(made)
     'unet train under nsys; 1 figure'
     """
@@ -450,6 +452,6 @@ def _new(done: Sequence[Task]) -> str:
     ]
     parts = [", ".join(measured)] if measured else []
     for kind, thing in (("tables", "table"), ("figures", "figure")):
-        number = sum(len(task.outputs) if kind == "tables" else 1 for task in done if task.what == kind)
+        number = sum(len(task.outputs) // FORMATS.get(kind, 1) for task in done if task.what == kind)
         parts += [phrases.format_count(number, thing)] if number else []
     return "; ".join(parts)

@@ -78,9 +78,12 @@ class Imports:
 
     def with_torch_alone(self) -> dict[str, str]:
         """Constraints of the rule that derives nsys' tables from a trace of torch.profiler."""
+        return {"model": "|".join(self.torch_alone()) or "no_model", "phase": IMPORTED}
+
+    def torch_alone(self) -> list[str]:
+        """Imported models with a trace of torch.profiler and no report of nsys."""
         traced = set(self.tools_by_model("nsys"))
-        alone = [name for name in self.tools_by_model("torch") if name not in traced]
-        return {"model": "|".join(alone) or "no_model", "phase": IMPORTED}
+        return [name for name in self.tools_by_model("torch") if name not in traced]
 
     def with_summary(self) -> dict[str, str]:
         """Constraints of the rule that imports kernel summaries."""

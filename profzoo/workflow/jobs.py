@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,13 @@ from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
 from profzoo.machine import forks, gpus, job_limits, profiled_forks
 from profzoo.range_names import IMPORTED
+from profzoo.records import import_graph
 from profzoo.tools import BASELINE, settings_of, unavailable_tools
 from profzoo.tools.ncu import TOOL
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.workflow import imported, patterns
+from profzoo.workflow import snakemake_internals as internals
 from profzoo.workflow.selection import Selection, Wildcards
 
 # The value of `repeats` by which processes are repeated until their times are known to the margin, or decide.
@@ -37,13 +40,35 @@ UNTIL_DECIDED = "auto"
 UNMEASURED = {"clean", "doctor", "help", "metrics", "serve", "share", "status", "verify"}
 
 
-def fork_jobs(words: Sequence[str], config: Config) -> None:
-    """Start the process that forks a run's jobs, while the run is planned; words: of its command line.
+def fork_early(words: Sequence[str], selection: Selection) -> None:
+    """Start the processes that fork a run's scripts and its measurements, while the run is planned.
+
+    Only the plan tells whether the run measures. Where all files of the selected cells are there, it is taken to
+    measure nothing, and `fork_jobs` starts the process later if it does.
+
+    words: of the command line.
+    """
+    if UNMEASURED & {*words}:
+        return
+    # All scripts, which import little more than those of any run.
+    scripts = sorted(map(str, (import_graph.PROJECT / "workflow" / "scripts").glob("*.py")))
+    internals.run_scripts_by(forks.script_command(scripts, os.environ))
+    config = selection.config
+    needed = patterns.required_files(config, selection.tools)
+    cells = imported.measured_cells(selection.cells)
+    files = (Path(selection.results, model, name.format(phase=phase))
+             for model, phase in cells for names in needed.values() for name in names)  # fmt: skip
+    if config["collect"] and config["fork"] and not all(file.exists() for file in files):
+        forks.serve_jobs(_start_variables(config))
+
+
+def fork_jobs(planned: Iterable[Any], config: Config) -> None:
+    """Start the process that forks measurements, if there is none and a run has any; planned: its jobs.
 
     It begins with the variables of a job. A job whose own differ, as on a machine with GPUs that cannot be used, starts
     by itself.
     """
-    if not UNMEASURED & {*words}:
+    if config["fork"] and forks.FORKS not in os.environ and any(map(internals.measures, planned)):
         forks.serve_jobs(_start_variables(config))
 
 

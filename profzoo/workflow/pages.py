@@ -47,6 +47,15 @@ class Pages:
             files += self.figure_inputs(SimpleNamespace(figure=name.stem)).values()
         return sorted({path for path in files if path.endswith(".csv")})
 
+    def all_inputs(self, read_by_report: Iterable[Any], whole: bool) -> list[str]:
+        """Files that the report and its figures read; whole: and those that `all` makes beside them.
+
+        read_by_report: inputs of the report's rule.
+        """
+        drawn = (SimpleNamespace(figure=Path(name).stem) for name in self.figure_files())
+        read = [path for one in drawn for path in self.figure_inputs(one).values()]
+        return [*map(str, read_by_report), *read, *(self.tables.everything() if whole else [])]
+
     def comparison_figure_files(self) -> list[str]:
         """The figures of the comparison."""
         return [path for path in self.figure_files() if figures.all_figures()[Path(path).stem].compares]

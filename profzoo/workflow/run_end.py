@@ -108,12 +108,6 @@ def made_files(jobs: Iterable[Any]) -> Iterator[str]:
             yield str(transaction.private_home(Path(job.output.sidecar)))
 
 
-def list_scripts(jobs: Iterable[Any]) -> list[str]:
-    """Sorted paths of the scripts that these jobs run."""
-    read = {str(path) for job in jobs if job.rule.script for path in job.input}
-    return sorted(path for path in read if path.endswith(".py") and Path(path).parent.name == "scripts")
-
-
 def describe_withheld(jobs: Iterable[Any], extra: Sequence[str]) -> str:
     """One line about environment variables that do not reach programs of the user's own; empty if no job runs one.
 
@@ -145,8 +139,11 @@ def _failed_parts(job: Any) -> list[tuple[str, list[str], list[str]]]:
     whole = job.rule.name, list(map(str, job.output)), list(map(str, job.log))
     if len(derived_outputs.split_job(job, job.rule.name)) == 1:
         return [whole]
-    failed = [(part.rule, list(map(str, part.outputs)), list(map(str, part.log))) for part in _unmade_parts(job)]
-    return failed or [whole]
+    unmade = _unmade_parts(job)
+    gone = {path for part in unmade for path in map(str, part.outputs)}
+    # Others were not run, because they read what these were to make.
+    failed = [part for part in unmade if gone.isdisjoint(derived_outputs.as_list(part.input))]
+    return [(part.rule, list(map(str, part.outputs)), list(map(str, part.log))) for part in failed] or [whole]
 
 
 def unrun_measurements(dag: Any, failed: Any) -> list[str]:

@@ -18,7 +18,7 @@ import snakemake.cli
 from snakemake.common import async_run
 from snakemake.dag import DAG
 from snakemake.exceptions import RuleException, WorkflowError
-from snakemake.io import is_callable, strip_wildcard_constraints
+from snakemake.io import AnnotatedString, is_callable, strip_wildcard_constraints
 from snakemake.iocontainers import Wildcards
 from snakemake.jobs import Job
 from snakemake.output_index import OutputIndex
@@ -104,7 +104,9 @@ USED: Mapping[str, Mapping[str, str]] = {
         "params_changed": "why a job runs",
         "updated_input": "why a job runs",
     },
-    "snakemake.io": dict.fromkeys(("is_callable", "strip_wildcard_constraints"), "rules that are joined"),
+    "snakemake.io": dict.fromkeys(
+        ("AnnotatedString", "is_callable", "strip_wildcard_constraints"), "rules that are joined"
+    ),
     "snakemake.iocontainers.Namedlist": {
         "_allitems": "rules that are joined",
         "_set_name": "rules that are joined",
@@ -297,9 +299,23 @@ def make_wildcards(values: Mapping[str, str]) -> Any:
     return Wildcards(fromdict=dict(values))
 
 
-def strip_constraints(path: Any) -> str:
-    """Return a rule's pattern of a file without the regular expressions of its wildcards."""
-    return str(strip_wildcard_constraints(str(path)))
+def replace_wildcards(path: Any, values: Mapping[str, str]) -> Any:
+    """Return a rule's pattern of a file with these values, without regular expressions of wildcards, with its marks."""
+    text = str(strip_wildcard_constraints(str(path)))
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    made = AnnotatedString(text)
+    made.flags.update(getattr(path, "flags", {}))
+    if report := made.flags.get("report"):
+        labels = report.labels
+        told = labels(Wildcards(fromdict=dict(values))) if is_callable(labels) else labels
+        made.flags["report"] = report._replace(labels=told)
+    return made
+
+
+def is_function(value: Any) -> bool:
+    """Return whether a rule's parameter is a function of wildcards."""
+    return is_callable(value)
 
 
 def list_inputs(rule: Any, wildcards: Any) -> Iterator[tuple[str | None, Any]]:

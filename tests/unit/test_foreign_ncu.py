@@ -191,12 +191,6 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path, why) -> None:
     assert "\n" not in str(error.value) and str(tmp_path / "page.csv") in str(error.value)
 
 
-def test_a_report_without_ncu_is_refused_with_what_to_type(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DataError, match="ncu is not on PATH: where it is, type `ncu --import"):
-        imported([written(b"NVR\0", tmp_path / "a.ncu-rep")], tmp_path / "out")
-
-
 def test_kernels_are_told_by_any_demanglers_name() -> None:
     mangled = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_"
     traced = {mangled: "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, "

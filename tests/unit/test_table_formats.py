@@ -24,7 +24,7 @@ from tests.columns import declare
 DATA = Path(__file__).parents[1] / "data"
 ARROW = os.environ.get("PROFZOO_ARROW")
 needs_arrow = pytest.mark.skipif(
-    not ARROW, reason="no pyarrow: PROFZOO_ARROW names no folder; tests/tools/install-arrow.sh DIR sets one up"
+    not ARROW, reason="no pyarrow: PROFZOO_ARROW names no folder; tests/tools/install-package.sh arrow DIR sets one up"
 )
 # Text that would need care: a missing word, quotes, an end of a line, signs beyond ASCII.
 TEXTS = ["null", 'say "ä", then\nmore', "", "-1"]

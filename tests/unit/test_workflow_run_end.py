@@ -148,17 +148,3 @@ def test_a_report_of_the_rest_is_written_where_there_is_something_new(chain: lis
     assert not run_end.can_report_rest(Graph(*chain, over=4), first)
     assert not run_end.can_report_rest(Graph(*chain[:3]), first)
     assert run_end.unfinished_files(Graph(*chain, over=2)) == [str(job.output[0]) for job in chain[2:]]
-
-
-def test_scripts_of_a_run_are_those_among_the_inputs_of_jobs_that_run_one() -> None:
-    drawn, timed = Job("draw_figure", "a.svg"), Job("time_training", "a.csv")
-    drawn.rule.script = "../scripts/draw_figure.py"
-    drawn.input = timed.input = InputFiles(["w/scripts/draw_figure.py", "profzoo/figures/steps.py", "r/cells.csv"])
-    joint = Job("derive_from_nsys", "b.csv")
-    joint.rule.script, joint.input = "../scripts/run_joined.py", InputFiles(["w/scripts/b.py", "w/scripts/a.py"])
-    assert run_end.list_scripts([timed]) == []
-    assert run_end.list_scripts([timed, drawn, joint]) == [
-        "w/scripts/a.py",
-        "w/scripts/b.py",
-        "w/scripts/draw_figure.py",
-    ]

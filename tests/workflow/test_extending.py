@@ -30,7 +30,7 @@ INSERTED = re.compile(r"In `(?P<path>[^`]+)`, after `(?P<line>[^`]+)`$")
 BESIDES = shutil.ignore_patterns(
     ".venv", ".git", ".snakemake", "results", "runs", "shared", "__pycache__", ".*_cache", "*.egg-info"
 )
-DRAWN = "from profzoo.figures import drawing; drawing.main('memory', {'cells': 'cells.csv'}, {}, ['memory.svg'], 100)"
+DRAWN = "from profzoo.figures import drawing; drawing.main({'cells': 'cells.csv'}, {}, ['memory.svg'], 100)"
 
 
 @dataclass(frozen=True)

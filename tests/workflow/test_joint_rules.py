@@ -13,11 +13,22 @@ def test_a_whole_report_takes_a_third_of_the_jobs_and_a_file_its_own(fresh: Proj
     assert "join_kernels" in rules(one) and not {name for name in rules(one) if name.startswith("derive_")}
 
 
-def test_an_imported_trace_has_joint_jobs_too(fresh: Project) -> None:
+def test_an_imported_trace_takes_four_jobs_and_each_file_then_its_own_rule(fresh: Project) -> None:
     shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", fresh.root / "rank0.json.gz")
-    jobs = fresh.dry("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
-    assert {"import_torch", "derive_from_nsys", "derive_from_torch", "derive_across_tools"} <= rules(jobs)
-    assert not {"export_nsys", "condense_step", "join_kernels", "add_up_layers"} & rules(jobs)
+    asked = ("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
+    names = ["derive_from_import", "draw_figures", "import", "tabulate_cells", "write_report"]
+    assert sorted(job.rule for job in fresh.dry(*asked)) == names
+    fresh.snakemake(*asked)
+    assert fresh.dry(*asked) == []
+    # Each output has the record of its own rule, which makes it again.
+    for path in ("tables/verdicts.csv", "figures/steps.svg"):
+        (fresh.root / "results" / path).unlink()
+    made = rules(fresh.dry(*asked))
+    assert {"tabulate_verdicts", "draw_figures"} <= made and not made & {
+        "derive_from_import",
+        "tabulate_cells",
+        "tabulate",
+    }
 
 
 def test_a_dry_run_has_groups_of_jobs_where_its_profile_has(fresh: Project) -> None:

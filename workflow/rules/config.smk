@@ -63,8 +63,8 @@ RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
 if workflow.is_main_process or environment.PASSED not in os.environ:
     environment.export_environment(config["variables"])
-if workflow.is_main_process and config["collect"] and config["fork"]:
-    snakemake_internals.before_jobs_here(workflow, lambda: jobs.fork_jobs(sys.argv[1:], config))
+if workflow.is_main_process:
+    snakemake_internals.before_jobs_here(workflow, lambda: jobs.fork_early(sys.argv[1:], RUN))
 # In all processes that run jobs.
 snakemake_internals.keep_old_outputs(up_to_date.leaves_record)
 snakemake_internals.shorten_script_interrupts()

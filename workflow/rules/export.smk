@@ -1,4 +1,5 @@
-# Needs: reports. Makes: tidy CSV with one header row and base units. A CPU is enough; ncu and nsys read their reports.
+# Needs: reports. Makes: tidy CSV with one header row and base units. A CPU is enough; ncu and nsys read their reports, or
+# NVIDIA's package ncu-report those of ncu.
 
 
 rule print_ncu:
@@ -19,18 +20,17 @@ rule print_ncu:
         **light(),
     params:
         reports=lambda wildcards, input: quote_reports(input[0]),
-        raw="--page raw --csv --print-units base --print-kernel-base",
+        raw="--page raw --print-units base --print-kernel-base",
     shell:
         "python -m profzoo.io.file_checks --log {log:q} {input:q} && "
-        # Other locales have other separators in numbers.
-        "export LC_ALL=C && shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
+        "shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
         # All at once, as each takes most of its time to start.
         " && failed=0 && printing=() && for report in {params.reports}; do"
         ' page={output:q}.partial/"$(basename "$report" .ncu-rep)";'
-        ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv & printing+=($!);'
-        ' ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum > "$page".demangled.csv &'
-        ' printing+=($!); done && for one in "${{printing[@]}}"; do wait "$one" || failed=1; done && exit $failed)'
-        " 2> {log:q}"
+        ' python -m profzoo.tools.ncu.report_pages "$report" {params.raw} mangled > "$page".mangled.csv &'
+        ' printing+=($!); python -m profzoo.tools.ncu.report_pages "$report" {params.raw} demangled'
+        ' --metrics gpu__time_duration.sum > "$page".demangled.csv & printing+=($!); done'
+        ' && for one in "${{printing[@]}}"; do wait "$one" || failed=1; done && exit $failed) 2> {log:q}'
         f"{KEEP} --passing"
 
 
@@ -48,8 +48,8 @@ rule print_probe:
     resources:
         **light(),
     shell:
-        "python -m profzoo.io.file_checks --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
-        " --page raw --csv --print-units base --print-kernel-base mangled > {output:q}.partial 2> {log:q}"
+        "python -m profzoo.io.file_checks --log {log:q} {input:q} && python -m profzoo.tools.ncu.report_pages {input:q}"
+        " --page raw --print-units base --print-kernel-base mangled > {output:q}.partial 2> {log:q}"
         f"{KEEP}"
 
 
@@ -85,7 +85,7 @@ use rule print_ncu as print_ncu_sampled with:
         **patterns.match_sampled_sets(SETS.sampled_sets()),
     params:
         reports=lambda wildcards, input: quote_reports(input[0], input[1]),
-        raw="--page raw --csv --print-units base --print-kernel-base",
+        raw="--page raw --print-units base --print-kernel-base",
 
 
 ruleorder: print_ncu_sampled > print_ncu
@@ -101,7 +101,7 @@ use rule print_ncu as print_ncu_ranks with:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
     params:
         reports=lambda wildcards, input: quote_reports(below=input[0]),
-        raw="--page raw --csv --print-units base --print-kernel-base",
+        raw="--page raw --print-units base --print-kernel-base",
 
 
 use rule export_ncu as export_ncu_ranks with:
@@ -159,7 +159,7 @@ rule print_ncu_details:
         **light(),
     shell:
         "python -m profzoo.io.file_checks --log {log:q} {input:q}"
-        " && LC_ALL=C ncu --import {input:q} --page details --csv > {output:q}.partial 2> {log:q}"
+        " && python -m profzoo.tools.ncu.report_pages {input:q} --page details > {output:q}.partial 2> {log:q}"
         f"{KEEP}"
 
 

@@ -7,14 +7,14 @@ rule draw_figure:
         lambda wildcards: code("workflow/scripts/draw_figure.py", figures.all_figures()[wildcards.figure].path),
         unpack(PAGES.figure_inputs),
     output:
-        report(
+        svg=report(
             "<results>/figures/{figure}.svg",
             category="Figures",
             caption="../report/figure.rst",
             labels=lambda wildcards: {"figure": figures.all_figures()[wildcards.figure].title},
         ),
-        "<results>/figures/{figure}.png",
-        "<results>/figures/{figure}.pdf",
+        png="<results>/figures/{figure}.png",
+        pdf="<results>/figures/{figure}.pdf",
     log:
         "<logs>/figures/{figure}.log",
     group:

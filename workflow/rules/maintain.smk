@@ -14,7 +14,6 @@ from profzoo.collect import failures
 from profzoo.machine import file_locks
 from profzoo.terminal import results_status
 from profzoo.tools import unavailable_tools
-from profzoo.machine import forks
 from profzoo.workflow import run_end, run_locks, snakemake_internals
 
 # This comes before Snakemake looks for locks and for unfinished files of a killed run. A module runs with the options
@@ -73,9 +72,8 @@ onstart:
     # This comes before the first job, so that files of a killed run are recorded too.
     clean.record_paths(run_end.made_files(planned))
     # Jobs of a batch system start on other machines.
-    if workflow.local_exec and sum(bool(job.rule.script) for job in planned) > 1:
-        snakemake_internals.run_scripts_by(forks.script_command(run_end.list_scripts(planned), os.environ))
     if workflow.local_exec and config["collect"] and config["fork"]:
+        jobs.fork_jobs(planned, config)
         jobs.fork_profiled(RUNNING, config)
     if withheld := run_end.describe_withheld(planned, config["variables"]):
         say(withheld)

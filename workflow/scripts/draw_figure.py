@@ -6,4 +6,4 @@ from profzoo.io.scripts import begin_script
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    drawing.main(job.wildcards.figure, dict(given.items()), job.params.options, list(job.output), job.params.dpi)
+    drawing.main(dict(given.items()), job.params.options, list(job.output), job.params.dpi)

@@ -1,10 +1,8 @@
 """Exports metrics with several values per launch, of the most expensive kernels of a report."""
 
 import csv
-import os
 import re
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -16,9 +14,9 @@ from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu import export_schema, raw_page
-from profzoo.tools.ncu.command import INSTALL, PROGRAM
 from profzoo.tools.ncu.estimates import GPU_TIME
 from profzoo.tools.ncu.raw_page import NOISE, ODD, ValueFormatError, base_unit
+from profzoo.tools.ncu.report_pages import print_page
 
 # Chooses the launches to look at closely: of each of the most expensive kernels, the longest one.
 
@@ -68,35 +66,6 @@ def choose_launches(table: pd.DataFrame, kernels: int, where: str) -> pd.DataFra
     found = table.loc[longest[chosen], list(COLUMNS[1:])].reset_index(drop=True)
     found.insert(0, "place", range(1, len(found) + 1))
     return found
-
-
-# Prints pages of a report by `ncu --import`, of all launches or of one.
-
-# Under this locale, numbers are the same on all machines.
-LOCALE = {"LC_ALL": "C"}
-
-
-def print_page(report: str, words: Sequence[str], launch: int | None = None) -> str:
-    """Return what `ncu --import` prints as CSV, with the ends of lines as they are.
-
-    words: options that name the page. launch: number of one launch in the report, from 0; None for all launches.
-
-    Raises:
-        DataError: ncu is not there, or cannot read the report.
-    """
-    command = [PROGRAM, "--import", report, "--csv", *words]
-    if launch is not None:
-        command += ["--launch-skip", str(launch), "--launch-count", "1"]
-    try:
-        answer = subprocess.run(command, capture_output=True, check=False, env=os.environ | LOCALE)
-    except FileNotFoundError:
-        raise DataError(f"{PROGRAM} is not on PATH, and reading {report} needs it: {INSTALL}") from None
-    # A line of source may be in any encoding.
-    printed, said = (stream.decode("utf-8", "replace") for stream in (answer.stdout, answer.stderr))
-    if answer.returncode:
-        last = (said.strip() or printed.strip() or "it says nothing").splitlines()[-1]
-        raise DataError(f"{report} cannot be printed by this ncu: {last[:200]}: take the ncu that wrote it")
-    return printed
 
 
 # Declares the table of metrics with several values per launch.

@@ -14,9 +14,10 @@ from profzoo.io.columns import COUNT, MEASURED, NUMBER, TEXT, Column, select
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu import instances
-from profzoo.tools.ncu.instances import OF_KERNEL, print_page, read_expensive
+from profzoo.tools.ncu.instances import OF_KERNEL, read_expensive
 from profzoo.tools.ncu.quantities import STATES
 from profzoo.tools.ncu.raw_page import NOISE, ODD
+from profzoo.tools.ncu.report_pages import print_page
 
 # Names the columns of the table of source lines, and says what each of them means.
 
