@@ -416,7 +416,8 @@ class StepTimer(Recorder):
         # Before the wait as well. If the GPU is done sooner than that, the last row's `wall_ns` is this much longer.
         self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self.clock.wait()
-        end = self.clock.now()
+        # A CPU has nothing left to do after a step, but a script may do more before its window closes.
+        end = self._rows[-1][0] if self.device.type == "cpu" else self.clock.now()
         self._tokens.stop()
         self._gpu_clocks.close()
         after = allocator.read_statistics(self.device)
