@@ -97,6 +97,7 @@ class Stages:
         """Close the window of a script that ends in it; returns whether it has its steps, though not all its time."""
         if self._current is not self.recorder or self._taken < self._left:
             return False
+        self.recorder.late = True
         self._stop()
         return True
 
