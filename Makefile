@@ -28,6 +28,8 @@ $(READY): $(LOCK_12) $(LOCK_13) $(if $(CUDA),$(if $(filter $(LOCK_$(CUDA)),$(fil
 	@lock=$$($(PYTHON) -m profzoo.machine.choose_lock $(CUDA)) && set -x && \
 	$(PYTHON) -m venv --clear $(VENV) && \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$$lock" && \
+	printf '%s\n' '#!$(abspath $(BIN))/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)")' \
+	  'from profzoo.__main__ import main' 'sys.exit(main())' > $(BIN)/profzoo && chmod +x $(BIN)/profzoo && \
 	echo "$$lock" > $@
 
 demo: $(READY)  ## profile three models with torch.profiler, on the GPU or CPU of this machine

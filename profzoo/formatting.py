@@ -1,9 +1,12 @@
 """Formats durations, sizes and ratios for readers."""
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 
 LARGEST_PLACES = 4
+# Place at which a row says something, behind its name.
+INDENT = 8
 # The most places by which it is shown on which side of a threshold a number lies.
 MOST_PLACES = 6
 
@@ -170,3 +173,22 @@ def describe_clock(tool: str) -> str:
     'as timed under torch.profiler, which makes steps longer'
     """
     return tool and f"as timed under {tool}, which makes steps longer"
+
+
+def format_rows(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return lines that name what they say, as the end of a run has them; width: characters that a line may have.
+
+    >>> format_rows([("time", "20 ms per step, 50 samples/s")], 30)
+    ['time    20 ms per step, 50', '        samples/s']
+    """
+    return fold_lines((name_line(name, what) for name, what in rows), width)
+
+
+def fold_lines(lines: Iterable[str], width: int) -> list[str]:
+    """Return lines that are no longer than the width; what goes on stands below what a row says."""
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
+
+
+def name_line(name: str, what: str) -> str:
+    """Return the line of a row, however long."""
+    return f"{name:<{INDENT}}{what}"

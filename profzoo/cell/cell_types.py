@@ -49,8 +49,7 @@ class CellSettings(TypedDict):
     channels_last: bool
     # Checkpoint activations in training.
     checkpoint: NotRequired[bool]
-    # The command line that runs the script, such as `python train.py --epochs 1`, from the folder that snakemake
-    # runs in.
+    # The command line that runs the script, such as `python train.py --epochs 1`.
     command: NotRequired[str]
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
     compile: Literal[False, True, "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
@@ -68,6 +67,8 @@ class CellSettings(TypedDict):
     finish: NotRequired[bool]
     # Whether the batch is halved until it fits into memory.
     fit: bool
+    # The folder in which the command starts, from the folder that snakemake runs in.
+    folder: NotRequired[str]
     # GPUs per node for training, under torchrun with one process per GPU (see `parallel`); `batch` is the batch of
     # one process.
     gpus: int

@@ -54,7 +54,7 @@ class Model:
     difference: reason why the built network has another parameter count; empty if the counts agree.
     shape: shape parameters of all workloads. workloads: further shape parameters and the batch, by workload and phase.
     files: paths or patterns of files that `build` or `dataset` read, relative to the folder of the model's file.
-    command: the command line that runs a script; empty for a model.
+    command: the command line that runs a script; empty for a model. folder: in which it starts.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Model:
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
     files: Sequence[str]
     command: str = ""
+    folder: str = "."
 
 
 def read_model(path: Path, name: str, module: str) -> Model:
@@ -353,10 +354,11 @@ def describe_script(name: str, changes: GivenSettings) -> Model:
         schema.check_value(value, known[key], f"settings.{name}.{key}")
     phase: Any = given.get("phase", known["phase"]["default"])
     phases = {phase: {"batch": 1}}
-    files = tuple(dict.fromkeys([*scripts_of(given["command"]), *given.get("inputs", ())]))
+    folder = str(given.get("folder", known["folder"]["default"]))
+    files = tuple(dict.fromkeys([*scripts_of(given["command"], folder), *given.get("inputs", ())]))
     return Model(
         name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
-        {"trimmed": phases, "reference": phases}, files, given["command"],
+        {"trimmed": phases, "reference": phases}, files, given["command"], folder,
     )  # fmt: skip
 
 
@@ -365,8 +367,8 @@ def is_taken(name: str) -> bool:
     return (ZOO / f"{name}.py").exists()
 
 
-def scripts_of(command: str) -> list[str]:
-    """Return the existing `.py` files that a command names.
+def scripts_of(command: str, folder: str = ".") -> list[str]:
+    """Return the existing `.py` files that a command names; folder: in which it starts.
 
     >>> scripts_of("python no_such_script.py --epochs 1")
     []
@@ -375,13 +377,13 @@ def scripts_of(command: str) -> list[str]:
         words = shlex.split(command)
     except ValueError:
         return []
-    return [word for word in words if word.endswith(".py") and Path(word).is_file()]
+    return [word for word in words if word.endswith(".py") and Path(folder, word).is_file()]
 
 
-def named_files(command: str) -> list[str]:
+def named_files(command: str, folder: str = ".") -> list[Path]:
     """Return the existing files that the words of a command name, also behind an equals sign.
 
-    Of the program itself, only one below the working folder counts, such as a script of the shell.
+    Of the program itself, only one below the folder in which it starts counts, such as a script of the shell.
 
     >>> named_files("python train.py --config=no_such_file.yaml")
     []
@@ -390,13 +392,15 @@ def named_files(command: str) -> list[str]:
         first, *words = shlex.split(command)
     except ValueError:
         return []
-    own = [first] if Path(first).resolve().is_relative_to(Path.cwd()) else []
+    own = [first] if Path(folder, first).resolve().is_relative_to(Path(folder).resolve()) else []
     given = [one for word in (*own, *words) for one in (word, word.partition("=")[2])]
-    return [one for one in dict.fromkeys(given) if one and Path(one).is_file()]
+    return [path for one in dict.fromkeys(given) if one and (path := Path(folder, one)).is_file()]
 
 
-def find_missing_script(command: str) -> str:
+def find_missing_script(command: str, folder: str = ".") -> str:
     """Return the program's `.py` file that a command names and that does not exist; empty if it does.
+
+    folder: in which the command starts.
 
     >>> find_missing_script("python no_such_script.py --also another.py"), find_missing_script("python -m module")
     ('no_such_script.py', '')
@@ -407,7 +411,7 @@ def find_missing_script(command: str) -> str:
         return ""
     # Later ones may be files that the program writes.
     first = next((word for word in words if word.endswith(".py")), "")
-    return "" if not first or Path(first).is_file() else first
+    return "" if not first or Path(folder, first).is_file() else first
 
 
 def program_sources(program: Model) -> list[Path]:
@@ -442,19 +446,25 @@ def program_files(program: Model) -> list[Path]:
 
 
 def _script_files(program: Model) -> Iterator[Path]:
-    if missing := find_missing_script(program.command):
+    folder = Path(program.folder).resolve()
+    if not folder.is_dir():
         raise UnusableError(
-            f"settings.{program.name}.command names '{missing}', and there is no such file in {Path.cwd()}: put it "
+            f"settings.{program.name}.folder = '{program.folder}' is not a folder: name the one in which the command "
+            "starts"
+        )
+    if missing := find_missing_script(program.command, program.folder):
+        raise UnusableError(
+            f"settings.{program.name}.command names '{missing}', and there is no such file in {folder}: put it "
             "there, or correct the command"
         )
     for name in program.files:
-        path = Path(name)
+        path = Path(program.folder, name)
         if path.is_dir():
             yield from (one.resolve() for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
         elif path.is_file():
             yield path.resolve()
         else:
             raise UnusableError(
-                f"settings.{program.name}.inputs names '{name}', and there is no such file or folder in {Path.cwd()}: "
+                f"settings.{program.name}.inputs names '{name}', and there is no such file or folder in {folder}: "
                 "put it there, or correct the name"
             )

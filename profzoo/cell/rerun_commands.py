@@ -13,6 +13,8 @@ from profzoo.errors import ConfigError
 
 # Settings of the run's length are left out: a user who tries a setting by hand does not need them.
 LENGTH = ("window", "warmup", "samples", "epochs")
+# Variable by which `profzoo advise` passes on the words behind it, and its option that tries changes, with a time.
+ADVISED, TRY = "PROFZOO_ADVISE", "--try"
 
 
 def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:

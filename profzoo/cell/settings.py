@@ -37,10 +37,15 @@ def general_settings(is_script: bool, config: GivenSettings) -> dict[str, Any]:
     }
 
 
+# Left out at its default, so that results from before this setting existed stay valid.
+FOLDER = "folder"
+
+
 def own_settings(changes: GivenSettings) -> dict[str, Any]:
     """Return the settings that describe a script, without its phase; changes: the script's configured settings."""
     known = schema.script_properties()
-    return {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}
+    own = {key: changes.get(key, part["default"]) for key, part in known.items() if key != "phase"}
+    return {key: value for key, value in own.items() if key != FOLDER or value != known[key]["default"]}
 
 
 # Combines variants (`lstm@bf16+graph`), and rejects contradictory settings of a cell with the reason.

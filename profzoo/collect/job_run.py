@@ -159,8 +159,8 @@ def begin_notes(job: Job, sidecar: Path) -> None:
         OSError: it cannot be made.
     """
     (notes := notes_folder(sidecar)).mkdir(exist_ok=True)
-    commands = {cell["command"] for cell in _cells(job) if "command" in cell}
-    read_files.note_named(notes, [file for command in commands for file in registry.named_files(command)])
+    commands = {(cell["command"], cell.get("folder", ".")) for cell in _cells(job) if "command" in cell}
+    read_files.note_named(notes, [file for given in commands for file in registry.named_files(*given)])
 
 
 def _cells(job: Job) -> list[CellSettings]:

@@ -34,8 +34,11 @@ SYSTEM = (
     "/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/var/lib/", "/var/cache/",
     "/var/run/", "/run/user/", "/opt/nvidia/", "/tmp/torchinductor_",
 )  # fmt: skip
-# Parts of paths, wherever they lie: packages and what is known of them, bytecode, and versions of files.
-LEFT_OUT = ("/site-packages/", "/dist-packages/", ".dist-info/", ".egg-info/", "/__pycache__/", "/.git/")
+# Parts of paths, wherever they lie: packages and what is known of them, bytecode, versions of files, and what
+# `profzoo advise` makes beside a script.
+LEFT_OUT = (
+    "/site-packages/", "/dist-packages/", ".dist-info/", ".egg-info/", "/__pycache__/", "/.git/", "/profzoo-results/",
+)  # fmt: skip
 # Variables that name folders of temporary files and caches, which programs fill by themselves.
 CACHES = ("TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "MPLCONFIGDIR",
           "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "CUDA_CACHE_PATH",

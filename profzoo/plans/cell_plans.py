@@ -19,7 +19,7 @@ from profzoo.plans.plan import (
     judge_interval,
     parse_typed,
 )
-from profzoo.plans.recipes import describe_changes, format_recipes
+from profzoo.plans.recipes import DEVICE, describe_changes, format_recipes
 from profzoo.verdicts import SIMULATED, gain_models
 from profzoo.verdicts.advice_scores import Scores, find_kind
 from profzoo.verdicts.rules.feasibility import ONLY_ITSELF, split_words
@@ -146,6 +146,7 @@ def list_plans(
     infeasible: Mapping[str, str],
     arguments: str,
     made: "Sequence[MadeObject]" = (),
+    device: str = DEVICE,
 ) -> list[Plan]:
     """Return the plans of a cell, the best first, and after them settings that are not possible, with the reason.
 
@@ -158,13 +159,14 @@ def list_plans(
         verdicts: the cell's rows of the table of verdicts.
         infeasible: reasons by setting words, such as `graph=true`; a plan with such words is left out.
         arguments: words that run the cell again. made: where a script makes the objects of its loop.
+        device: type of the device that the cell ran on.
     """
     advising, contradictions = _advising_rows(verdicts), dict[str, str]()
     plans = _simulated_plans(judged, traits, advising, infeasible, contradictions) if judged else []
     plans += _plans_of_verdicts(advising, {plan.words for plan in plans}, infeasible)
     ordered = rank_plans([_with_command(plan, arguments) for plan in plans])
     found = [*ordered, *_impossible_plans({**infeasible, **contradictions})]
-    return [_with_recipe(plan, made) for plan in found]
+    return [_with_recipe(plan, made, device) for plan in found]
 
 
 def _simulated_plans(
@@ -308,10 +310,10 @@ def _impossible_plans(reasons: Mapping[str, str]) -> Iterator[Plan]:
         yield Plan(settings=words, changes=describe_changes(words), not_possible=why)
 
 
-def _with_recipe(plan: Plan, made: "Sequence[MadeObject]") -> Plan:
+def _with_recipe(plan: Plan, made: "Sequence[MadeObject]", device: str) -> Plan:
     """Add the lines to write, unless more is known against the settings than that a script has to set them itself."""
     written = plan.not_possible in ("", OUTSIDE, ONLY_ITSELF)
-    return replace(plan, recipe=format_recipes(plan.settings, made)) if written else plan
+    return replace(plan, recipe=format_recipes(plan.settings, made, device)) if written else plan
 
 
 def _with_command(plan: Plan, arguments: str) -> Plan:

@@ -116,9 +116,10 @@ def tabulate_plans(
             judged = judge_cell(own["steps"], settings, given, peaks, traced, here, waits, *more)
             infeasible |= judged.feasible.refused
         traits = judged.mark_traits(own["kernels"], own.get("roofline")) if judged else own["kernels"]
-        words, made = row.get("arguments"), (noted or {}).get(cell, NotedFacts()).made
+        words, known = row.get("arguments"), (noted or {}).get(cell, NotedFacts())
         arguments = words if isinstance(words, str) and words else " ".join(cell)
-        for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, arguments, made), 1):
+        about = arguments, known.made, known.device
+        for rank, plan in enumerate(list_plans(judged, traits, own["verdicts"], infeasible, *about), 1):
             rows.append({**dict(zip(CELL, cell, strict=True)), "rank": rank, **plan.columns()})
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -18,7 +18,9 @@ FILES = ("recipes.yaml",)
 RECIPES_FILE = Path(__file__).with_name(FILES[0])
 # What stands where a script's own optimizer and device are not known.
 OPTIMIZER, DEVICE = "Adam", "cuda"
-NAMED_OPTIMIZER = re.compile(r"torch\.optim\.(\w+)")
+NAMED_OPTIMIZER, NAMED_DEVICE = re.compile(r"torch\.optim\.(\w+)"), re.compile(r'torch\.autocast\("(\w+)"')
+# Between the short forms of several recipes.
+BETWEEN = "; "
 # The most lines that are named as the place of a recipe.
 NAMED = 3
 
@@ -86,10 +88,10 @@ def find_verdict_recipe(verdict: str) -> Recipe | None:
     return next((one.fill([]) for one in load_recipes() if one.verdict == verdict), None)
 
 
-def list_recipes(words: str, optimizer: str = OPTIMIZER) -> list[Recipe]:
+def list_recipes(words: str, optimizer: str = OPTIMIZER, device: str = DEVICE) -> list[Recipe]:
     """Return the recipes of settings, filled in; settings that only profzoo has are left out.
 
-    words: settings separated by spaces. optimizer: class of the program's optimizer.
+    words: settings separated by spaces. optimizer: class of the program's optimizer. device: type of its device.
 
     >>> [one.short for one in list_recipes("optimizer=fused workers=4 pin_memory=true", "SGD")]
     ['torch.optim.SGD(..., fused=True)', 'DataLoader(..., num_workers=4, pin_memory=True)']
@@ -98,30 +100,30 @@ def list_recipes(words: str, optimizer: str = OPTIMIZER) -> list[Recipe]:
     for one in load_recipes():
         if own := one.choose_words(left):
             left = [word for word in left if word not in own]
-            found[own[0]] = one.fill(own, optimizer)
+            found[own[0]] = one.fill(own, optimizer, device)
     return [found[word] for word in words.split() if word in found]
 
 
-def format_recipes(words: str, made: "Sequence[MadeObject]" = ()) -> str:
+def format_recipes(words: str, made: "Sequence[MadeObject]" = (), device: str = DEVICE) -> str:
     """Return the short forms of the recipes of settings, each behind its place in the script where that is known.
 
-    made: where a script makes its objects, as its sidecar says.
+    made: where a script makes its objects, as its sidecar says. device: type of its device.
 
     >>> loader = {"kind": "loader", "name": "DataLoader", "file": "train.py", "line": 31}
     >>> format_recipes("workers=4 precision=tf32", [loader])
     'train.py:31: DataLoader(..., num_workers=4); torch.set_float32_matmul_precision("high")'
     """
     optimizer = next((one["name"] for one in made if one["kind"] == "optimizer" and one["name"]), OPTIMIZER)
-    return "; ".join(_behind_place(one, made) for one in list_recipes(words, optimizer))
+    return BETWEEN.join(_behind_place(one, made) for one in list_recipes(words, optimizer, device))
 
 
 def explain_recipes(words: str, short: str) -> list[Recipe]:
-    """Return the recipes of settings, with the optimizer of their short forms; none without such a form.
+    """Return the recipes of settings, with the optimizer and device of their short forms; none without such a form.
 
     short: what `format_recipes` returned.
     """
-    named = NAMED_OPTIMIZER.search(short)
-    return list_recipes(words, named[1] if named else OPTIMIZER) if short else []
+    named, on = NAMED_OPTIMIZER.search(short), NAMED_DEVICE.search(short)
+    return list_recipes(words, named[1] if named else OPTIMIZER, on[1] if on else DEVICE) if short else []
 
 
 def _behind_place(recipe: Recipe, made: "Sequence[MadeObject]") -> str:

@@ -86,13 +86,14 @@ def read_notes(folder: Path) -> Notes:
     return Notes(kinds)
 
 
-def note_named(folder: Path, files: Iterable[str]) -> None:
+def note_named(folder: Path, files: Iterable[Path]) -> None:
     """Note files that a command names, before it starts; folder: of the notes.
 
     Raises:
         OSError: the notes cannot be written.
     """
-    lines = [f"{IN_USE}\t{_about(path)}\t{Path(path).absolute()}\n" for path in files if "\n" not in path]
+    paths = [str(path.absolute()) for path in files]
+    lines = [f"{IN_USE}\t{_about(path)}\t{os.path.normpath(path)}\n" for path in paths if "\n" not in path]
     (folder / "command").write_bytes(os.fsencode("".join(lines)))
 
 

@@ -70,7 +70,12 @@ def _note_progress(task: tasks.Task, session: "Session") -> None:
         session.reached = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 
     def leave_note() -> None:
-        if os.getpid() == owner and not (task.folder / tasks.RANK.format(owner)).exists():
+        measured = task.folder / tasks.RANK.format(owner)
+        if os.getpid() != owner or measured.exists():
+            return
+        if not (task.folder / tasks.ERROR.format(owner)).exists():
+            session.end_with_script()
+        if not measured.exists():
             progress = session.describe_progress()
             (task.folder / tasks.PROGRESS.format(owner)).write_text(json.dumps(progress))
 

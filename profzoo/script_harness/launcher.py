@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from profzoo.cell import schema, settings
 from profzoo.errors import CollectError, ConfigError
@@ -45,26 +45,44 @@ OTHERS = re.compile(
 )
 
 
+class FewStepsError(CollectError):
+    """A command that ended by itself before its window did."""
+
+    def __init__(self, why: str, steps: int) -> None:
+        """steps: how many it had."""
+        super().__init__(why)
+        self.steps = steps
+
+
 def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run a cell's command to the end of its window and return its facts.
+
+    options: besides files, `printed` may name an open file, which takes what the command prints.
 
     Raises:
         ConfigError: the command cannot be started.
         CollectError: it ended before its window did; the message says what was seen of it.
     """
-    words = split_command(cell["command"], cell["model"])
+    words = split_command(cell["command"], cell["model"], cell.get("folder", "."))
     with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
         folder = Path(name)
         task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
         task.write(folder / "task.json")
         own = environment(program_variables.command_variables(words), folder / "task.json", cell["device"])
-        return gather_facts(folder, cell, run_command(words, own))
+        start, printed = Path(cell.get("folder", ".")), getattr(options, "printed", None)
+        return gather_facts(folder, cell, run_command(words, own, start, printed))
 
 
-def run_command(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
-    """Run a command and return its exit code; None if this process is told to end meanwhile, which ends the command."""
+def run_command(
+    words: Sequence[str], variables: Mapping[str, str], folder: Path, printed: IO[bytes] | None
+) -> int | None:
+    """Run a command and return its exit code; None if this process is told to end meanwhile, which ends the command.
+
+    folder: in which it starts. printed: takes what it prints, if given.
+    """
+    errors = subprocess.STDOUT if printed else None
     # With the descriptors of the job: locks on GPUs are held, and shifts are given, by what is inherited.
-    with subprocess.Popen(words, env=variables, close_fds=False) as process:
+    with subprocess.Popen(words, cwd=folder, env=variables, close_fds=False, stdout=printed, stderr=errors) as process:
         told = signal.getsignal(signal.SIGTERM)
         in_main = threading.current_thread() is threading.main_thread()
         try:
@@ -93,8 +111,8 @@ def _stop(number: int, frame: object) -> None:
     raise _Stopped
 
 
-def split_command(command: str, model: str) -> list[str]:
-    """Split a command into words, as a shell does; its program must be on PATH.
+def split_command(command: str, model: str, folder: str = ".") -> list[str]:
+    """Split a command into words, as a shell does; its program must be on PATH, or be named from the folder.
 
     Raises:
         ConfigError: it is not a command, or its program is not there.
@@ -106,10 +124,13 @@ def split_command(command: str, model: str) -> list[str]:
         raise ConfigError(f"{where} cannot be split into words: {error}") from error
     if not words:
         raise ConfigError(f"{where} is empty: give a command such as 'python train.py'")
-    if "=" in words[0] and not shutil.which(words[0]):
+    found = shutil.which(str(Path(folder, words[0])) if os.sep in words[0] else words[0])
+    if "=" in words[0] and not found:
         raise ConfigError(f"{where} begins with a variable: write `env {words[0]} ...`, as no shell runs it")
-    if not shutil.which(words[0]):
-        raise ConfigError(f"{where}: {words[0]} is not on PATH, nor a file that can be run from {Path.cwd()}")
+    if not found:
+        raise ConfigError(
+            f"{where}: {words[0]} is not on PATH, nor a file that can be run from {Path(folder).resolve()}"
+        )
     return words
 
 
@@ -137,8 +158,10 @@ def gather_facts(folder: Path, cell: "CellSettings", code: int | None) -> dict[s
         CollectError: none of them came to the end of its window.
     """
     if code is None or not (folder / tasks.FACTS).exists():
-        why = explain_end(_notes(folder, tasks.PROGRESS), read_end(folder), cell, code)
-        raise CollectError(f"{cell['model']} {cell['phase']}: {why}")
+        notes, end = _notes(folder, tasks.PROGRESS), read_end(folder, cell.get("folder", "."))
+        why = f"{cell['model']} {cell['phase']}: {explain_end(notes, end, cell, code)}"
+        steps = max((note["steps"] for note in notes), default=0)
+        raise FewStepsError(why, steps) if steps and code == 0 else CollectError(why)
     facts: dict[str, Any] = json.loads((folder / tasks.FACTS).read_text())
     if code and cell["finish"]:
         raise CollectError(f"{cell['model']} {cell['phase']}: the command ended with exit code {code} after its window")
@@ -159,8 +182,8 @@ class End:
     place: str = ""
 
 
-def read_end(folder: Path) -> End:
-    """Read from the notes in the folder of a task how the processes of its command ended."""
+def read_end(folder: Path, start: str = ".") -> End:
+    """Read from the notes in the folder of a task how the processes of its command ended; start: where it began."""
     steps = {path.name.rpartition("-")[2]: path for path in folder.glob(tasks.STEP.format("*"))}
     reached = {own: tasks.NUMBER.unpack(path.read_bytes())[0] for own, path in steps.items()}
     step = max(reached.values(), default=None)
@@ -173,11 +196,13 @@ def read_end(folder: Path) -> End:
         return End(step)
     text = found[0].read_text(errors="replace")
     error = text.partition("\n")[0] if found[0].match(tasks.ERROR.format("*")) else ""
-    return End(step, error, find_place(text))
+    return End(step, error, find_place(text, start))
 
 
-def find_place(text: str) -> str:
+def find_place(text: str, start: str = ".") -> str:
     """Return the innermost line of a program's own in the frames that faulthandler wrote, as ` (FILE:LINE)`.
+
+    start: the folder in which the program started, from which files are named.
 
     >>> find_place('  File "/usr/lib/python3.12/ast.py", line 9 in parse\\n  File "train.py", line 3 in <module>')
     ' (train.py:3)'
@@ -187,7 +212,7 @@ def find_place(text: str) -> str:
     found = [re.findall(r'^  File "(.*)", line (\d+) in ', part, re.MULTILINE) for part in (first, *reversed(others))]
     frames = [frame for part in found for frame in part]
     own = [frame for frame in frames if not OTHERS.search(frame[0])] or frames
-    return " ({}:{})".format(own[0][0].removeprefix(f"{Path.cwd()}{os.sep}"), own[0][1]) if own else ""
+    return " ({}:{})".format(own[0][0].removeprefix(f"{Path(start).resolve()}{os.sep}"), own[0][1]) if own else ""
 
 
 def explain_end(notes: Sequence[Mapping[str, Any]], end: End, cell: "CellSettings", code: int | None) -> str:
@@ -216,6 +241,9 @@ def explain_end(notes: Sequence[Mapping[str, Any]], end: End, cell: "CellSetting
             f"no step was found until the command ended, {_describe_seen(most)}: say what ends a step by `step`, as "
             "module:NAME, range:NAME or dataloader"
         )
+    if steps >= needed:
+        # Compared windows last for some seconds, and what a step holds in memory takes a step more.
+        return f"the command ended after {steps} steps, before its window was over: have the script run longer"
     return (
         f"the command ended after {steps} steps, and warm-up and window take {warmup} + {needed - warmup}: lower "
         "warmup or window, or have the script run longer"

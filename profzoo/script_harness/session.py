@@ -174,10 +174,14 @@ class StepMemory:
         ranges.closed = self._watch.note_closed
         self._watch.begin()
 
-    def end(self, path: Path) -> dict[str, Any]:
-        """End the step and write its rows; returns what it took, and the allocator's own peak (None on a CPU)."""
+    def leave(self) -> None:
+        """Stop watching, also within the step: torch crashes where its observer outlives the interpreter."""
         self._watch.end()
         self._ranges.closed = None
+
+    def end(self, path: Path) -> dict[str, Any]:
+        """End the step and write its rows; returns what it took, and the allocator's own peak (None on a CPU)."""
+        self.leave()
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         none: list[dict[str, Any]] = []
         rows = inspection.attempt("memory was not taken stock of", self._watch.rows, none)
@@ -286,7 +290,8 @@ class Session:
         if part != "optimizer":
             self.end_scaled_steps()
         self._end_due_step()
-        if not self.reached[0]:
+        # A script moves its network and its data before its loop, too.
+        if not self.reached[0] and part != "transfer":
             self.reached[0] = 1
         if not self.parts.enter(part):
             return False
@@ -445,6 +450,15 @@ class Session:
             return self._end()
         self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
         self._open_step()
+
+    def end_with_script(self) -> None:
+        """Write what a full window measured where the script has ended by itself before the window's time was over."""
+        if self._memory:
+            # It lacks the step behind its window.
+            self._memory.leave()
+        elif self._stages and not self.ended and self._stages.close_if_full():
+            self.ended = True
+            write_note(self.task, self._stages, self._facts(), self._stages.represents)
 
     def _end_memory_step(self) -> None:
         assert self._memory

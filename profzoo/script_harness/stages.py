@@ -86,17 +86,29 @@ class Stages:
         self._taken += 1
         if self._taken < self._left or self._lasts_too_short():
             return False
-        self._current.stop()
-        if self._opens_capture:
-            torch.cuda.profiler.stop()
-        self._ranges.close()
+        self._stop()
         if self._rest:
             self._taken = 0
             self.begin()
             return False
+        return True
+
+    def close_if_full(self) -> bool:
+        """Close the window of a script that ends in it; returns whether it has its steps, though not all its time."""
+        if self._current is not self.recorder or self._taken < self._left:
+            return False
+        self.recorder.late = True
+        self._stop()
+        return True
+
+    def _stop(self) -> None:
+        assert self._current
+        self._current.stop()
+        if self._opens_capture:
+            torch.cuda.profiler.stop()
+        self._ranges.close()
         cuda = self._device.type == "cuda"
         self.peak_memory_bytes = torch.cuda.max_memory_allocated(self._device) if cuda else None
-        return True
 
     def _lasts_too_short(self) -> bool:
         """Whether the window has to go on, as it is to last for some time."""

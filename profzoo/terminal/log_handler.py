@@ -15,7 +15,9 @@ from typing import Any, TextIO
 
 from snakemake.logging import LogEvent, LogHandlerBase
 
+from profzoo.cell import rerun_commands
 from profzoo.collect.failures import explain_os_error
+from profzoo.machine import job_limits
 from profzoo.records import derived_outputs
 from profzoo.terminal import phrases, run_end, run_plan
 from profzoo.terminal.run_plan import Place, Progress
@@ -149,10 +151,10 @@ NOISE = (
 LOG = "Complete log(s):"
 # Snakemake's message of a run whose files are all up to date; it runs no hook then.
 NOTHING = "Nothing to be done"
+# What `profzoo advise` says instead.
+UNCHANGED = "nothing has changed since the last run, which said:"
 # Seconds without a message after which the progress of other jobs is shown.
 SILENCE_S = 20.0
-# Width of lines that do not go to a terminal.
-ENDLESS = 10_000
 # Snakemake's messages when a user ends a run, by SIGINT or SIGTERM; jobs that fail afterwards were ended by this.
 ENDING = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
@@ -244,7 +246,7 @@ class LogHandler(LogHandlerBase):
     def width(self) -> int:
         """Return the number of characters that a line may have."""
         if not self.terminal:
-            return ENDLESS
+            return run_end.ENDLESS
         try:
             return os.get_terminal_size(self.stream.fileno()).columns
         except OSError:
@@ -283,8 +285,10 @@ class LogHandler(LogHandlerBase):
             if message in self.said or any(line in message for line in TOLD):
                 return
             self.said.add(message)
+        if message.startswith(NOTHING) and rerun_commands.ADVISED in os.environ:
+            message = UNCHANGED
         self.say(message.strip("\n"), "warning" if record.levelno >= logging.WARNING else "")
-        if message.startswith(NOTHING) and not self.common_settings.dryrun:
+        if message.startswith((NOTHING, UNCHANGED)) and not self.common_settings.dryrun:
             self.say_answer(made := self.made())
             for line in run_end.name_pages(made.get(run_end.PAGE_RULE, ())):
                 self.say(line)
@@ -439,9 +443,10 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
         place = replace(place, unable=unavailable_tools.find_unavailable(chosen, workflow.config.get("device", "auto")))
     folder = next((Path(task.benchmark).parents[1] for task in mine.values() if task.benchmark), Path("benchmarks"))
     earlier = run_plan.read_benchmarks(folder, bool(place.gpus) or place.remote)
+    most = job_limits.parse_seconds(workflow.config["trials"]["budget"], "trials.budget")
     expected = {
         # A job that cannot run takes no time.
-        number: (0.0, True) if task.what.split()[0] in place.unable else run_plan.expect_duration(task, earlier)
+        number: (0.0, True) if task.what.split()[0] in place.unable else run_plan.expect_duration(task, earlier, most)
         for number, task in mine.items()
     }
     total = sum(seconds for seconds, _ in expected.values())

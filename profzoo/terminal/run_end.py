@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
+import re
+import shlex
 import sqlite3
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import formatting, tools
-from profzoo.cell import rerun_commands, settings
+from profzoo.cell import rerun_commands, schema, settings
 from profzoo.cell.config_types import Config
 from profzoo.collect import failures, version_changes
 from profzoo.errors import ConfigError
+from profzoo.plans import recipes
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS
 from profzoo.range_names import IMPORTED
 from profzoo.records import derived_outputs, record
@@ -84,7 +87,9 @@ LARGEST_GAINS_SHOWN = 3
 IN_OWN_CODE = "in your own code: "
 # The most verdicts that are named as bottlenecks of a cell.
 MOST = 3
-CELLS = "cells.csv"
+CELLS, TRIALS = "cells.csv", "trials.csv"
+# Verdict on settings that a trial found to be faster.
+FASTER = "faster"
 Cell = tuple[str, str]
 
 
@@ -92,7 +97,8 @@ Cell = tuple[str, str]
 class LargestGain:
     """What a cell may gain, in words, and the command to type (empty without one); saved_ns: time per step.
 
-    recipe: what its settings are in a program of the user's own, where the words name the settings.
+    recipe: what its settings are in a program of the user's own, where the words name the settings. rows: the same as
+    `profzoo advise` tells it, as names and what they say.
     """
 
     says: str
@@ -100,6 +106,7 @@ class LargestGain:
     saved_ns: float
     unsteady: str
     recipe: str = ""
+    rows: Sequence[tuple[str, str]] = ()
 
 
 def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
@@ -118,8 +125,8 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         # The first that may be advised is the best one.
         if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
-            mine = (one["verdict"] for one in of_cells if (one["model"], one["phase"]) == cell)
-            bottlenecks = [verdict for verdict in mine if verdict not in NO_BOTTLENECKS]
+            mine = (one for one in of_cells if (one["model"], one["phase"]) == cell)
+            bottlenecks = [one for one in mine if one["verdict"] not in NO_BOTTLENECKS]
             found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
     planned, first = dict(found), dict[Cell, LargestGain]()
     for row in of_cells:
@@ -133,14 +140,24 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
     return sorted(found.values(), key=lambda one: (bool(one.unsteady), -one.saved_ns))[:LARGEST_GAINS_SHOWN]
 
 
-def _of_plan(row: dict[str, str], step: float, gain: float, bottlenecks: list[str], unsteady: str) -> LargestGain:
+def _of_plan(
+    row: dict[str, str], step: float, gain: float, bottlenecks: list[dict[str, str]], unsteady: str
+) -> LargestGain:
     saved = step * (1 - 1 / gain)
-    says = f"{row['model']} {row['phase']}: {_expect(row, gain)}"
-    says += f", which saves {formatting.part_of(saved, step)} per step"
-    says += f"; bottlenecks: {', '.join(bottlenecks[:MOST])}" if bottlenecks else ""
-    says += f"; {row['outlook']}" if row["outlook"] != HELPS else ""
+    fast = f"{_how_fast(row, gain)}, which saves {formatting.part_of(saved, step)} per step"
+    outlook = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
+    names = "; bottlenecks: " + ", ".join(one["verdict"] for one in bottlenecks[:MOST]) if bottlenecks else ""
+    says = f"{row['model']} {row['phase']}: {_what(row)}, {fast}{names}{outlook}"
     recipe = "" if _leads_with_recipe(row) else row.get("recipe", "")
-    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady, recipe)
+    rows = [*_change_rows(row), ("gain", _with_doubt(f"{fast}{outlook}", unsteady))]
+    rows += [("why", describe_reason(one)) for one in bottlenecks[:1]]
+    return LargestGain(_with_doubt(says, unsteady), row["command"], saved, unsteady, recipe, rows)
+
+
+def _change_rows(row: dict[str, str]) -> list[tuple[str, str]]:
+    """Return a row per line of PyTorch to write; without one, what settings change."""
+    written = [part for part in (row.get("recipe") or "").split(recipes.BETWEEN) if part]
+    return [("" if place else "change", what) for place, what in enumerate(written or [row.get("changes") or ""])]
 
 
 def _leads_with_recipe(row: dict[str, str]) -> bool:
@@ -148,12 +165,15 @@ def _leads_with_recipe(row: dict[str, str]) -> bool:
     return bool(row.get("recipe")) and rerun_commands.runs_script(row["command"])
 
 
-def _expect(row: dict[str, str], gain: float) -> str:
+def _what(row: dict[str, str]) -> str:
+    return row["recipe"] if _leads_with_recipe(row) else row["settings"]
+
+
+def _how_fast(row: dict[str, str], gain: float) -> str:
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
     told, ends = formatting.gain_with_interval(gain, low, high)
     how = "at most" if row["method"] == AMDAHL else "expected to run"
-    what = row["recipe"] if _leads_with_recipe(row) else row["settings"]
-    return f"{what}, {how} {told} times as fast{f' ({ends})' if ends else ''}"
+    return f"{how} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
 def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) -> LargestGain:
@@ -162,9 +182,14 @@ def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) ->
     settings = row.get("settings") if row["phase"] != IMPORTED else ""
     advice = settings or row.get("next_step", "").partition(";")[0]
     saves = "saves" if row.get("method") == SIMULATED else "saves up to"
-    says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves} {formatting.part_of(saved, step)} per step"
-    says += f" {clock}" if (clock := formatting.describe_clock(row.get("timed_under") or "")) else ""
-    return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady)
+    saves = f"{saves} {formatting.part_of(saved, step)} per step"
+    saves += f" {clock}" if (clock := formatting.describe_clock(row.get("timed_under") or "")) else ""
+    says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves}"
+    recipe, what = recipes.find_verdict_recipe(row["verdict"]), name_next_step(row)
+    # Without lines to write, the next step is what to change.
+    change, why = (recipe.short, describe_reason(row)) if recipe else (what or row["verdict"], row["verdict"])
+    rows = [("change", change), ("gain", _with_doubt(saves, unsteady)), ("why", why)]
+    return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady, rows=rows)
 
 
 def _with_doubt(says: str, unsteady: str) -> str:
@@ -200,7 +225,8 @@ def format_first_plan(progress: Progress, number: int, width: int, unable: Colle
         gain = _number(row.get("gain"))
         if gain and gain > 1 and row["outlook"] in ADVISABLE:
             doubt = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
-            return _fold([_row("early", f"{task.cell}: {_expect(row, gain)}{doubt}; {MAY_CHANGE}")], width)
+            says = f"{task.cell}: {_what(row)}, {_how_fast(row, gain)}{doubt}; {MAY_CHANGE}"
+            return formatting.format_rows([("early", says)], width)
     return []
 
 
@@ -353,14 +379,17 @@ def _differences(one: version_changes.MeasuredFile, config: Config) -> Iterator[
             yield from derived_outputs.compare_settings(facts["cell"], derived_outputs.normalize_json(asked))
 
 
-INDENT = 8
 # Files of each figure.
 FORMATS = {"figures": 3}
+# Width of lines that do not go to a terminal.
+ENDLESS = 10_000
 # Table of how the launches of steps differ.
 REPETITION = "repetition.csv"
 # Rules that make the tables of the answer, and the page.
 TABLES_RULE, VERDICTS_RULE, PLANS_RULE, PAGE_RULE = "tabulate", "tabulate_verdicts", "tabulate_plans", "write_report"
-ANSWERING = (TABLES_RULE, VERDICTS_RULE, PLANS_RULE, PAGE_RULE)
+# The rule that prints trials.
+TRIED_RULE = "trials"
+ANSWERING = (TABLES_RULE, VERDICTS_RULE, PLANS_RULE, PAGE_RULE, TRIED_RULE)
 
 
 def format_run_end(progress: Progress, seconds: float, answer: Sequence[str], width: int, ended: bool) -> list[str]:
@@ -370,16 +399,16 @@ def format_run_end(progress: Progress, seconds: float, answer: Sequence[str], wi
     whether the user ended the run.
     """
     done = [progress.tasks[number] for number in progress.took]
-    lines = [_row("failed", _first(progress))] if len(progress.failed) > 1 else []
+    rows = [("failed", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
-        lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
+        rows.append(("new", f"{new}; in {phrases.format_duration(seconds)}"))
     folders = [path for task in done if task.rule == "convert_tables" for path in task.outputs]
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     told = "by you: finished results are kept, and the same command continues the run"
-    ends = [_row("ended", told)] if ended else []
+    ends = [("ended", told)] if ended else []
     # Paths and commands are not wrapped, so that they can be copied.
-    found = [*(_row("tables", f"{path}/") for path in folders), *name_pages(pages)]
-    return [*_fold(lines, width), *answer, *_fold(ends, width), *found]
+    found = [*(formatting.name_line("tables", f"{path}/") for path in folders), *name_pages(pages)]
+    return [*formatting.format_rows(rows, width), *answer, *formatting.format_rows(ends, width), *found]
 
 
 def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
@@ -388,6 +417,8 @@ def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
     made: outputs by rule, of jobs of a run that have finished or that are up to date.
     """
     verdicts, plans = (Path(made[rule][0]) if made.get(rule) else None for rule in (VERDICTS_RULE, PLANS_RULE))
+    if (typed := os.environ.get(rerun_commands.ADVISED)) is not None:
+        return _format_advice(verdicts, plans, typed, width) if verdicts and TRIED_RULE not in made else []
     gains = list_largest_gains(verdicts, plans) if verdicts else []
     limits = list_cell_verdicts(verdicts) if verdicts and not gains else []
     differing = [says for path in made.get(TABLES_RULE, ()) if Path(path).name == REPETITION
@@ -396,14 +427,87 @@ def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
         part
         for place, gain in enumerate(gains)
         for part in (
-            *_fold([_row("" if place else "gains", gain.says)], width),
-            *_fold([_row("", f"{IN_OWN_CODE}{gain.recipe}")] if gain.recipe else [], width),
+            *formatting.format_rows([("" if place else "gains", gain.says)], width),
+            *formatting.format_rows([("", f"{IN_OWN_CODE}{gain.recipe}")] if gain.recipe else [], width),
             *_whole_lines(gain.command),
         )
     ]
-    of_cells = [_row("" if place else "verdict", says) for place, says in enumerate(limits)]
-    differ = [_row("" if place else "differ", says) for place, says in enumerate(differing)]
-    return [*_fold(of_cells, width), *expected, *_fold(differ, width)]
+    of_cells = [("" if place else "verdict", says) for place, says in enumerate(limits)]
+    differ = [("" if place else "differ", says) for place, says in enumerate(differing)]
+    return [*formatting.format_rows(of_cells, width), *expected, *formatting.format_rows(differ, width)]
+
+
+# Says of a script, under `profzoo advise`, what to change in it: in PyTorch's language, as its user knows no settings.
+
+# Options of `profzoo advise`: one that tries changes, and one that times so many steps that most times are decided.
+TRY, MORE_STEPS = f"{rerun_commands.TRY} 3m", "--window 100"
+# A part of an advice in brackets that says the same by a setting, such as `workers: 1 or more`.
+BRACKETS = re.compile(r" \(([^()]*)\)")
+# A setting within a sentence, such as `compile: true` or `precision: bf16`, and what PyTorch calls one that is on.
+WITHIN, CALLED = re.compile(r"\b([a-z_]+): (true|[a-z]+\d+)\b"), {"compile": "torch.compile"}
+
+
+def describe_reason(row: dict[str, str]) -> str:
+    """Describe a verdict with its next step, without the settings that do the same in profzoo."""
+    says = name_next_step(row)
+    return says if row["verdict"] == UNDECIDED and says else f"{row['verdict']}{says and f': {says}'}"
+
+
+def name_next_step(row: dict[str, str]) -> str:
+    """Return the next step that a verdict names, without the settings that do the same in profzoo.
+
+    >>> name_next_step({"next_step": "load in parallel (workers: 1 or more), or try compile: true (time.window)"})
+    'load in parallel, or try torch.compile'
+    """
+    known = schema.cell_properties()
+
+    def keep(match: re.Match[str]) -> str:
+        parts = [part for part in match[1].split(", ") if part.partition(":")[0].rpartition(".")[2] not in known]
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def rename(match: re.Match[str]) -> str:
+        key, value = match.groups()
+        return match[0] if key not in known else CALLED.get(key, key) if value == "true" else value
+
+    return WITHIN.sub(rename, BRACKETS.sub(keep, row["next_step"]))
+
+
+def _format_advice(verdicts: Path, plans: Path | None, typed: str, width: int) -> list[str]:
+    """Return lines on what to change in a script, why, and what to type; typed: the words behind `profzoo advise`."""
+    gains = list_largest_gains(verdicts, plans)[:1]
+    rows = list_measured_change(verdicts.with_name(TRIALS)) or [row for gain in gains for row in gain.rows]
+    reasons = read_cell_verdicts(verdicts)[:1] if not rows else []
+    rows += [("verdict", describe_reason(row)) for row in reasons]
+    asks = MORE_STEPS.split()[0] not in shlex.split(typed) and any(
+        row["verdict"] == UNDECIDED and _has_more_steps(verdicts.parents[1], row) for row in reasons
+    )
+    option = MORE_STEPS if asks else TRY
+    # Not wrapped, so that it can be copied.
+    return [*formatting.format_rows(rows, width), formatting.name_line("try", f"profzoo advise {option} {typed}")]
+
+
+def _has_more_steps(results: Path, row: dict[str, str]) -> bool:
+    """Whether a script may have more steps than were timed: the window of a short one is shorter than usual."""
+    usual: int = schema.tool_schemas()[schema.BASELINE]["properties"]["window"]["default"]
+    timed = _read(results / row["model"] / f"{row['phase']}.{schema.BASELINE}.csv.json").get("steps")
+    return isinstance(timed, int) and timed >= usual
+
+
+def list_measured_change(trials: Path) -> list[tuple[str, str]]:
+    """Return rows on the fastest change that was tried; empty without one, or if the script was timed again since.
+
+    trials: the table of trials, which may be missing.
+    """
+    rows = [row for row in read_rows(trials) if row["verdict"] == FASTER and not row["why"]]
+    best = max(rows, key=lambda row: (row["chosen"] == "True", float(row["gain"])), default=None)
+    if not best or not best.get("recipe"):
+        return []
+    timed = trials.parents[1] / best["model"] / f"{best['phase']}.{schema.BASELINE}.csv"
+    if not timed.exists() or timed.stat().st_mtime > trials.stat().st_mtime:
+        return []
+    told, ends = formatting.gain_with_interval(*(float(best[name]) for name in ("gain", "gain_low", "gain_high")))
+    times = f"{formatting.duration(float(best['base_ns']))} to {formatting.duration(float(best['ns']))} per step"
+    return [*_change_rows(best), ("gain", f"measured: {told} times as fast ({ends}), {times}")]
 
 
 def name_pages(pages: Iterable[str]) -> list[str]:
@@ -412,19 +516,21 @@ def name_pages(pages: Iterable[str]) -> list[str]:
     >>> name_pages(["results/report.html"])
     ['report  results/report.html']
     """
-    return [_row("report", path) for path in pages]
+    return [formatting.name_line("report", str(_from_where_typed() / path)) for path in pages]
 
 
-def _fold(lines: Iterable[str], width: int) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
+def _from_where_typed() -> Path:
+    """Return the way to the working folder from the one above it in which the command was typed.
+
+    Snakemake goes to the folder of --directory, and the shell's variable keeps the other.
+    """
+    with suppress(OSError, ValueError):
+        return Path.cwd().relative_to(Path(os.environ.get("PWD") or os.curdir).resolve(strict=True))
+    return Path()
 
 
 def _whole_lines(command: str) -> list[str]:
-    return [_row("", command)] if command else []
-
-
-def _row(name: str, what: str) -> str:
-    return f"{name:<{INDENT}}{what}"
+    return [formatting.name_line("", command)] if command else []
 
 
 def _first(progress: Progress) -> str:

@@ -1,6 +1,7 @@
 """Prints what a run is going to make and its expected duration: one line, or one screen for a dry run."""
 
 import json
+import math
 from collections import ChainMap, Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ MEASURING: Mapping[str, tuple[str, str]] = {
     "measure_peaks": ("peaks", ""),
     "measure_links": ("links", ""),
     "probe_ncu": ("probe", ""),
-    "try_settings": ("trials", ""),
+    (TRYING := "try_settings"): ("trials", ""),
 }
 # Beginning of the names of tools' rules, such as profile_ncu and profile_ncu_sampled.
 OF_TOOLS = "profile_"
@@ -147,8 +148,10 @@ def read_benchmarks(folder: Path, gpu: bool) -> EarlierTimes:
     return EarlierTimes(by_kind, gpu)
 
 
-def expect_duration(task: Task, earlier: EarlierTimes) -> tuple[float, bool]:
-    """Return a job's expected seconds, and whether the estimate comes from this machine."""
+def expect_duration(task: Task, earlier: EarlierTimes, budget_s: float = math.inf) -> tuple[float, bool]:
+    """Return a job's expected seconds, and whether the estimate comes from this machine; budget_s: of trials."""
+    if task.rule == TRYING and budget_s < shipped_durations()["cpu"][task.what]:
+        return budget_s, True
     if not task.measures:
         return (
             (shipped_durations()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True)

@@ -1,7 +1,7 @@
 """Make the table of trials, a row per cell and settings: expected gain, measured gain, hit or miss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from profzoo.io.common_columns import shared
 from profzoo.io.scripts import read_json, write_csv, write_json
 from profzoo.io.text_files import SAME
 from profzoo.json_types import GivenSettings
+from profzoo.plans import recipes
 from profzoo.plans.plan import IN_FORCE
 from profzoo.plans.plan_table import PLANS_TABLE
 from profzoo.statistics import process_repeats, sequential, speedup
@@ -108,7 +109,7 @@ def candidate_words(cell_model: str, phase: str, config: "Config") -> tuple[dict
                 f"{model}@{TRIAL_VARIANT}", phase, tools.BASELINE, {**config, "variants": variants}
             )
         except ConfigError as error:
-            refused[name] = str(error)
+            refused[name] = str(error).removeprefix(f"variants.{TRIAL_VARIANT}.")
             continue
         known = schema.cell_properties()
         gone = [key for key in settings.LATER if key in resolved and key not in cell]
@@ -208,7 +209,7 @@ def expected_gains(
 
 
 # Columns that are there only where any setting's clock differed from that of the unchanged cell; where it is known.
-CLOCKS, DEVICE = "clocks", "device"
+CLOCKS, DEVICE, RECIPE = "clocks", "device", "recipe"
 TRIALS_TABLE = reading.Table(
     columns={
         **shared("model", "phase"),
@@ -246,6 +247,8 @@ TRIALS_TABLE = reading.Table(
     },
     optional={
         **shared("device"),
+        "recipe": Column(
+            TEXT, "The lines of PyTorch that do the same in a program of your own, behind their places in a script."),
         "clocks": Column(
             TEXT, "Mean SM clocks of the cell as it is and with the settings, and their limits, if the clocks differ."),
     },
@@ -295,6 +298,7 @@ class _Trial:
     ratio: speedup.Ratio | None = None
     numbers: Mapping[str, Any] = field(default_factory=lambda: numerics.UNKNOWN)
     clocks: str = ""
+    recipe: str = ""
 
 
 @dataclass(frozen=True)
@@ -346,10 +350,13 @@ def tabulate_trials(
         _check_settings(f"{cell['model']}/{cell['phase']}.trials.csv", facts)
         own = _measured_rows(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
+        # Of a script, its own facts are beside those of its first process.
+        made, device = facts.get("script", {}).get("made", ()), facts.get("device_type", recipes.DEVICE)
         for row in [*own, *_unmeasured_rows(facts, own)]:
+            row = replace(row, recipe=recipes.format_recipes(row.words, made, device))
             rows.append(_Row({**cell, DEVICE: facts.get("device", "")}, row, _expected_of(row, known)))
     said = iter(speedup.decide_outcomes([row.trial.ratio for row in rows if row.trial.ratio]))
-    names = [*COLUMNS, *([CLOCKS] if any(row.trial.clocks for row in rows) else [])]
+    names = [*COLUMNS, RECIPE, *([CLOCKS] if any(row.trial.clocks for row in rows) else [])]
     names += [DEVICE] if any(row.cell[DEVICE] for row in rows) else []
     frame = pd.DataFrame([row.columns(said) for row in rows], columns=names)
     ends = ["expected", "expected_low", "expected_high"]

@@ -100,6 +100,8 @@ def judge_command(command: Command, page: str) -> Check:
         if words[2] == "pytest":
             return Check(Way.ELSEWHERE, "the suite itself")
         return Check(Way.ARGUMENTS, "", fill_in(words))
+    if words[0] == "profzoo":
+        return Check(Way.ARGUMENTS, "", ("python", "-m", *words))
     if words[0] == "make":
         return Check(Way.TARGET)
     if words[0] in ("bash", "sh") or "/" in words[0]:

@@ -60,7 +60,7 @@ WRONG = [
         "python -m tests.benchmarks.many_jobs plan three",
         "python -m tests.benchmarks.ncu_waits METRICS",
         "python -m tests.benchmarks.no_such_program",
-        "python -m profzoo run --frobnicate -- python train.py",
+        "python -m profzoo advise --frobnicate -- python train.py",
         "python -m models.run lstm trian device=cpu",
     )
 ]

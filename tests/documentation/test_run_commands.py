@@ -49,13 +49,19 @@ def test_a_recorded_trace_is_imported(reader: Project, command: Command) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", of("python -m profzoo run -- .*", PROGRAMS), ids=lambda one: one.text)
+@pytest.mark.parametrize("command", of("python -m profzoo advise -- .*", PROGRAMS), ids=lambda one: one.text)
 def test_a_script_is_looked_at(reader: Project, command: Command) -> None:
-    """It prints the lines that profile the script."""
+    """With the option that prints the lines that profile the script, and ends."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = reader.environment() | {"PATH": path}
     done = subprocess.run(
-        command.words, cwd=reader.root, env=variables, text=True, capture_output=True, check=False, timeout=300
+        [*command.words[:4], "--show-config", *command.words[4:]],
+        cwd=reader.root,
+        env=variables,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "settings:" in done.stdout and "train.py" in done.stdout, done.stdout + done.stderr

@@ -39,7 +39,8 @@ LAYERS = (
     ("report",),
     ("collect", "document", "run"),
     ("workflow",),
-    ("cli", "results", "terminal"),
+    ("results", "terminal"),
+    ("cli",),
     ("__main__",),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.

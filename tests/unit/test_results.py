@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import profzoo
+from profzoo import formatting
 from profzoo.catalog.csv_files import CSV_FILES
 from profzoo.errors import DataError
 from profzoo.records import import_graph
@@ -50,12 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_on_plans_shows_what_is_printed(whole: Path) -> None:
     """Its block of output has the lines about the first cell, after the word that begins the first of them."""
     (first, *_) = run_end.list_largest_gains(whole / "tables/verdicts.csv", whole / "tables/plans.csv")
-    printed = run_end._fold([run_end._row("", first.says)], 118) + run_end._whole_lines(first.command)
+    printed = formatting.format_rows([("", first.says)], 118) + run_end._whole_lines(first.command)
     blocks = (block for page in pages.find_pages() for block in pages.read_blocks(page.name, page.read_text()))
     shown = [block.text.splitlines() for block in blocks if block.language == "text" and first.command in block.text]
     assert shown, "\n".join(printed)
     for lines in shown:
-        assert [line[run_end.INDENT :] for line in lines] == [line[run_end.INDENT :] for line in printed]
+        assert [line[formatting.INDENT :] for line in lines] == [line[formatting.INDENT :] for line in printed]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from torch import nn
 
 from profzoo import run
-from profzoo.cli import script_run
+from profzoo.cli import advise
 from profzoo.collect import failures
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import CollectError
@@ -49,7 +49,13 @@ CASES: dict[str, tuple[str, str]] = {
     "short": ("loop.py --epochs 1", "window=50"),
     "never steps": ("never_steps.py", "window=5"),
     "repeated": ("repeated.py", "window=4"),
+    "ends in its window": ("loop.py --end over", "window=5"),
+    "ends with its window": ("loop.py --end over", "window=24"),
 }
+# Cases whose windows last for a time that the script does not have.
+LASTING = ("ends in its window",)
+# Cases of which memory is taken stock, which takes longer than the steps of most scripts.
+STOCKED = ("loop", "ends with its window")
 # Forms of loops, in each of which a step has twelve samples.
 FORMS = ("transformer", "recurrent", "packed", "batch first", "inside", "collated", "sequences alone", "search",
          "accumulation", "no optimizer")  # fmt: skip
@@ -71,9 +77,9 @@ def run_cases(folder: Path, names: Iterable[str]) -> Mapping[str, Any]:
         words, settings = CASES[name]
         (own := folder / name).mkdir()
         cells[name] = cell_of(f"python {SCRIPTS / words.split()[0]}", settings)
-        # To take stock of memory takes longer than the steps of most scripts.
-        files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name == "loop" else {})
-        task.Task(cells[name], launcher.setting_defaults(), own, files).write(own / "task.json")
+        files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name in STOCKED else {})
+        lasts = 60.0 if name in LASTING else 0.0
+        task.Task(cells[name], launcher.setting_defaults(), own, files, lasts).write(own / "task.json")
         script, *more = shlex.split(words)
         cases.append({"words": [str(SCRIPTS / script), *more], "task": str(own / "task.json")})
     (folder / "cases.json").write_text(json.dumps(cases))
@@ -136,13 +142,7 @@ def test_samples_are_empty_where_nobody_knows_their_dimension(found: Mapping[str
     assert (facts["batch"], facts["items"]) == (None, None)
     assert [line.split(",")[3] for line in found["samples: compiled steps"][1:]] == [""] * 4
     facts = {**facts, "step_ns": 1e6}
-    assert "samples of a step not known" in script_run.describe_run(facts)[1]
-
-
-def test_a_loop_without_an_optimizer_trains_if_it_has_a_backward_pass(found: Mapping[str, Any]) -> None:
-    options = Namespace(phase="train", step="auto", warmup=3)
-    lines = script_run.configuration_lines("mine", "python a.py", options, found["samples: no optimizer"])
-    assert not any("phase: inference" in line for line in lines)
+    assert "samples of a step not known" in dict(advise.describe_run(facts))["takes"]
 
 
 def test_a_closure_and_an_evaluation_are_no_steps_of_their_own(found: Mapping[str, Any]) -> None:
@@ -258,11 +258,19 @@ def test_memory_of_a_step_more_is_by_purpose(found: Mapping[str, Any]) -> None:
     [
         ("crash", "mine train: the script failed in step 5 with ValueError: the fifth wheel came off"),
         ("short", "mine train: the command ended after 9 steps, and warm-up and window take 3 + 50: lower warmup"),
+        ("ends with its window", "mine train: the command ended after 27 steps, before its window was over: have"),
         ("never steps", "mine train: no step was found until the command ended, after 0 steps of 1 optimizer and"),
     ],
 )
 def test_a_script_without_a_window_says_why(found: Mapping[str, Any], name: str, said: str) -> None:
     assert found[name].startswith(said) and "\n" not in found[name]
+
+
+def test_a_window_that_has_its_steps_closes_when_the_script_ends(found: Mapping[str, Any]) -> None:
+    """It was to last for a minute, and has all steps behind the warm-up; what follows the last one is no part of it."""
+    facts, steps = found["ends in its window"], found["ends in its window steps"][1:]
+    assert (facts["steps"], facts["items"], len(steps)) == (24, 8 * 24, 24), facts
+    assert facts["script"]["step"] == "a step of SGD"
 
 
 def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -214,8 +214,9 @@ def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
     said = cli.format_trials(table)
     assert (
         "with `batch=8`" in said[0]
-        and "1.99 times as fast" in said[1]
-        and "failed in a later round: no memory" in said[1]
+        and said[1] == "  in your own code: DataLoader(..., batch_size=8)"
+        and "1.99 times as fast" in said[2]
+        and "failed in a later round: no memory" in said[2]
     )
     assert (cli.best_row(table) or {})["settings"] == "double"
     assert savings.make_first_section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"

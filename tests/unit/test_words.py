@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+from profzoo import formatting
 from profzoo.compare import numerics
 from profzoo.report import glossary
 from profzoo.terminal import results_status, run_end, run_plan
@@ -75,9 +76,9 @@ def test_the_glossary_has_the_names_of_measurements_and_the_precisions() -> None
 
 def test_states_and_results_are_words_of_their_pages() -> None:
     status = (ROOT / "docs" / "reference" / "terminal.md").read_text()
-    labels = re.findall(r'_row\((?:"" if place else )?"(\w+)"', Path(run_end.__file__).read_text())
+    labels = re.findall(r'\((?:"" if place else )?"([a-z]+)", (?!None)', Path(run_end.__file__).read_text())
     assert set(labels) >= {"failed", "new", "gains", "differ", "ended", "report"}
-    assert all(len(label) < run_end.INDENT for label in labels)
+    assert all(len(label) < formatting.INDENT for label in labels)
     assert run_end.format_run_end(Progress({}, {}), 1, [], 80, False) == []
     states = [*results_status.STATES.values(), results_status.FOREIGN, results_status.WAITING]
     assert [state for state in states if f"| {state}" not in status] == []

@@ -300,6 +300,8 @@ class Recorder:
         self.window_began_ns = 0
         # How long the window is to last at the least, in seconds.
         self.least_s = 0.0
+        # Whether the window closes some time after its last step, which is to be no part of it.
+        self.late = False
         self._first: Any = None
         self._last: Any = None
 
@@ -416,7 +418,7 @@ class StepTimer(Recorder):
         # Before the wait as well. If the GPU is done sooner than that, the last row's `wall_ns` is this much longer.
         self.clocks = [*self._clocks_before, *self._gpu_clocks.read()] or None
         self.clock.wait()
-        end = self.clock.now()
+        end = self._rows[-1][0] if self.late else self.clock.now()
         self._tokens.stop()
         self._gpu_clocks.close()
         after = allocator.read_statistics(self.device)

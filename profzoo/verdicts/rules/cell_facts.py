@@ -63,7 +63,7 @@ class NotedFacts:
     torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
     both ends of the window, of all processes. repeated: modules that a step called again on the same inputs. roof: what
     the CPU of a cell can do; None where it is not known. loading: how batches are loaded, and the cores for it. made:
-    where a script makes the objects of its loop.
+    where a script makes the objects of its loop. device: type of the device that the cell ran on.
     """
 
     padding: "Sequence[PaddedRows]" = ()
@@ -76,6 +76,7 @@ class NotedFacts:
     roof: "CpuRoof | None" = None
     loading: Loading = field(default_factory=Loading)
     made: "Sequence[MadeObject]" = ()
+    device: str = "cuda"
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded.
@@ -140,6 +141,7 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         roof=facts.get("roof"),
         loading=_read_loading(facts),
         made=facts["script"].get("made", ()) if "script" in facts else (),
+        device=facts.get("device_type", "cuda"),
     )
 
 
