@@ -14,6 +14,8 @@ from profzoo.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
 DEMO = "config/quickstart.yaml"
+# What the workflow takes to run, besides the package and a configuration.
+RUNNING = ("Snakefile", "workflow", "models", "profiles")
 
 
 def create_folder(folder: Path, package: Path = PACKAGE) -> None:
@@ -45,6 +47,36 @@ def copy_file(source: Path, target: Path) -> None:
     shutil.copy2(source, target)
     # An installed package may be read-only, but the copy is there to be changed.
     target.chmod(target.stat().st_mode | 0o200)
+
+
+def update_folder(folder: Path, package: Path = PACKAGE) -> None:
+    """Let a folder, which need not exist, hold what the workflow takes to run as it is installed; git ignores it.
+
+    Raises:
+        ConfigError: this installation lacks the files of the workflow.
+        OSError: a file cannot be written.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    source = project_files.find_folder(package)
+    wanted = {folder / package.name / path.relative_to(package): path for path in project_files.list_folder(package)}
+    for name in RUNNING:
+        if not (source / name).exists():
+            raise ConfigError(f"this installation of profzoo lacks {name} of the workflow: install it again")
+        wanted |= {folder / path.relative_to(source): path for path in project_files.list_folder(source / name)}
+    for target, path in wanted.items():
+        if not target.exists() or _state(target) != _state(path):
+            copy_file(path, target)
+    for name in (package.name, *RUNNING):
+        for path in project_files.list_folder(folder / name):
+            if path not in wanted:
+                path.unlink()
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Return the size of a file and its time of modification, which a copy has too."""
+    facts = path.stat()
+    return facts.st_size, facts.st_mtime_ns
 
 
 def run_demo(folder: Path) -> int:
