@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profzoo.cell import schema
+from profzoo.cli import attach_run
 from profzoo.errors import CollectError, ConfigError
 from profzoo.tools.nsys import sessions
 
@@ -20,11 +21,15 @@ LOOK_S = 10.0
 # A day. Reports of minutes already take long to make.
 LONGEST_S = 86400.0
 ENDING = ".nsys-rep"
+# What takes no nsys: the program records itself.
+WITHOUT_NSYS = {attach_run.ARM: attach_run.main_arm, attach_run.ATTACH: attach_run.main_attach}
 EXAMPLE = "python -m profzoo session server --seconds 10 --name run7"
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
+    if words and words[0] in WITHOUT_NSYS:
+        return WITHOUT_NSYS[words[0]](words[1:])
     parser = _parser()
     options = parser.parse_args(words)
     if not 0 < options.seconds <= LONGEST_S:

@@ -32,7 +32,7 @@ SAID = "no report of Nsight Systems: what stands under nsys is this trace of tor
 
 
 def main(traced: str, sidecar: str, sqlite: str, written: str) -> None:
-    """Read an imported trace and its sidecar; write the export `sqlite` and its sidecar `written`.
+    """Read a trace and its sidecar; write the export `sqlite` and its sidecar `written`.
 
     Of a trace without a GPU it holds no row.
     """
@@ -49,8 +49,11 @@ def main(traced: str, sidecar: str, sqlite: str, written: str) -> None:
             _fill(database, events)
         database.commit()
     told = {key: value for key, value in facts.items() if key != "left_out"}
-    about = {**facts["imported"], "files": [], "coverage": [SAID] if on_gpu else []}
-    write_json({**told, "tool": TOOL, "capture": "window", "imported": about}, written)
+    told |= {"tool": TOOL, "capture": "window"}
+    # What a program has recorded of itself was not imported.
+    if "imported" in told:
+        told["imported"] = {**told["imported"], "files": [], "coverage": [SAID] if on_gpu else []}
+    write_json(told, written)
 
 
 def create_tables(database: sqlite3.Connection) -> None:

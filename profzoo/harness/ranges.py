@@ -102,8 +102,14 @@ def _attributes(name: str) -> Any:
     return nvtx.get_domain(DOMAIN).get_event_attributes(message=name)
 
 
-def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
+# Takes a module's range away again.
+Unmark = Callable[[], Any]
+
+
+def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> list[Unmark]:
     """Open a range around each call of each module of a network; torch.compile must already be applied.
+
+    Returns the functions that leave the modules as they were.
 
     A module that the network holds under several names gets the first name. A module whose forward is called without
     `__call__` gets no range: its work belongs to the calling module, as does the work of functions.
@@ -111,16 +117,19 @@ def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
     Args:
         prefix: text before the module paths, for networks besides the cell's own.
     """
-    opened = threading.local()
+    opened, undo = threading.local(), list[Unmark]()
     for path, module, how in _walk(network, prefix, set()):
         kind = type(getattr(module, "_orig_mod", module))
         note_source(kind)
         if how is _around_compiled:
             path = f"{path}.{COMPILED}" if path else COMPILED
-        how(module, functools.partial(opener, module_range_name(path or ROOT, kind.__name__)), opened)
+        undo += how(module, functools.partial(opener, module_range_name(path or ROOT, kind.__name__)), opened)
+    return undo
 
 
-def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:
+def _walk(
+    module: nn.Module, path: str, seen: set[nn.Module]
+) -> Iterator[tuple[str, nn.Module, Callable[..., list[Unmark]]]]:
     """Yield every module with its path and its marking function, a parent before its children."""
     if module in seen:
         return
@@ -144,31 +153,52 @@ def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[
             yield from _walk(child, f"{path}.{name}" if path else name, seen)
 
 
-def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: threading.local) -> None:
+def _by_hooks(
+    module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: threading.local
+) -> list[Unmark]:
     """Add hooks that open the range before all others and close it after them, also if forward raises."""
+    marked = True
 
     def before(module: nn.Module, inputs: Any) -> None:
         # Where a model compiles parts of itself, Dynamo drops branches that it knows never to run.
-        if not torch.compiler.is_compiling():
+        if marked and not torch.compiler.is_compiling():
             if not hasattr(opened, "ranges"):
                 opened.ranges = []
             opened.ranges.append(open_range(inputs))
 
     def after(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
+        # A call that had begun before the module was marked has opened none.
+        if not torch.compiler.is_compiling() and getattr(opened, "ranges", None):
             opened.ranges.pop()()
 
-    module.register_forward_pre_hook(before, prepend=True)
-    module.register_forward_hook(after, always_call=True)
+    def unmark() -> None:
+        nonlocal marked
+        # A call that has begun knows these hooks still.
+        marked = False
+        for hook in hooks:
+            hook.remove()
+
+    hooks = (
+        module.register_forward_pre_hook(before, prepend=True),
+        module.register_forward_hook(after, always_call=True),
+    )
+    return [unmark]
 
 
-def _around_compiled(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+def _around_compiled(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> list[Unmark]:
     """Open one range around a compiled module, without the compiler seeing it."""
     name = "forward" if hasattr(module, "_orig_mod") else "_compiled_call_impl"
-    setattr(module, name, _ranged(getattr(module, name), open_range))
+    return _replace(module, name, _ranged(getattr(module, name), open_range))
 
 
-def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+def _replace(module: nn.Module, name: str, function: Callable[..., Any]) -> list[Unmark]:
+    """Set a function of one module; one of its class comes back once its own is taken away."""
+    own, before = name in vars(module), vars(module).get(name)
+    setattr(module, name, function)
+    return [lambda: setattr(module, name, before) if own else delattr(module, name)]
+
+
+def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> list[Unmark]:
     """Open a range around a module's forward; a copy of the module gets its own."""
 
     @functools.wraps(type(module).forward)
@@ -179,7 +209,7 @@ def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], 
         finally:
             close()
 
-    module.forward = types.MethodType(forward, module)
+    return _replace(module, "forward", types.MethodType(forward, module))
 
 
 def _ranged(function: Callable[..., Any], open_range: Callable[[Any], Callable[[], Any]]) -> Callable[..., Any]:
@@ -209,6 +239,7 @@ class Ranges:
         self._openers = [nvtx_range] * (os.environ.get(MODULES) == "1")
         # Networks whose modules have ranges, each with what their paths begin with.
         self.networks: list[tuple[nn.Module, str]] = []
+        self._unmark: list[Unmark] = []
         self._begun: list[tuple[str, record_function | None]] = []
         # Whether ranges go to torch.profiler too.
         self._torch_ranges = False
@@ -229,14 +260,24 @@ class Ranges:
         if torch_modules and torch_range not in self._openers:
             self._openers.append(torch_range)
             for network, prefix in self.networks:
-                mark_modules(network, torch_range, prefix)
+                self._unmark += mark_modules(network, torch_range, prefix)
 
     def mark(self, network: nn.Module, prefix: str = "") -> None:
         """Open a range around each call of the network's modules, if module ranges are enabled."""
         self.networks.append((network, prefix))
         note_network(network, prefix)
         for opener in self._openers:
-            mark_modules(network, opener, prefix)
+            self._unmark += mark_modules(network, opener, prefix)
+
+    def unmark(self) -> None:
+        """Leave all networks as they were before they were marked."""
+        while self._unmark:
+            self._unmark.pop()()
+
+    def end_all(self) -> None:
+        """End all ranges that were begun and have not ended."""
+        while self._begun:
+            self.end()
 
     def begin(self, name: str) -> None:
         """Open a range, in torch.profiler too where ranges go there; `end` on the same thread ends it."""

@@ -17,23 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from profzoo.cell import schema, settings
+from profzoo.cell import registry, schema, settings
 from profzoo.errors import CollectError, ConfigError
 from profzoo.machine import program_variables
 from profzoo.records.import_graph import PROJECT
+from profzoo.script_harness import recorded_files
 from profzoo.script_harness import task as tasks
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 STARTUP = Path(__file__).with_name("startup")
-TASK, PATHS, VISIBLE = "PROFZOO_SCRIPT", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"
+TASK, PATHS, VISIBLE = tasks.VARIABLE, "PYTHONPATH", "CUDA_VISIBLE_DEVICES"
 # Packages that measuring takes and a script's own environment may lack.
 LENT = ("nvtx",)
 # Variables that keep Python from finding what a script imports.
 ISOLATING = ("PYTHONSAFEPATH", "PYTHONNOUSERSITE")
 # Settings that say where and how long a script is measured, which the launcher and the session see to.
 NOT_APPLIED = ("device", "warmup", "window")
+# Steps of a recording until it is known what a step is.
+LEAST_WARMUP = 2
 # Beginning of the line about a script that was told to end, and words about one that left no error: what it printed
 # says more (profzoo/collect/failures.py).
 STOPPED, UNEXPLAINED = "the script was stopped", "without an error of Python"
@@ -63,6 +66,10 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
         ConfigError: the command cannot be started.
         CollectError: it ended before its window did; the message says what was seen of it.
     """
+    if folder := recorded_files.find_folder(cell["command"]):
+        defaults = setting_defaults()
+        changed = {key: cell[key] for key, default in defaults.items() if cell.get(key, default) != default}  # type: ignore[literal-required]
+        return recorded_files.hand_over(folder, cell, options, changed)
     words = split_command(cell["command"], cell["model"], cell.get("folder", "."))
     with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
         folder = Path(name)
@@ -149,6 +156,27 @@ def setting_defaults() -> dict[str, Any]:
     """Return the default of each setting that can be applied to a script, which leaves it as it is."""
     known = schema.cell_properties()
     return {key: known[key]["default"] for key in settings.APPLICABLE if key not in NOT_APPLIED}
+
+
+def plan_recording(name: str, steps: int, warmup: int = 3, step: str = "auto") -> tasks.Task:
+    """Return what a program is to record of itself: steps that are timed, and as many that are traced.
+
+    warmup: steps before. step: what ends a step, as of a script.
+
+    Raises:
+        ConfigError: a value cannot be used.
+    """
+    if registry.is_taken(name) or not schema.is_name(name, "model"):
+        form = "the zoo has a model of this name" if registry.is_taken(name) else schema.describe_form("model")
+        raise ConfigError(f"{name!r} cannot be the name of a recording: {form}")
+    if warmup < LEAST_WARMUP:
+        raise ConfigError(f"warmup={warmup}: a recording takes at least {LEAST_WARMUP} steps of warm-up")
+    tool = next(name for name, part in schema.tool_schemas().items() if "inside" in part)
+    config = schema.fill_defaults({}, schema.load_schema())
+    own = {"command": recorded_files.RECORDED, "warmup": warmup, "window": steps, "step": step, "finish": True}
+    config[tool]["baseline"], config["settings"] = steps, {name: own}
+    cell = settings.resolve_cell(name, "train", tool, config)
+    return tasks.Task(cell, setting_defaults(), Path(), packages=_lent_packages())
 
 
 def gather_facts(folder: Path, cell: "CellSettings", code: int | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import nvtx
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
 from profzoo.script_harness.origins import LOADER, MODEL, OPTIMIZER
@@ -25,6 +26,26 @@ from profzoo.script_harness.step_finder import RANGE
 # Replaces functions of torch by ones that tell a session of their calls.
 
 Function = Callable[..., Any]
+# Undo what watching has changed in torch and in networks, the last change first.
+_undo: list[Callable[[], Any]] = []
+
+
+def unwatch() -> None:
+    """Leave torch and the networks as they were; what others have put around a wrapper since stays."""
+    while _undo:
+        _undo.pop()()
+
+
+def put(owner: Any, name: str, function: Any) -> None:
+    """Set a function of a module or class until `unwatch`; one of a parent class comes back then."""
+    own, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, function)
+
+    def undo() -> None:
+        if vars(owner).get(name) is function:
+            setattr(owner, name, before) if own else delattr(owner, name)
+
+    _undo.append(undo)
 
 
 def wrap(owner: Any, name: str, around: Callable[[Function], Function]) -> None:
@@ -38,7 +59,7 @@ def wrap(owner: Any, name: str, around: Callable[[Function], Function]) -> None:
             return original(*given, **named)
         return wrapped(*given, **named)
 
-    setattr(owner, name, call)
+    put(owner, name, call)
 
 
 def within_part(session: Session, part: str, function: Function) -> Function:
@@ -207,6 +228,7 @@ class NetworkWatcher:
         """Begin to watch."""
         handle = nn.modules.module.register_module_forward_pre_hook(self._before_any)
         self._key = handle.id
+        _undo.append(lambda: self._hooks.pop(self._key, None))
         wrap(nn.Module, "compile", self._compiling)
 
     def _before_any(self, module: nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -226,7 +248,8 @@ class NetworkWatcher:
 
     def _hook(self, module: nn.Module) -> None:
         self._note(module)
-        module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
+        hook = module.register_forward_hook(self._after_network, with_kwargs=True, always_call=True)
+        _undo.append(hook.remove)
 
     def _note(self, module: nn.Module) -> None:
         self._seen[module] = True
@@ -296,53 +319,97 @@ class OptimizerWatcher:
         self._session = session
         self._started: set[int] = set()
         self._within: list[torch.optim.Optimizer] = []
+        self._opened = False
 
     def watch(self) -> None:
-        """Begin to watch."""
-        hook, made = torch.optim.Optimizer.profile_hook_step, torch.optim.Optimizer.__init__
+        """Begin to watch optimizers of classes of which there is none yet."""
+        hook = torch.optim.Optimizer.profile_hook_step
+        put(torch.optim.Optimizer, "profile_hook_step", staticmethod(lambda step: self._observe(hook(step))))
+        self._count_made()
 
-        def profile_hook_step(function: Function) -> Function:
-            return self._observe(hook(function))
+    def watch_all(self) -> None:
+        """Begin to watch, also optimizers that were made before.
+
+        Torch's hooks are called within its own range of an optimizer's step, so that a step of the session ends with
+        what comes next.
+        """
+        _undo.append(register_optimizer_step_pre_hook(self._before).remove)
+        _undo.append(register_optimizer_step_post_hook(self._after).remove)
+        self._count_made()
+
+    def _count_made(self) -> None:
+        made = torch.optim.Optimizer.__init__
 
         @functools.wraps(made)
         def init(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> None:
             self._session.finder.optimizer_made()
             made(optimizer, *given, **named)
 
-        torch.optim.Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign, assignment]
-        torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign, assignment]
+        put(torch.optim.Optimizer, "__init__", init)
 
     def _observe(self, step: Function) -> Function:
-        session, within = self._session, self._within
-
         @functools.wraps(step)
         def observed(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> Any:
-            # Optimizers that wrap another, or call the step of the class that they are made of, step once.
-            if torch.compiler.is_compiling() or within or not session.is_watching():
+            if not self._begins():
                 return step(optimizer, *given, **named)
-            self._prepare(optimizer)
-            if session.first_steps.is_noting():
-                session.first_steps.note_gradients([optimizer], torch.ones(()))
-            within.append(optimizer)
-            opened = session.begin_part("optimizer")
-            if given and callable(given[0]):
-                given = (self._evaluate(given[0]), *given[1:])
-            elif callable(named.get("closure")):
-                named["closure"] = self._evaluate(named["closure"])
+            given, named = self._begin(optimizer, given, named)
             try:
                 result = step(optimizer, *given, **named)
-            finally:
-                within.pop()
-                session.samples.repeats = False
-                if opened:
-                    session.end_part()
-            if session.scaling:
-                session.scaled_steps.append(optimizer)
-            else:
-                session.optimizer_stepped(optimizer)
+            except BaseException:
+                self._end()
+                raise
+            self._end()
+            self._stepped(optimizer)
             return result
 
         return observed
+
+    def _begins(self) -> bool:
+        """Whether an optimizer's step is one: those that wrap another, or call their class's step, step once."""
+        return not torch.compiler.is_compiling() and not self._within and self._session.is_watching()
+
+    def _before(self, optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if optimizer in self._within:
+            # Its last step has raised an error, which the program has caught.
+            self._end()
+        if not self._begins():
+            return None
+        changed, named = self._begin(optimizer, given[1:], named)
+        return (optimizer, *changed), named
+
+    def _after(self, optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if optimizer in self._within:
+            self._end()
+            self._session.ends_late = True
+            self._stepped(optimizer)
+            self._session.ends_late = False
+
+    def _begin(
+        self, optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Begin an optimizer's step; returns the arguments that it is to have."""
+        self._prepare(optimizer)
+        if self._session.first_steps.is_noting():
+            self._session.first_steps.note_gradients([optimizer], torch.ones(()))
+        self._within.append(optimizer)
+        self._opened = self._session.begin_part("optimizer")
+        if given and callable(given[0]):
+            given = (self._evaluate(given[0]), *given[1:])
+        elif callable(named.get("closure")):
+            named = {**named, "closure": self._evaluate(named["closure"])}
+        return given, named
+
+    def _end(self) -> None:
+        self._within.pop()
+        self._session.samples.repeats = False
+        if self._opened:
+            self._session.end_part()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._session.scaling:
+            self._session.scaled_steps.append(optimizer)
+        else:
+            self._session.optimizer_stepped(optimizer)
 
     def _evaluate(self, closure: Function) -> Function:
         """Around what computes the loss in an optimizer's step: from its second call on it has the same samples."""
@@ -445,9 +512,13 @@ def watch_ranges(session: Session) -> None:
         wrap(context, "__exit__", leaving)
 
 
-def watch_all(session: Session) -> None:
-    """Have a session told of everything that makes up a step."""
-    OptimizerWatcher(session).watch()
+def watch_all(session: Session, made_before: bool = False) -> None:
+    """Have a session told of everything that makes up a step; made_before: also of optimizers that there are."""
+    optimizers = OptimizerWatcher(session)
+    if made_before:
+        optimizers.watch_all()
+    else:
+        optimizers.watch()
     watch_scalers(session)
     NetworkWatcher(session).watch()
     watch_backward(session)
@@ -459,6 +530,4 @@ def watch_all(session: Session) -> None:
     watch_making(session)
     if session.finder.kind == RANGE:
         # Here, as nobody else takes the wrappers of NVTX.
-        pass
-
         watch_ranges(session)

@@ -110,6 +110,10 @@ class Networks:
             self._device = next((one.device for network in self.found for one in network.parameters()), None)
         return self._device or torch.device("cpu")
 
+    def assume_device(self, device: torch.device) -> None:
+        """Take a device for that of a program that calls no network."""
+        self._device = device
+
     def note(self, network: nn.Module) -> None:
         """Note a network before its first call, and apply the cell's settings to it."""
         self.found.append(network)
@@ -256,8 +260,8 @@ class Session:
         self._unscaled = False
         self._thread: int | None = None
         self._in_step = False
-        # Whether the step ends as soon as no part of it is open.
-        self._due = False
+        # Whether the step ends as soon as no part of it is open, and whether one that ends now ends with what follows.
+        self._due, self.ends_late = False, False
         self._autocast: torch.autocast | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
@@ -392,7 +396,7 @@ class Session:
             self._end_step()
 
     def _end_step(self) -> None:
-        if self.parts.current:
+        if self.parts.current or self.ends_late:
             self._due = True
             return
         self._close_step()
@@ -408,7 +412,7 @@ class Session:
         items = self.samples.end_step()
         counts, self._counts = self._counts, Counter()
         self.networks.mark_new()
-        if not self.finder.settled or not self.networks.found:
+        if not self.knows_loop():
             self._steps = 0
         elif self._stages is None:
             if self._steps >= max(self.task.cell["warmup"], 1):
@@ -423,6 +427,10 @@ class Session:
                 return
         self.reached[0] = self._steps + 1
         self._open_step()
+
+    def knows_loop(self) -> bool:
+        """Whether the step that has ended is one of the loop that is measured."""
+        return self.finder.settled and bool(self.networks.found)
 
     def _note_first_step(self) -> None:
         if self._loss is not None and len(self._losses) < LOSSES:

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,25 @@ class Stages:
         self._ranges.close()
         cuda = self._device.type == "cuda"
         self.peak_memory_bytes = torch.cuda.max_memory_allocated(self._device) if cuda else None
+
+    def end_early(self) -> None:
+        """End the window where it is, as no further step comes; without a traced step, the times are kept."""
+        assert self._current
+        traces = self._current is not self.timer and self.recorder.steps > 0
+        try:
+            with warnings.catch_warnings():
+                # Of no step, there is no mean.
+                warnings.simplefilter("ignore")
+                self._current.stop()
+        except Exception:
+            traces = False
+            raise
+        finally:
+            if not traces and self.timer:
+                self.recorder, self.timer = self.timer, None
+                self._window_items, self._taken = self._timed_items, self.recorder.steps
+            cuda = self._device.type == "cuda"
+            self.peak_memory_bytes = torch.cuda.max_memory_allocated(self._device) if cuda else None
 
     def _lasts_too_short(self) -> bool:
         """Whether the window has to go on, as it is to last for some time."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from profzoo.harness import observed_files
 
+# Names the file that says what to measure, in the processes that are measured (startup/sitecustomize.py has it too).
+VARIABLE = "PROFZOO_SCRIPT"
 # Notes in the folder of a task: of the process that represents the cell, of each process that measured, and of each
 # that ended before its window did.
 FACTS, RANK, PROGRESS = "facts.json", "rank-{}.json", "progress-{}.json"

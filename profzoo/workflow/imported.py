@@ -15,6 +15,7 @@ from profzoo.collect import partial_report
 from profzoo.config import imported_reports
 from profzoo.range_names import IMPORTED
 from profzoo.records import digests
+from profzoo.script_harness import recorded_files
 from profzoo.workflow import patterns
 from profzoo.workflow.comparison import Comparison
 from profzoo.workflow.selection import Cell, Selection, Wildcards, file_of_cell
@@ -84,6 +85,12 @@ class Imports:
         """Imported models with a trace of torch.profiler and no report of nsys."""
         traced = set(self.tools_by_model("nsys"))
         return [name for name in self.tools_by_model("torch") if name not in traced]
+
+    def recorded(self) -> dict[str, str]:
+        """Constraints of the same rule for models that programs have recorded of themselves."""
+        of_scripts = {name: (own or {}).get("command", "") for name, own in self.config["settings"].items()}
+        names = [name for name, command in of_scripts.items() if recorded_files.find_folder(str(command or ""))]
+        return {"model": "|".join(names) or "no_model", **patterns.MEASURED}
 
     def with_summary(self) -> dict[str, str]:
         """Constraints of the rule that imports kernel summaries."""

@@ -21,8 +21,8 @@ from tests.workflow.project import Project
 SHOWN = [block for block in pages.all_blocks() if block.language in ("python", "snakemake", "py")]
 MODULE = re.compile(r"^(module|rule|use rule) .*$", re.MULTILINE)
 HOSTED = re.compile(r'\bgit(?:hub|lab)\("[^"]+", [^)]*\)')
-# What a script that reads tables says.
-TABLES = "load("
+# What a script that reads tables says, and one that records its loop.
+TABLES, RECORDS = "load(", "profzoo.record("
 BATCH = 2
 
 
@@ -76,7 +76,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("block", [one for one in of_kind("script") if TABLES not in one.text], ids=places)
+@pytest.mark.parametrize(
+    "block", [one for one in of_kind("script") if TABLES not in one.text and RECORDS not in one.text], ids=places
+)
 def test_a_script_runs_on_a_recorded_trace(block: Block, tmp_path: Path) -> None:
     folder.unpack("a.sqlite", tmp_path / "results/mobilenetv2/train.nsys.sqlite")
     run_in(tmp_path, block)
@@ -88,10 +90,23 @@ def test_a_script_runs_on_recorded_tables(block: Block, results: Path) -> None:
     run_in(results, block)
 
 
-def run_in(home: Path, block: Block) -> None:
-    """Run a script in this folder."""
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [one for one in of_kind("script") if RECORDS in one.text], ids=places)
+def test_a_loop_records_itself(block: Block, tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 2)
+    data = torch.utils.data.TensorDataset(torch.randn(160, 4), torch.randint(0, 2, (160,)))
+    names = {
+        "model": model, "loader": torch.utils.data.DataLoader(data, batch_size=4), "criterion": torch.nn.CrossEntropyLoss(),
+        "optimizer": torch.optim.SGD(model.parameters()),
+    }  # fmt: skip
+    run_in(tmp_path, block, **names)
+    assert (tmp_path / "profzoo-results/results/tables/plans.csv").exists()
+
+
+def run_in(home: Path, block: Block, **names: object) -> None:
+    """Run a script in this folder, with these names."""
     with contextlib.chdir(home), contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(block.text, block.place, "exec"), {"__name__": "shown"})
+        exec(compile(block.text, block.place, "exec"), {"__name__": "shown", **names})
 
 
 @pytest.fixture(scope="module")

@@ -310,6 +310,10 @@ def test_what_was_noted_is_read_from_the_sidecar_of_each_cell(tmp_path: Path) ->
     # A script's loader has workers that no setting tells of.
     path.write_text(json.dumps({"cell": {"workers": 0}, "loading": {**own, "workers": 2, "pin_memory": True}}))
     assert read_cell_facts([str(path)]).ran_with["m", "train"] == {"workers": 2, "pin_memory": True}
+    # That a script's batch is 1 in its settings says nothing.
+    for batch, known in ((8, {"batch": 8}), (None, {})):
+        path.write_text(json.dumps({"cell": {"batch": 1}, "batch": batch, "script": {}}))
+        assert read_cell_facts([str(path)]).ran_with["m", "train"] == known
     path.write_text(json.dumps({"cell": {}}))
     assert read_cell_facts([str(path)]).noted["m", "train"] == NotedFacts()
 

@@ -8,7 +8,9 @@ from tests.workflow.project import Project, rules
 
 def test_a_whole_report_takes_a_third_of_the_jobs_and_a_file_its_own(fresh: Project) -> None:
     whole = fresh.dry("report", "--config", "models=lstm", "phases=train", "tool=nsys,torch")
-    assert {"derive_from_nsys", "derive_from_torch", "derive_across_tools"} <= rules(whole) and "join_kernels" not in rules(whole)
+    assert {"derive_from_nsys", "derive_from_torch", "derive_across_tools"} <= rules(
+        whole
+    ) and "join_kernels" not in rules(whole)
     one = fresh.dry("results/lstm/train.kernels.csv", "--config", "models=lstm", "phases=train", "tool=nsys,torch")
     assert "join_kernels" in rules(one) and not {name for name in rules(one) if name.startswith("derive_")}
 

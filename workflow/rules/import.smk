@@ -94,6 +94,17 @@ rule import_nsys_of_torch:
         "../scripts/import_nsys_of_torch.py"
 
 
+# nsys cannot start the program again.
+use rule import_nsys_of_torch as derive_nsys_of_recorded with:
+    log:
+        "<logs>/{model}/{phase}.nsys.recorded.log",
+    wildcard_constraints:
+        **IMPORTS.recorded(),
+
+
+ruleorder: derive_nsys_of_recorded > profile_nsys_ranks > profile_nsys
+
+
 rule import_ncu:
     """Convert reports of Nsight Compute that were made without profzoo; kernels get their names in the cell's trace."""
     input:

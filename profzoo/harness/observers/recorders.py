@@ -1,6 +1,7 @@
 """Recorders observe the window: markers alone for ncu and nsys, a clock, or torch.profiler."""
 
 import csv
+import math
 import os
 import resource
 import statistics
@@ -15,12 +16,14 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
+from profzoo.errors import CollectError
 from profzoo.harness import compiled_kernels, devices, ranges
 from profzoo.harness.distributed import meet_nobody
 from profzoo.harness.observers import allocator
 from profzoo.harness.tasks import tokens
 from profzoo.harness.variants import cuda_graph
 from profzoo.harness.variants.cuda_graph import CapturedStep
+from profzoo.io import chrome_trace
 from profzoo.machine import time_slicing
 from profzoo.statistics.percentiles import drop_warmup
 
@@ -61,6 +64,30 @@ def read_rows(profiler: profile, options: Mapping[str, Any]) -> list[list[Any]]:
         + [getattr(event, field) for field in (*MEMORY.values(), "flops")]
         for event in averages
     ]
+
+
+# How torch names the range of a step that its schedule counts.
+NUMBERED = "ProfilerStep"
+
+
+def leave_out_last_step(profiler: profile) -> None:
+    """Leave out of a profiler's events those since the beginning of the last step that its schedule counts."""
+    events: Any = profiler.events()
+    begun = max((one.time_range.start for one in events if one.name.startswith(NUMBERED)), default=math.inf)
+    events[:] = [one for one in events if one.time_range.start < begun]
+
+
+def drop_last_step(events: Sequence[Any]) -> list[Any]:
+    """Return the events of a trace without those since the beginning of the last step.
+
+    >>> drop_last_step([{"name": "ProfilerStep#7", "ts": 5}, {"name": "aten::mm", "ts": 6}, {"name": "a", "ts": 4}])
+    [{'name': 'a', 'ts': 4}]
+    """
+    timed = [one for one in events if isinstance(one, dict) and isinstance(one.get("ts"), int | float)]
+    steps = (one["ts"] for one in timed if str(one.get("name")).startswith(NUMBERED))
+    begun = max(steps, default=math.inf)
+    late = {id(one) for one in timed if one["ts"] >= begun and one.get("ph") != "M"}
+    return [one for one in events if id(one) not in late]
 
 
 def write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
@@ -489,10 +516,16 @@ class TorchProfiler(Recorder):
         self._rows: list[list[Any]] = []
         self._times: list[int] = []
         self._began, self._window = 0, window
-        self._more, self._cycles = more, 0
+        self._more, self._cycles, self._stopping = more, 0, False
 
     def start(self, meet: Callable[[], None] = meet_nobody) -> None:
-        """Start the schedule; meet: waits for the cell's other processes."""
+        """Start the schedule; meet: waits for the cell's other processes.
+
+        Raises:
+            CollectError: the program runs a profiler of its own, whose trace this one would end.
+        """
+        if torch.autograd._profiler_enabled():
+            raise CollectError("the program runs torch.profiler itself: leave that out while its steps are traced")
         self.clock.wait()
         if self._more:
             self._more.mkdir(parents=True, exist_ok=True)
@@ -523,6 +556,7 @@ class TorchProfiler(Recorder):
     def stop(self) -> None:
         """End the schedule and write the table."""
         self.window_wall_ns = sum(self._times)
+        self._stopping = True
         self._profiler.stop()
         if self._more:
             allocator.write_snapshot(self._more)
@@ -553,9 +587,14 @@ class TorchProfiler(Recorder):
         if self._more and self._cycles:
             keep_cycle(self._cycles - 1, self._rows, self._trace, self._more)
         self._cycles += 1
+        if self._stopping:
+            # A cycle that ends now is not complete, and neither is its last step.
+            leave_out_last_step(profiler)
         self._rows = read_rows(profiler, self._options)
         self._trace.unlink(missing_ok=True)
         profiler.export_chrome_trace(str(self._trace))
+        if self._stopping:
+            chrome_trace.rewrite_events(self._trace, drop_last_step)
 
 
 def describe_window(recorder: Recorder) -> dict[str, Any]:

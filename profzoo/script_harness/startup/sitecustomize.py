@@ -22,6 +22,8 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[1]
 # Path of the JSON file that says what to measure (launcher.py writes it).
 TASK = "PROFZOO_SCRIPT"
+# Variable with the folder for recordings of a process that may be asked for one, and the signal that asks.
+ARMED, ASKING = "PROFZOO_ATTACH", signal.SIGRTMIN + 7
 # Names the folder in which it is noted what a process reads, and the module that does so.
 NOTES, OBSERVER = "PROFZOO_OBSERVED_FILES", "profzoo.harness.observed_files"
 # Notes beside that file of what ended a process, by its number: an error of Python or an exit code, and a signal.
@@ -152,6 +154,12 @@ def observe_files() -> None:
     sys.modules[OBSERVER].observe_process()
 
 
+def answer(number: int, frame: FrameType | None) -> None:
+    """Record steps of this process, as another one asks it to; profzoo is imported no sooner."""
+    load_package("profzoo", PACKAGE)
+    importlib.import_module("profzoo.script_harness.recorded_files").answer(os.environ[ARMED], "torch" in sys.modules)
+
+
 def run_other() -> None:
     """Run the sitecustomize that this one hides, if the environment has one."""
     rest = [folder for folder in sys.path if Path(folder or os.curdir).resolve() != HERE]
@@ -179,3 +187,5 @@ if TASK in os.environ:
 
     sys.excepthook = explain
     note_exits()
+elif ARMED in os.environ:
+    signal.signal(ASKING, answer)

@@ -153,9 +153,12 @@ def _read_loading(facts: "Sidecar") -> Loading:
 
 
 def _settings(facts: "Sidecar") -> KnownSettings:
-    """Return the settings that a cell ran with; of a script's loader those that it has itself."""
+    """Return the settings that a cell ran with; of a script its own batch, and those of its loader."""
     own: Mapping[str, Any] = facts.get("loading", {})
-    return {**facts.get("cell", {}), **{name: own[name] for name in ("workers", "pin_memory") if name in own}}
+    found = {**facts.get("cell", {}), **{name: own[name] for name in ("workers", "pin_memory") if name in own}}
+    # That of the settings only stands for one that nobody knows before the script has run.
+    known = {"batch": facts["batch"]} if facts.get("batch") else {}
+    return {**{key: value for key, value in found.items() if key != "batch"}, **known} if "script" in facts else found
 
 
 def add_activities(
