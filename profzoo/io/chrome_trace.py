@@ -8,6 +8,7 @@ with its text, and is read again by this layout if the two differ. Events in any
 
 import gzip
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -307,3 +308,20 @@ def _cut_off(text: str, error: json.JSONDecodeError) -> CutOffError | None:
     last = text.rstrip()
     ends = last.endswith("}") and error.pos < len(last)
     return None if ends else CutOffError("its end is missing")
+
+
+# How torch names the range of a step that its schedule counts.
+NUMBERED = "ProfilerStep"
+
+
+def drop_last_step(events: Sequence[Any]) -> list[Any]:
+    """Return the events of a trace without those since the beginning of the last step.
+
+    >>> drop_last_step([{"name": "ProfilerStep#7", "ts": 5}, {"name": "aten::mm", "ts": 6}, {"name": "a", "ts": 4}])
+    [{'name': 'a', 'ts': 4}]
+    """
+    timed = [one for one in events if isinstance(one, dict) and isinstance(one.get("ts"), int | float)]
+    steps = (one["ts"] for one in timed if str(one.get("name")).startswith(NUMBERED))
+    begun = max(steps, default=math.inf)
+    late = {id(one) for one in timed if one["ts"] >= begun and one.get("ph") != "M"}
+    return [one for one in events if id(one) not in late]

@@ -16,6 +16,7 @@ import importlib
 import itertools
 import marshal
 import os
+import pkgutil
 import runpy
 import secrets
 import select
@@ -44,8 +45,13 @@ LATER = {
         "matplotlib.backends.backend_pdf",
         "matplotlib.backends.backend_svg",
         "fontTools.subset",
-        "PIL.JpegImagePlugin",
+        *(
+            f"fontTools.ttLib.tables.{name}"
+            for name in ("O_S_2f_2", "_c_v_t", "_f_p_g_m", "_g_a_s_p", "_h_h_e_a", "_l_o_c_a", "_p_r_e_p")
+        ),
+        *(f"PIL.{form}ImagePlugin" for form in ("Bmp", "Gif", "Jpeg", "Png", "Ppm")),
     ),
+    "profzoo.figures.drawing": ("profzoo.figures.*",),
     "profzoo.verdicts.rules.rules": ("jsonschema",),
     "profzoo.statistics": ("scipy.special",),
 }
@@ -216,11 +222,23 @@ def imports_of(script: str) -> list[str]:
 
 
 def import_all(words: Sequence[str]) -> None:
-    """Import modules, or those of scripts; what cannot be imported is left to the programs, which say why."""
+    """Import modules, of packages and scripts too; what cannot be imported is left to the programs, which say why."""
     for word in words:
-        for name in imports_of(word) if word.endswith(".py") else [word]:
+        for name in imports_of(word) if word.endswith(".py") else list_modules(word):
             with suppress(Exception):
                 importlib.import_module(name)
+
+
+def list_modules(word: str) -> list[str]:
+    """List the modules that a word names: one, or with `.*` at its end all of a package.
+
+    >>> list_modules("json"), list_modules("profzoo.figures.*")[0]
+    (['json'], 'profzoo.figures.classes')
+    """
+    if not word.endswith(".*"):
+        return [word]
+    package = word.removesuffix(".*")
+    return [f"{package}.{one.name}" for one in pkgutil.iter_modules(importlib.import_module(package).__path__)]
 
 
 @contextmanager

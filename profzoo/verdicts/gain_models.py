@@ -12,6 +12,7 @@ from profzoo.io.csv_tables import Row
 from profzoo.tables.cell_tables import LEAST_LEFT
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.verdicts.advice_scores import ErrorBound
+from profzoo.verdicts.rules.rule_types import KnownSettings
 from profzoo.what_if import changes, graph_obstacles, host_time, predicted_gains, simulator
 from profzoo.what_if.loading import Loading
 from profzoo.what_if.predicted_gains import Operations
@@ -120,6 +121,15 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     most = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
     gone = products & _name_matches(rows, PIECES) & (now == "fp32")
     return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
+
+
+def find_precision(ran_with: KnownSettings) -> tuple[str, bool]:
+    """Return the precision of a cell, and whether its tensors have channels first.
+
+    >>> find_precision({"precision": "bf16", "channels_last": True}), find_precision({})
+    (('bf16', False), ('fp32', True))
+    """
+    return str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
 
 
 def saved_column(to: str) -> str:

@@ -23,6 +23,7 @@ DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 OWN = {"models", "profiles", "profzoo", "tests", "workflow"}
 # Under what name a package is imported, where it is another.
 NAMES = {
+    "ncu_report": "ncu-report",
     "yaml": "pyyaml",
     "pynvml": "nvidia-ml-py",
     "PIL": "pillow",
@@ -37,8 +38,9 @@ def needed(requirements: list[str]) -> set[str]:
 
 RUN = needed(DECLARED["project"]["dependencies"])
 BATCH = needed(DECLARED["project"]["optional-dependencies"]["cluster"])
-# What only some formats of tables need; no lock holds it.
-FORMATS = needed(DECLARED["project"]["optional-dependencies"]["parquet"])
+# What only some formats of tables, and reports of ncu without an ncu, need; no lock holds it.
+EXTRAS = DECLARED["project"]["optional-dependencies"]
+FORMATS = needed([*EXTRAS["parquet"], *EXTRAS["ncu"]])
 DEVELOP = needed(DECLARED["dependency-groups"]["dev"])
 # Libraries whose networks settings are tried on; whoever runs these trials installs them. No test imports them.
 OF_TRIALS = {"transformers", "torch_geometric"}

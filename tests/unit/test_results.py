@@ -184,7 +184,7 @@ def test_importing_profzoo_loads_no_library_and_is_no_part_of_a_measured_program
     code = "import sys, profzoo; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
     assert "profzoo" in loaded and not {"pandas", "numpy", "profzoo.results"} & set(loaded)
-    assert profzoo.__all__ == ["load"]
+    assert profzoo.__all__ == ["load", "record", "record_step"]
     measured = import_graph.files_of("profzoo/harness/step/step_loop.py")
     assert not [path for path in measured if path.name in ("results.py", "data_dictionary.py", "across.py")]
 

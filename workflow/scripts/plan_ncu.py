@@ -1,9 +1,6 @@
 """Plans the collection of a section set of a cell."""
 
-import os
-
 from profzoo.io.scripts import as_list, begin_script
-from profzoo.machine import profiled_forks
 from profzoo.tools.ncu import run_planning
 
 snakemake = globals()["snakemake"]
@@ -11,5 +8,4 @@ with begin_script(snakemake) as job:
     given = job.input
     options, name = job.params.ncu, job.wildcards.set
     (census, sidecar, *untold), probe = given.launches, as_list(given.get("probe", []))
-    forked = profiled_forks.variable_of("ncu") in os.environ
-    run_planning.main(options, name, census, sidecar, job.output.plan, job.say, probe, *untold, forked=forked)
+    run_planning.main(options, name, census, sidecar, job.output.plan, job.say, probe, *untold)

@@ -66,28 +66,13 @@ def read_rows(profiler: profile, options: Mapping[str, Any]) -> list[list[Any]]:
     ]
 
 
-# How torch names the range of a step that its schedule counts.
-NUMBERED = "ProfilerStep"
-
-
 def leave_out_last_step(profiler: profile) -> None:
     """Leave out of a profiler's events those since the beginning of the last step that its schedule counts."""
     events: Any = profiler.events()
-    begun = max((one.time_range.start for one in events if one.name.startswith(NUMBERED)), default=math.inf)
+    begun = max(
+        (one.time_range.start for one in events if one.name.startswith(chrome_trace.NUMBERED)), default=math.inf
+    )
     events[:] = [one for one in events if one.time_range.start < begun]
-
-
-def drop_last_step(events: Sequence[Any]) -> list[Any]:
-    """Return the events of a trace without those since the beginning of the last step.
-
-    >>> drop_last_step([{"name": "ProfilerStep#7", "ts": 5}, {"name": "aten::mm", "ts": 6}, {"name": "a", "ts": 4}])
-    [{'name': 'a', 'ts': 4}]
-    """
-    timed = [one for one in events if isinstance(one, dict) and isinstance(one.get("ts"), int | float)]
-    steps = (one["ts"] for one in timed if str(one.get("name")).startswith(NUMBERED))
-    begun = max(steps, default=math.inf)
-    late = {id(one) for one in timed if one["ts"] >= begun and one.get("ph") != "M"}
-    return [one for one in events if id(one) not in late]
 
 
 def write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
@@ -594,7 +579,7 @@ class TorchProfiler(Recorder):
         self._trace.unlink(missing_ok=True)
         profiler.export_chrome_trace(str(self._trace))
         if self._stopping:
-            chrome_trace.rewrite_events(self._trace, drop_last_step)
+            chrome_trace.rewrite_events(self._trace, chrome_trace.drop_last_step)
 
 
 def describe_window(recorder: Recorder) -> dict[str, Any]:

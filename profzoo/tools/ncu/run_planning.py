@@ -1,5 +1,6 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from profzoo.cell.sidecar_files import read_facts
 from profzoo.errors import DataError
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json, write_json
+from profzoo.machine import profiled_forks
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import known_operations, launch_selection, raw_page, single_passes
 from profzoo.tools.ncu.census import read_untold_reason
@@ -375,14 +377,11 @@ def main(
     say: Callable[[str], object],
     probe: Sequence[str] = (),
     untold_sidecar: str | None = None,
-    *,
-    forked: bool = False,
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
     options: as of plan_collection. probe: page and sidecar of one, of a set of which nobody knows what it costs.
     untold_sidecar: file that says why the census is ncu's own, where the trace of nsys was to tell the launches.
-    forked: whether programs are forks to which ncu attaches, if launches are sampled.
     """
     costs, facts = load_costs(), read_facts(sidecar, {"wall_s": fact.POSITIVE})
     shipped = estimate_cost(options["sets"][name], costs)
@@ -391,7 +390,9 @@ def main(
     probed = read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
     price = estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    forked = forked and ncu.launch_selection(options, name) == ncu.SAMPLED
+    # ncu attaches to forks where this run has a process for them.
+    served = profiled_forks.variable_of(ncu.PROGRAM) in os.environ
+    forked = served and ncu.launch_selection(options, name) == ncu.SAMPLED
     start_s = _start_s(facts["wall_s"], len(every), is_nsys_census(census), forked, costs)
     told = _read_told(options, name, Path(census).parents[1], facts, every)
     planned = plan_collection(options, name, every, start_s, price, costs, told)

@@ -98,7 +98,7 @@ def ask_simulation(
     if traits is None:
         return None
     if change in gain_models.TARGET_PRECISIONS:
-        added = gain_models.added_launches(traits, change, *_precision(ran_with)) if whole else None
+        added = gain_models.added_launches(traits, change, *gain_models.find_precision(ran_with)) if whole else None
         return RequestedChange(change, traits, traits[gain_models.saved_column(change)], added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
@@ -107,11 +107,6 @@ def ask_simulation(
     if change != FUSED and isinstance(advice.cured, str) and saved in rows:
         part = rows[saved] / rows[time]
     return RequestedChange(change, rows, part)
-
-
-def _precision(ran_with: KnownSettings) -> tuple[str, bool]:
-    """Precision of a cell, and whether its tensors have channels first."""
-    return str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
 
 
 def add_expected_gain(
@@ -244,7 +239,7 @@ class CellRules:
         # The copy holds columns of one kind in one block; rows are taken out of dozens of blocks many times as slowly.
         traits = launch_traits.mark_traits(kernels.assign(**tried), roofline, self.given["traits"], self.peaks).copy()
         # Of all launches at once, as each of the few that a rule is about would take as long.
-        return gain_models.add_saved_shares(traits, self.cast, self.peaks, *_precision(self.ran_with))
+        return gain_models.add_saved_shares(traits, self.cast, self.peaks, *gain_models.find_precision(self.ran_with))
 
     def of_step(self) -> Iterator[Verdict]:
         """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
