@@ -20,9 +20,9 @@ from profzoo.plans.plan import (
     parse_typed,
 )
 from profzoo.plans.recipes import DEVICE, describe_changes, format_recipes
-from profzoo.verdicts import SIMULATED, gain_models
+from profzoo.verdicts import ONLY_ITSELF, SIMULATED, gain_models
 from profzoo.verdicts.advice_scores import Scores, find_kind
-from profzoo.verdicts.rules.feasibility import ONLY_ITSELF, split_words
+from profzoo.verdicts.rules.feasibility import split_words
 from profzoo.verdicts.rules.rule_evaluation import (
     AND,
     CELL_LEVEL,

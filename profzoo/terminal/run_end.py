@@ -24,7 +24,7 @@ from profzoo.records import derived_outputs, record
 from profzoo.records.record import DamagedRecordError
 from profzoo.terminal import phrases
 from profzoo.terminal.run_plan import Progress, Task, cell_folder
-from profzoo.verdicts import AMDAHL, SIMULATED
+from profzoo.verdicts import AMDAHL, ONLY_ITSELF, SIMULATED
 
 # Reads rows of result tables for the last lines of a run, without pandas, whose import would delay them.
 
@@ -129,11 +129,12 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
             bottlenecks = [one for one in mine if one["verdict"] not in NO_BOTTLENECKS]
             found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
     planned, first = dict(found), dict[Cell, LargestGain]()
+    by_hand = {(row["model"], row["phase"]): row for row in read_rows(plans) if is_by_hand(row)} if plans else {}
     for row in of_cells:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         counts = cell not in planned or (row.get("method") == SIMULATED and not row.get("settings"))
         if cell in steps and counts and gain and gain > 1:
-            one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "")
+            one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "", by_hand.get(cell))
             first.setdefault(cell, one)
             if cell not in planned or one.saved_ns > planned[cell].saved_ns:
                 found[cell] = first[cell]
@@ -176,7 +177,15 @@ def _how_fast(row: dict[str, str], gain: float) -> str:
     return f"{how} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
-def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) -> LargestGain:
+def is_by_hand(plan: dict[str, str]) -> bool:
+    """Whether a plan that profzoo cannot apply from outside can be written into the script, which then makes it."""
+    return plan.get("not_possible") == ONLY_ITSELF and bool(plan.get("recipe"))
+
+
+def _of_verdict(
+    row: dict[str, str], step: float, gain: float, unsteady: str, by_hand: dict[str, str] | None
+) -> LargestGain:
+    """by_hand: the plan of a script that only the script itself can make, which stands for a verdict that names it."""
     saved = step * (1 - 1 / gain)
     # Of what ran elsewhere, no setting is profzoo's.
     settings = row.get("settings") if row["phase"] != IMPORTED else ""
@@ -188,7 +197,12 @@ def _of_verdict(row: dict[str, str], step: float, gain: float, unsteady: str) ->
     recipe, what = recipes.find_verdict_recipe(row["verdict"]), name_next_step(row)
     # Without lines to write, the next step is what to change.
     change, why = (recipe.short, describe_reason(row)) if recipe else (what or row["verdict"], row["verdict"])
-    rows = [("change", change), ("gain", _with_doubt(saves, unsteady)), ("why", why)]
+    changes = [("change", change)]
+    if by_hand and ONLY_ITSELF in row["next_step"]:
+        # What comes after the reason is what to do without it.
+        instead = what.partition("; ")[2]
+        changes, why = _change_rows(by_hand), f"{row['verdict']}{instead and f'; instead: {instead}'}"
+    rows = [*changes, ("gain", _with_doubt(saves, unsteady)), ("why", why)]
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady, rows=rows)
 
 

@@ -12,6 +12,7 @@ from profzoo.io.scripts import write_csv
 from profzoo.plans import plan, plan_table
 from profzoo.report import glossary, savings
 from profzoo.terminal import run_end
+from profzoo.verdicts import ONLY_ITSELF
 from profzoo.verdicts.causes import verdicts
 from profzoo.verdicts.rules import rule_evaluation, rules
 from tests import whole_zoo
@@ -36,6 +37,26 @@ def run_ends_with(folder: Path, **tables: pd.DataFrame) -> list[str]:
         write_csv(table, folder / f"{name}.csv")
     plans = folder / "plans.csv" if "plans" in tables else None
     return [one.says for one in run_end.list_largest_gains(folder / "verdicts.csv", plans)]
+
+
+def test_a_graph_that_only_a_script_can_capture_is_told_by_lines_for_the_script(tmp_path: Path) -> None:
+    refused = f"a CUDA graph is not possible, as {ONLY_ITSELF}; use a larger batch; or try compile: true"
+    plan = {"model": "a", "phase": "train", "gain": "", "outlook": "not possible", "settings": "graph=true"}
+    by_hand = plan | {"not_possible": ONLY_ITSELF, "recipe": "train.py:48: with torch.cuda.graph(graph): step()"}
+
+    def rows(row: dict[str, object]) -> list[tuple[str, str]]:
+        run_ends_with(tmp_path, cells=CELLS, verdicts=pd.DataFrame([advice(settings="", next_step=refused)]),
+                      plans=pd.DataFrame([row]))  # fmt: skip
+        (gain,) = run_end.list_largest_gains(tmp_path / "verdicts.csv", tmp_path / "plans.csv")
+        return [one for one in gain.rows if one[0] != "gain"]
+
+    assert rows(by_hand) == [
+        ("change", "train.py:48: with torch.cuda.graph(graph): step()"),
+        ("why", "launch-bound; instead: use a larger batch; or try torch.compile"),
+    ]
+    # Where the step waits, too, lines for a graph would not do.
+    waits = by_hand | {"not_possible": f"{ONLY_ITSELF}; besides, it waits"}
+    assert rows(waits)[0][1].startswith("a CUDA graph is not possible") and rows(waits)[1] == ("why", "launch-bound")
 
 
 def trial(**given: object) -> pd.DataFrame:

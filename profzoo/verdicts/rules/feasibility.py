@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from profzoo.cell import settings
 from profzoo.tools.nsys.steps.steps import INPUT
+from profzoo.verdicts import ONLY_ITSELF
 from profzoo.verdicts.rules.rule_types import KnownSettings
 from profzoo.verdicts.verdict import Verdict
 from profzoo.what_if.graph_obstacles import (
@@ -31,7 +32,6 @@ EMPTIES, FREES = "empty_cache()", "frees"
 HELD, HOST_PAUSES = "held", ("lock_waits_removed", "host_work_removed", "loading_removed")
 # Most lines that a sentence names.
 NAMED = 3
-ONLY_ITSELF = "only a script itself can capture its step in a CUDA graph (torch.cuda.graph)"
 # Shares of rules that are about pauses of the host, by the kind of their lines.
 CLEARING = {"idle_synchronisation": WAITS, "allocations_removed": FREES, **dict.fromkeys(HOST_PAUSES, HELD)}
 POSSIBLE = "a CUDA graph of the step (graph: true) becomes possible"
