@@ -7,16 +7,16 @@ wrapped already.
 import functools
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import nvtx
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
+from torch.utils.weak import WeakIdKeyDictionary
 
 from profzoo.script_harness.origins import LOADER, MODEL, OPTIMIZER
 from profzoo.script_harness.samples import LoadedSizes
@@ -136,7 +136,7 @@ def watch_losses(session: Session) -> None:
 
 def watch_loaders(session: Session) -> None:
     """Tell of the batches of torch's data loaders, and apply the settings of loaders."""
-    sizes: WeakKeyDictionary[Any, LoadedSizes] = WeakKeyDictionary()
+    sizes: MutableMapping[Any, LoadedSizes] = WeakIdKeyDictionary()
 
     def following(original: Function) -> Function:
         inside = within_part(session, "data", original)
@@ -218,11 +218,11 @@ class NetworkWatcher:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._known: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
         self._key = 0
         self._hooks: Any = nn.modules.module._global_forward_pre_hooks
         self._running: list[tuple[nn.Module, bool]] = []
-        self._seen: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._seen: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
 
     def watch(self) -> None:
         """Begin to watch."""

@@ -1,13 +1,13 @@
 """Keeps the lines of a script's own files that make its networks, optimizers and loaders, and call networks."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from profzoo.harness.source_places import PlaceFinder
 
@@ -23,7 +23,8 @@ class Origins:
 
     def __init__(self) -> None:
         self._places = PlaceFinder()
-        self._lines: WeakKeyDictionary[Any, Line] = WeakKeyDictionary()
+        # By identity, as a module's own hash may need what its constructor sets, or change later.
+        self._lines: MutableMapping[Any, Line] = WeakIdKeyDictionary()
         self._calls: list[Line] = []
         self._batches: Counter[Line] = Counter()
 

@@ -8,6 +8,13 @@ from torch.utils.data import DataLoader
 torch.set_num_threads(1)
 
 
+class Hashed(nn.Linear):
+    """A module with a hash of its own, as those of torchmetrics have."""
+
+    def __hash__(self):
+        return hash(self.in_features)
+
+
 class Trainer:
     def __init__(self, model):
         self.model, self.optimizer = model, torch.optim.AdamW(model.parameters())
@@ -38,4 +45,4 @@ class Trainer:
         self.model.train()
 
 
-Trainer(nn.Linear(3, 1)).fit(DataLoader(torch.randn(20, 4), batch_size=4), 10)
+Trainer(Hashed(3, 1)).fit(DataLoader(torch.randn(20, 4), batch_size=4), 10)

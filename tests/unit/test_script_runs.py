@@ -191,7 +191,7 @@ def lines_of(name: str, *texts: str) -> set[str]:
         # A loader that nothing holds but its iterator.
         ("loop", "loop.py", ["model = nn.Seq", "optimizer = torch", "DataLoader(data", "outputs = model("], ["SGD"]),
         # Of the evaluation, the call is another one, as it is of no step.
-        ("trainer", "trainer.py", ["Trainer(nn", "AdamW(", "self.model(batch"], ["AdamW"]),
+        ("trainer", "trainer.py", ["Trainer(Hashed(", "AdamW(", "self.model(batch"], ["AdamW"]),
         ("two optimizers", "adversarial.py", ["generator, critic =", "make, judge =", "(critic(generator("], ["Adam", "RMSprop"]),
     ],
 )  # fmt: skip
