@@ -76,6 +76,13 @@ def _lines(code: CodeType) -> Iterator[int]:
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
 
 
+def written_class(module: nn.Module) -> type:
+    """Class of a module as its author wrote it: torch.compile wraps it, and FSDP2 makes a class of its own of it."""
+    kind = type(getattr(module, "_orig_mod", module))
+    first, *others = kind.__bases__
+    return others[0] if others and first.__module__.startswith("torch.distributed.") else kind
+
+
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
     """Open a torch.profiler range, with input shapes if the profiler records shapes."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
@@ -119,7 +126,7 @@ def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> list[U
     """
     opened, undo = threading.local(), list[Unmark]()
     for path, module, how in _walk(network, prefix, set()):
-        kind = type(getattr(module, "_orig_mod", module))
+        kind = written_class(module)
         note_source(kind)
         if how is _around_compiled:
             path = f"{path}.{COMPILED}" if path else COMPILED

@@ -101,6 +101,8 @@ def noting_maker(session: Session, kind: str, original: Function) -> Function:
     def call(made: Any, *given: Any, **named: Any) -> None:
         session.origins.note(kind, made, sys._getframe(2))
         original(made, *given, **named)
+        if kind == LOADER:
+            session.origins.note_loader(made)
 
     return call
 
@@ -223,6 +225,8 @@ class NetworkWatcher:
         self._hooks: Any = nn.modules.module._global_forward_pre_hooks
         self._running: list[tuple[nn.Module, bool]] = []
         self._seen: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
+        # Those of which a call with gradients was seen.
+        self._learning: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
 
     def watch(self) -> None:
         """Begin to watch."""
@@ -256,9 +260,13 @@ class NetworkWatcher:
         self._session.networks.note(module)
         # Once the cell's settings, such as compilation, are applied.
         self._session.samples.watch(module)
-        self._session.origins.note_call(sys._getframe(2))
+        self._session.origins.note_call(module, sys._getframe(2))
 
     def _begin(self, module: nn.Module) -> None:
+        if module not in self._learning and torch.is_grad_enabled():
+            # Trainers try the evaluation first.
+            self._learning[module] = True
+            self._session.origins.note_call(module, sys._getframe(2))
         self._hooks.pop(self._key, None)
         self._running.append((module, self._session.begin_part("forward")))
 

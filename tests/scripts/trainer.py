@@ -1,4 +1,4 @@
-"""A class in the way of trainers: a closure handed to the optimizer, a callback, an evaluation after each epoch."""
+"""A class in the way of trainers: a closure handed to the optimizer, a callback, an evaluation before each epoch."""
 
 import torch
 from torch import nn
@@ -25,11 +25,11 @@ class Trainer:
 
     def fit(self, loader, epochs):
         for _ in range(epochs):
+            self.evaluate(loader)
             for batch in loader:
                 with record_function("iteration"):
                     self.optimizer.step(lambda batch=batch: self.closure(batch))
                     self.schedule.step()
-            self.evaluate(loader)
 
     def closure(self, batch):
         self.optimizer.zero_grad()
@@ -41,7 +41,7 @@ class Trainer:
         self.model.eval()
         with torch.inference_mode():
             for batch in loader:
-                self.training_step(batch)
+                self.model(batch[:, :3]).sub(batch[:, 3:]).abs().mean()
         self.model.train()
 
 
