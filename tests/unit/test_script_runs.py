@@ -332,6 +332,23 @@ def test_processes_of_torchrun_are_one_cell(
     assert (facts["batch"], facts["script"]["regular_share"]) == (4, 1)
 
 
+def test_an_engine_that_a_server_spawns_is_measured_and_the_server_ended(tmp_path: Path) -> None:
+    """It would wait for the engine's answer for ever."""
+    done = start(f"python {SCRIPTS / 'engine.py'} spawn", "window=20 phase=inference", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert (facts["script"]["step"], facts["script"]["per_step"]) == ("a call of Decoder", {"forward calls": 1})
+    assert (facts["batch"], facts["items"], facts["steps"]) == (5, 100, 20)
+    places = {f"{Path(one['file']).name}:{one['line']}" for one in facts["script"]["made"]}
+    assert places == lines_of("engine.py", "model = Decoder()", "= model(words")
+
+
+@pytest.mark.slow
+def test_of_an_engine_that_a_server_forks_it_is_said_that_it_is_to_be_spawned(tmp_path: Path) -> None:
+    done = start(f"python {SCRIPTS / 'engine.py'} fork", "window=20 phase=inference", tmp_path)
+    assert done.returncode == 2 and "the script forked a process that calls Decoder, and only processes" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
