@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 
 torch.set_num_threads(1)
 rank = int(os.environ["LOCAL_RANK"])
-on_gpu = torch.cuda.device_count() > rank
+on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
 device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
 if on_gpu:
     torch.cuda.set_device(device)
