@@ -84,12 +84,21 @@ def written_class(module: nn.Module) -> type:
 
 
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """Open a torch.profiler range, with input shapes if the profiler records shapes."""
+    """Open a torch.profiler range, with input shapes if the profiler records shapes; none where it does not record.
+
+    A step that ends with a network's call starts the profiler within that call's range.
+    """
+    if not torch.autograd._profiler_enabled():
+        return _nothing
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # Takes a third of the time of torch.profiler.record_function; a step may open thousands of ranges.
     record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
     record.__enter__()
     return functools.partial(record.__exit__, None, None, None)
+
+
+def _nothing() -> None:
+    """Close what was not opened."""
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """script_harness: what is a step of each script, what it did in its window, and what is said where there is none."""
 
+import gzip
 import importlib
 import json
 import os
@@ -286,10 +287,12 @@ def test_a_window_that_has_its_steps_closes_when_the_script_ends(found: Mapping[
     assert facts["script"]["step"] == "a step of SGD"
 
 
-def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def start(
+    words: str, settings: str, folder: Path, files: str = "--steps steps.csv"
+) -> subprocess.CompletedProcess[str]:
     """The real command, through Python's start-up hook."""
     command = [sys.executable, "-m", "profzoo.run", "mine", "inference" if "inference" in settings else "train"]
-    command += [f"command={words}", *settings.split(), "--facts", "facts.json", "--steps", "steps.csv"]
+    command += [f"command={words}", *settings.split(), "--facts", "facts.json", *files.split()]
     environment = os.environ | {"PYTHONPATH": f"{PROJECT}:{folder / 'site'}", "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -330,6 +333,17 @@ def test_processes_of_torchrun_are_one_cell(
     once = {"forward calls": 1, "backward passes": 1, "optimizer steps": 1}
     assert (facts["script"]["step"], facts["script"]["per_step"]) == (f"a step of {optimizer}", once)
     assert (facts["batch"], facts["script"]["regular_share"]) == (4, 1)
+
+
+def test_a_step_that_ends_with_a_call_of_its_network_is_traced(tmp_path: Path) -> None:
+    """The profiler starts within the range of a call that it has not seen begin."""
+    files = "--trace trace.json.gz --operators operators.csv"
+    done = start(f"python {SCRIPTS / 'generate.py'}", "window=3 phase=inference", tmp_path, files)
+    assert done.returncode == 0, done.stderr
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        names = [event.get("name") for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    ranges = ("step", "forward", "module:Decoder:Decoder", "module:Decoder.head:Linear")
+    assert [names.count(f"profzoo:{name}") for name in ranges] == [3] * 4
 
 
 def test_an_engine_that_a_server_spawns_is_measured_and_the_server_ended(tmp_path: Path) -> None:

@@ -197,6 +197,7 @@ def test_what_it_imports_and_its_inputs_measure_it_again(measured: Project, name
         ("settings={mine: {command: python own/train.py, inputs: [own/dat]}}", "names 'own/dat', and there is no such"),
         ("settings={mine: {command: python own/train.py, step: optimiser}}", "settings.mine.step = 'optimiser'"),
         ("settings={lstm: {command: python own/train.py}}", "settings.lstm.command: the zoo has a model lstm"),
+        ("settings={generation: {command: python own/train.py}}", "settings.generation.command: the zoo has a model generation, or a group"),
         ("settings={mine: {comand: python own/train.py}}", "unknown key 'settings.mine.comand' (value 'python own/train.py'): did you mean 'command'?"),
     ]),
 )  # fmt: skip
