@@ -318,6 +318,8 @@ MEASURED_FUNCTIONS = (
 )
 # Groups by which `models` selects scripts.
 GROUPS = ("scripts", "own")
+# The group of all models.
+EVERY = "all"
 
 
 def find_program(name: str, changes: GivenSettings) -> Model:
@@ -343,8 +345,8 @@ def describe_script(name: str, changes: GivenSettings) -> Model:
         raise ConfigError(f"settings holds {name!r}, which is not a name: {schema.describe_form('model')}")
     if is_taken(name):
         raise ConfigError(
-            f"settings.{name}.command: the zoo has a model {name}, and results of both would lie in one folder: give "
-            f"the script another name, such as my_{name}"
+            f"settings.{name}.command: the zoo has a model {name}, or a group of this name, and results of both would "
+            f"lie in one folder: give the script another name, such as my_{name}"
         )
     if changes.get("module"):
         raise ConfigError(f"settings.{name} has both command and module: leave one out")
@@ -363,8 +365,13 @@ def describe_script(name: str, changes: GivenSettings) -> Model:
 
 
 def is_taken(name: str) -> bool:
-    """Whether the zoo has a model of this name, so that a script cannot bear it."""
-    return (ZOO / f"{name}.py").exists()
+    """Whether the zoo has a model or a group of models of this name, so that a script cannot bear it.
+
+    >>> [is_taken(name) for name in ("lstm", "generation", "scripts", "all", "train-gpt")]
+    [True, True, True, True, False]
+    """
+    groups = {*GROUPS, EVERY, IMPORTED}.union(*(model.groups for model in shipped_models().values()))
+    return name in groups or (ZOO / f"{name}.py").exists()
 
 
 def scripts_of(command: str, folder: str = ".") -> list[str]:

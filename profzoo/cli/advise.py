@@ -248,7 +248,8 @@ def _windows(own: Mapping[str, Any], chosen: Sequence[str], warmup: int, window:
     """Return the windows of tools that are others than their own: fewer steps than these, or more that are timed."""
     found = {}
     for tool in (tools.BASELINE, *chosen):
-        cell = run.resolve_words("script", own["phase"], tool, [f"command={own['command']}", f"warmup={warmup}"])
+        words = [f"{key}={own[key]}" for key in ("command", "phase")]
+        cell = run.resolve_words("script", own["phase"], tool, [*words, f"warmup={warmup}"])
         most = max(1, window - (cell["steps"] - warmup - cell["window"]))
         if most < cell["window"] or (tool == tools.BASELINE and window > cell["window"]):
             found[tool] = most

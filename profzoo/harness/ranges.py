@@ -76,13 +76,29 @@ def _lines(code: CodeType) -> Iterator[int]:
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
 
 
+def written_class(module: nn.Module) -> type:
+    """Class of a module as its author wrote it: torch.compile wraps it, and FSDP2 makes a class of its own of it."""
+    kind = type(getattr(module, "_orig_mod", module))
+    first, *others = kind.__bases__
+    return others[0] if others and first.__module__.startswith("torch.distributed.") else kind
+
+
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """Open a torch.profiler range, with input shapes if the profiler records shapes."""
+    """Open a torch.profiler range, with input shapes if the profiler records shapes; none where it does not record.
+
+    A step that ends with a network's call starts the profiler within that call's range.
+    """
+    if not torch.autograd._profiler_enabled():
+        return _nothing
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # Takes a third of the time of torch.profiler.record_function; a step may open thousands of ranges.
     record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
     record.__enter__()
     return functools.partial(record.__exit__, None, None, None)
+
+
+def _nothing() -> None:
+    """Close what was not opened."""
 
 
 @functools.cache
@@ -119,7 +135,7 @@ def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> list[U
     """
     opened, undo = threading.local(), list[Unmark]()
     for path, module, how in _walk(network, prefix, set()):
-        kind = type(getattr(module, "_orig_mod", module))
+        kind = written_class(module)
         note_source(kind)
         if how is _around_compiled:
             path = f"{path}.{COMPILED}" if path else COMPILED

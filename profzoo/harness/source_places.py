@@ -5,6 +5,7 @@ import dis
 import itertools
 import linecache
 import os
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,6 +64,8 @@ class PlaceFinder:
         """outermost: the code at which the search ends: what has called it belongs to profzoo, not to the program."""
         folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
         packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(torch.__file__).parents[1])}
+        # Of the user's own, and of environments below this one.
+        packages |= {path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")}
         self._stdlib = tuple(f"{path}{os.sep}" for path in _spellings(folders))
         self._packages = tuple(f"{path}{os.sep}" for path in _spellings(packages))
         self._torch = tuple(f"{path}{os.sep}" for path in _spellings({str(Path(torch.__file__).parent)}))

@@ -92,8 +92,8 @@ def _seen(before: Collection[int]) -> list[int]:
     return sorted(found)
 
 
-def list_descendants() -> dict[int, str]:
-    """Processes below this one with their state, as in /proc."""
+def list_descendants(root: int | None = None) -> dict[int, str]:
+    """Processes below this one with their state, as in /proc; root: another one instead."""
     children: dict[int, list[int]] = {}
     states = {}
     for process in running_processes():
@@ -104,7 +104,7 @@ def list_descendants() -> dict[int, str]:
     for child in _adopted() - set(children.get(os.getpid(), ())):
         states.setdefault(child, "?")
         children.setdefault(os.getpid(), []).append(child)
-    found, waiting = {}, [os.getpid()]
+    found, waiting = {}, [root or os.getpid()]
     while waiting:
         for child in children.get(waiting.pop(), ()):
             found[child] = states[child]

@@ -6,14 +6,17 @@ import json
 import mmap
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from profzoo.harness import observed_files
 from profzoo.machine import gpu_slots
 from profzoo.script_harness import task as tasks
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from profzoo.script_harness.session import Session
 
 # What the process imports of its own; without it nothing can be measured there.
@@ -44,7 +47,7 @@ def attach(path: str) -> None:
     observers.watch_all(session)
     session.networks.step_module_called = session.module_called
     # What a process forks, such as one that loads data, is not the one that is measured.
-    os.register_at_fork(after_in_child=lambda: _forget(session))
+    os.register_at_fork(after_in_child=lambda: _forget(task, session))
     _note_progress(task, session)
     gpu_slots.wait_for_turn()
 
@@ -56,8 +59,21 @@ def _find_packages(task: tasks.Task) -> None:
             sys.modules["sitecustomize"].load_package(name, Path(folder))
 
 
-def _forget(session: "Session") -> None:
+def _forget(task: tasks.Task, session: "Session") -> None:
+    """Measure nothing in a forked process; leave a note if it calls a network, for where nothing else is found."""
+    from torch.nn.modules import module as modules
+
     session.active = False
+
+    def note(network: "nn.Module", inputs: Any) -> None:
+        if next(network.parameters(), None) is None:
+            return
+        hook.remove()
+        seen = {**session.describe_progress(), "networks": [type(network).__name__], "calls": 1, "forked": True}
+        with suppress(OSError):
+            (task.folder / tasks.PROGRESS.format(os.getpid())).write_text(json.dumps(seen))
+
+    hook = modules.register_module_forward_pre_hook(note)
 
 
 def _note_progress(task: tasks.Task, session: "Session") -> None:

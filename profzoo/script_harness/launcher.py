@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from profzoo.cell import registry, schema, settings
 from profzoo.errors import CollectError, ConfigError
-from profzoo.machine import program_variables
+from profzoo.machine import process_tree, program_variables
 from profzoo.records.import_graph import PROJECT
 from profzoo.script_harness import recorded_files
 from profzoo.script_harness import task as tasks
@@ -40,8 +40,12 @@ LEAST_WARMUP = 2
 # Beginning of the line about a script that was told to end, and words about one that left no error: what it printed
 # says more (profzoo/collect/failures.py).
 STOPPED, UNEXPLAINED = "the script was stopped", "without an error of Python"
+# How vLLM is told to spawn its engine.
+SPAWN = "VLLM_WORKER_MULTIPROCESSING_METHOD=spawn"
 # A command that is told to end gets as long; its supervisor kills it soon after.
 STOPPED_S = 1.0
+# How often it is looked whether what is measured of a command has ended, and how long the rest of it may take to end.
+LOOK_S, LEFT_S = 0.5, 5.0
 # Files that are not a program's own: of Python, of installed packages, of torch.compile, and of profzoo.
 OTHERS = re.compile(
     rf"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|torchinductor_|^{re.escape(str(STARTUP.parents[1]))}/"
@@ -95,7 +99,7 @@ def run_command(
         try:
             if in_main and told == signal.SIG_DFL:
                 signal.signal(signal.SIGTERM, _stop)
-            return process.wait()
+            return _wait(process, Path(variables[TASK]))
         except _Stopped:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -106,6 +110,33 @@ def run_command(
                 process.kill()
             if in_main and told is not None:
                 signal.signal(signal.SIGTERM, told)
+
+
+def _wait(process: subprocess.Popen[Any], task: Path) -> int:
+    """Wait for a command to end; one that goes on although what was measured of it has ended is ended."""
+    ended = threading.Event()
+    if not tasks.read_task(str(task)).cell["finish"]:
+        threading.Thread(target=_end_left, args=(process, task.parent, ended), daemon=True).start()
+    try:
+        return process.wait()
+    finally:
+        ended.set()
+
+
+def _end_left(process: subprocess.Popen[Any], folder: Path, ended: threading.Event) -> None:
+    """End a command whose measured processes have ended, such as a server that waits for its engine's answers."""
+    while not ended.wait(LOOK_S):
+        measured = [note["pid"] for note in _notes(folder, tasks.RANK)] if (folder / tasks.FACTS).exists() else []
+        if not measured or any(map(process_tree.is_alive, measured)) or ended.wait(LEFT_S):
+            continue
+        left = [process.pid, *process_tree.list_descendants(process.pid)]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in left:
+                with suppress(ProcessLookupError):
+                    os.kill(one, number)
+            ended.wait(STOPPED_S)
+            left = list(filter(process_tree.is_alive, left))
+        return
 
 
 class _Stopped(BaseException):
@@ -264,6 +295,11 @@ def explain_end(notes: Sequence[Mapping[str, Any]], end: End, cell: "CellSetting
     most = max(notes, key=lambda note: (note["steps"], note["optimizer_steps"], note["calls"]))
     steps, warmup = most["steps"], max(cell["warmup"], 1)
     needed = warmup + cell["steps"] - cell["warmup"]
+    if not steps and most.get("forked"):
+        return (
+            f"no step was found until the command ended: the script forked a process that calls {most['networks'][0]}, "
+            f"and only processes that it spawns are measured (of vLLM: `env {SPAWN} python ...`)"
+        )
     if not steps:
         return (
             f"no step was found until the command ended, {_describe_seen(most)}: say what ends a step by `step`, as "

@@ -7,16 +7,16 @@ wrapped already.
 import functools
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import nvtx
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
+from torch.utils.weak import WeakIdKeyDictionary
 
 from profzoo.script_harness.origins import LOADER, MODEL, OPTIMIZER
 from profzoo.script_harness.samples import LoadedSizes
@@ -101,6 +101,8 @@ def noting_maker(session: Session, kind: str, original: Function) -> Function:
     def call(made: Any, *given: Any, **named: Any) -> None:
         session.origins.note(kind, made, sys._getframe(2))
         original(made, *given, **named)
+        if kind == LOADER:
+            session.origins.note_loader(made)
 
     return call
 
@@ -136,7 +138,7 @@ def watch_losses(session: Session) -> None:
 
 def watch_loaders(session: Session) -> None:
     """Tell of the batches of torch's data loaders, and apply the settings of loaders."""
-    sizes: WeakKeyDictionary[Any, LoadedSizes] = WeakKeyDictionary()
+    sizes: MutableMapping[Any, LoadedSizes] = WeakIdKeyDictionary()
 
     def following(original: Function) -> Function:
         inside = within_part(session, "data", original)
@@ -218,11 +220,13 @@ class NetworkWatcher:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._known: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
         self._key = 0
         self._hooks: Any = nn.modules.module._global_forward_pre_hooks
         self._running: list[tuple[nn.Module, bool]] = []
-        self._seen: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._seen: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
+        # Those of which a call with gradients was seen.
+        self._learning: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
 
     def watch(self) -> None:
         """Begin to watch."""
@@ -256,9 +260,13 @@ class NetworkWatcher:
         self._session.networks.note(module)
         # Once the cell's settings, such as compilation, are applied.
         self._session.samples.watch(module)
-        self._session.origins.note_call(sys._getframe(2))
+        self._session.origins.note_call(module, sys._getframe(2))
 
     def _begin(self, module: nn.Module) -> None:
+        if module not in self._learning and torch.is_grad_enabled():
+            # Trainers try the evaluation first.
+            self._learning[module] = True
+            self._session.origins.note_call(module, sys._getframe(2))
         self._hooks.pop(self._key, None)
         self._running.append((module, self._session.begin_part("forward")))
 

@@ -141,11 +141,14 @@ class SampleCount:
             before = self._by_network.get(network, 0)
             self._by_network[network] = None if own is None or before is None else before + own
 
-    def end_step(self) -> int | None:
-        """Return the samples of the step that ends: of its batches, else those of the network that was given fewest.
+    def end_step(self, ended_by: Hashable) -> int | None:
+        """Return the samples of the step that ends: of its batches, else of the network whose call ends it.
 
-        None where it is not known which dimension of its networks' inputs they are.
+        Where an optimizer ends it, they are those of the network that was given fewest. None where it is not known
+        which dimension of the networks' inputs they are.
         """
+        if ended_by in self._by_network:
+            self._by_network = {ended_by: self._by_network[ended_by]}
         known = [count for count in self._by_network.values() if count is not None]
         unknown = len(known) < len(self._by_network) and not any(known)
         found = self._used or min(known, default=0) or (0 if unknown else self._loaded)

@@ -17,7 +17,7 @@ from profzoo.harness import compiled_kernels, devices, distributed, inspection
 from profzoo.harness.compiled_kernels import REPLICATED
 from profzoo.harness.observers import host_samples, warmup_observers
 from profzoo.harness.observers.first_steps import LOSSES, FirstSteps
-from profzoo.harness.ranges import Ranges
+from profzoo.harness.ranges import Ranges, written_class
 from profzoo.harness.source_places import SingleStep
 from profzoo.harness.step import batches, peak_memory
 from profzoo.machine import program_variables
@@ -160,7 +160,7 @@ class Networks:
 def class_name(network: nn.Module) -> str:
     """Class of a network, without what torch.compile or parallel training wraps it in."""
     inner = getattr(network, "_orig_mod", network)
-    return type(inner.module if isinstance(inner, REPLICATED) else inner).__name__
+    return written_class(inner.module if isinstance(inner, REPLICATED) else inner).__name__
 
 
 # Measures memory in one step of a script behind the window: the most that each range holds, by purpose.
@@ -265,6 +265,8 @@ class Session:
         self._autocast: torch.autocast | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
+        # Whether the step is the one in which another process looks at memory.
+        self._last = False
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._steps, self._skipped = 0, 0
         # The number of the step that the process is in, 0 before its first one: what is left if a signal ends it.
@@ -341,7 +343,7 @@ class Session:
             self._padding.note((inputs, named))
         if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
             self.first_steps.note(inputs, output)
-        self._names[id(network)] = f"a call of {type(network).__name__}"
+        self._names[id(network)] = f"a call of {class_name(network)}"
         if self.finder.module_called(id(network), (type(network).__name__,), outermost=True):
             self._end_step()
         self._end_due_step()
@@ -407,9 +409,11 @@ class Session:
         if self._memory:
             self._end_memory_step()
             return
+        if self._last:
+            return self._end()
         self._steps += 1
         self._note_first_step()
-        items = self.samples.end_step()
+        items = self.samples.end_step(self.finder.closing)
         counts, self._counts = self._counts, Counter()
         self.networks.mark_new()
         if not self.knows_loop():
@@ -454,8 +458,13 @@ class Session:
 
     def _close_window(self) -> None:
         """Look at memory in a step more, if that is asked for; then end."""
-        if not (self._stages and self._stages.represents and "memory" in self.task.files):
+        window = self._stages
+        if not window or "memory" not in self.task.files or not (window.represents or window.several):
             return self._end()
+        if not window.represents:
+            # The one that represents the cell waits for the others in that step.
+            self._last = True
+            return self._open_step()
         self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
         self._open_step()
 

@@ -9,6 +9,9 @@ from torch.utils.data import DataLoader
 
 LENGTH, BATCH, WIDTH = 7, 12, 8
 form = sys.argv[1]
+if len(sys.argv) > 2:
+    torch.set_default_device(sys.argv[2])
+rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 
 
 class Language(nn.Module):
@@ -66,7 +69,7 @@ def loss_of(batch: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-for number, batch in enumerate(words, 1):
+for number, batch in enumerate((batch for _ in range(rounds) for batch in words), 1):
     if form == "search":
 
         def closure(batch: torch.Tensor = batch) -> torch.Tensor:

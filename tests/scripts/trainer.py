@@ -1,4 +1,4 @@
-"""A class in the way of trainers: a closure handed to the optimizer, a callback, an evaluation after each epoch."""
+"""A class in the way of trainers: a closure handed to the optimizer, a callback, an evaluation before each epoch."""
 
 import torch
 from torch import nn
@@ -6,6 +6,13 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
 torch.set_num_threads(1)
+
+
+class Hashed(nn.Linear):
+    """A module with a hash of its own, as those of torchmetrics have."""
+
+    def __hash__(self):
+        return hash(self.in_features)
 
 
 class Trainer:
@@ -18,11 +25,11 @@ class Trainer:
 
     def fit(self, loader, epochs):
         for _ in range(epochs):
+            self.evaluate(loader)
             for batch in loader:
                 with record_function("iteration"):
                     self.optimizer.step(lambda batch=batch: self.closure(batch))
                     self.schedule.step()
-            self.evaluate(loader)
 
     def closure(self, batch):
         self.optimizer.zero_grad()
@@ -34,8 +41,8 @@ class Trainer:
         self.model.eval()
         with torch.inference_mode():
             for batch in loader:
-                self.training_step(batch)
+                self.model(batch[:, :3]).sub(batch[:, 3:]).abs().mean()
         self.model.train()
 
 
-Trainer(nn.Linear(3, 1)).fit(DataLoader(torch.randn(20, 4), batch_size=4), 10)
+Trainer(Hashed(3, 1)).fit(DataLoader(torch.randn(20, 4), batch_size=4), 10)

@@ -105,6 +105,7 @@ def test_short_scripts_have_shorter_windows_and_long_ones_are_timed_for_longer()
     assert advise._windows(own, ["torch"], 3, 8) == {"time": 8}
     assert advise._windows(own, ["torch"], 1, 2) == {"time": 2, "torch": 1}
     assert advise._windows(own, ["torch"], 3, 100) == {"time": 100}
+    assert advise._windows({**own, "phase": "inference"}, ["torch"], 3, 100) == {"time": 100}
 
 
 def test_the_advice_of_a_try_names_the_command_without_it() -> None:

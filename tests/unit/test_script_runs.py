@@ -1,5 +1,6 @@
 """script_harness: what is a step of each script, what it did in its window, and what is said where there is none."""
 
+import gzip
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from torch import nn
+from torch.utils.data import DataLoader
 
 from profzoo import run
 from profzoo.cli import advise
@@ -37,11 +39,12 @@ CASES: dict[str, tuple[str, str]] = {
     "overflow": ("loop.py --scaler --overflow-in 6", "window=5"),
     "two optimizers": ("adversarial.py", "window=4"),
     "generation": ("generate.py", "window=12 phase=inference"),
+    "diffusion": ("sampling.py", "window=25 phase=inference"),
     "trainer": ("trainer.py", "window=10"),
     "range": ("trainer.py", "window=10 step=range:iteration"),
     "dataloader": ("loop.py", "window=5 step=dataloader"),
     "module": ("loop.py", "window=5 step=module:2.0"),
-    "compiled": ("loop.py --compile", "window=4"),
+    "compiled": ("loop.py --compile eager", "window=4"),
     "settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true"),
     "all settings": ("loop.py", "window=4 precision=bf16 workers=2 optimizer=foreach channels_last=true compile=true"),
     "finished": ("loop.py", "window=4 finish=true"),
@@ -70,11 +73,11 @@ def cell_of(command: str, settings: str) -> dict[str, Any]:
     return dict(run.resolve_words("mine", phase, "time", [f"command={command}", *settings.split()]))
 
 
-def run_cases(folder: Path, names: Iterable[str]) -> Mapping[str, Any]:
-    """What each case came to: its facts, or what is said instead; and its steps under `NAME steps`."""
+def run_cases(folder: Path, names: Iterable[str], known: Mapping[str, tuple[str, str]] = CASES) -> Mapping[str, Any]:
+    """What each of the known cases came to: its facts, or what is said instead; and its steps under `NAME steps`."""
     cases, cells = [], {}
     for name in names:
-        words, settings = CASES[name]
+        words, settings = known[name]
         (own := folder / name).mkdir()
         cells[name] = cell_of(f"python {SCRIPTS / words.split()[0]}", settings)
         files = {"steps": own / "s.csv"} | ({"memory": own / "m.csv"} if name in STOCKED else {})
@@ -114,6 +117,8 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         ("scaler", "a step of SGD", ONE_EACH, 32, 4),
         ("two optimizers", "a step of Adam", {"forward calls": 11, "backward passes": 4, "optimizer steps": 4}, 32, 4),
         ("generation", "a call of Decoder", {"forward calls": 1}, 24, 12),
+        # Two images with and without their text.
+        ("diffusion", "a call of UNet", {"forward calls": 1}, 100, 25),
         ("dataloader", "the next batch", ONE_EACH, 40, 5),
         ("compiled", "a step of SGD", ONE_EACH, 32, 4),
     ],
@@ -125,7 +130,8 @@ def test_a_step_is_what_the_script_repeats(
     script = facts["script"]
     assert (script["step"], script["per_step"]) == (step, per_step), facts
     assert (facts["items"], facts["steps"], len(found[f"{name} steps"])) == (items, steps, steps + 1)
-    assert script["regular_share"] == (pytest.approx(10 / 12) if name == "generation" else 1)
+    # The rest calls the encoder of the next sentence, or the decoder of one image and the encoder of another.
+    assert script["regular_share"] == {"generation": pytest.approx(10 / 12), "diffusion": 24 / 25}.get(name, 1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -190,8 +196,8 @@ def lines_of(name: str, *texts: str) -> set[str]:
     [
         # A loader that nothing holds but its iterator.
         ("loop", "loop.py", ["model = nn.Seq", "optimizer = torch", "DataLoader(data", "outputs = model("], ["SGD"]),
-        # Of the evaluation, the call is another one, as it is of no step.
-        ("trainer", "trainer.py", ["Trainer(nn", "AdamW(", "self.model(batch"], ["AdamW"]),
+        # Of the evaluation, which comes first, the call is another one, as it is of no step.
+        ("trainer", "trainer.py", ["Trainer(Hashed(", "AdamW(", "(self.model(batch"], ["AdamW"]),
         ("two optimizers", "adversarial.py", ["generator, critic =", "make, judge =", "(critic(generator("], ["Adam", "RMSprop"]),
     ],
 )  # fmt: skip
@@ -206,20 +212,28 @@ def test_the_lines_that_make_what_a_loop_uses_are_known(
 
 
 def test_what_a_package_makes_for_itself_has_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network that it makes for the script has the line of the script that asks for it."""
-    (tmp_path / "site" / "lib").mkdir(parents=True)
-    (tmp_path / "site" / "lib" / "__init__.py").write_text(
+    """What it makes for the script has the line of the script: a network that it asks for, a loader made anew of its own."""
+    (site := tmp_path / "site-packages" / "packaged").mkdir(parents=True)
+    (site / "__init__.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "def make(note):\n    net = Net.__new__(Net)\n    note('model', net)\n    note('optimizer', held := set_of())\n"
         "    return net, held\nclass set_of: pass\n"
+        "def remake(note, loader):\n    made = type(loader)(loader.dataset)\n    note('loader', made)\n    return made\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.syspath_prepend(str(site.parent))
     known = origins.Origins()
-    monkeypatch.setattr(known._places, "_packages", (f"{tmp_path / 'site'}{os.sep}",))
-    library = importlib.import_module("lib")
+    library = importlib.import_module("packaged")
     net, optimizer = library.make(lambda kind, one: known.note(kind, one, sys._getframe(1)))
     (model,) = known.describe([net], [optimizer])
     assert (model["kind"], Path(model["file"]).name) == ("model", Path(__file__).name)
+    own, another = DataLoader([1, 2]), DataLoader([1, 2])
+    known.note("loader", own, sys._getframe())
+    for loader in (own, another):
+        made = library.remake(lambda kind, one: known.note(kind, one, sys._getframe(1)), loader)
+        known.note_loader(made)
+        known.note_batch(made)
+        assert [one["kind"] for one in known.describe([], [])] == ["loader"]
+        assert sum(known._batches.values()) == 1
 
 
 def test_a_loader_is_seen_with_its_workers_whoever_set_them(found: Mapping[str, Any]) -> None:
@@ -273,10 +287,12 @@ def test_a_window_that_has_its_steps_closes_when_the_script_ends(found: Mapping[
     assert facts["script"]["step"] == "a step of SGD"
 
 
-def start(words: str, settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def start(
+    words: str, settings: str, folder: Path, files: str = "--steps steps.csv"
+) -> subprocess.CompletedProcess[str]:
     """The real command, through Python's start-up hook."""
     command = [sys.executable, "-m", "profzoo.run", "mine", "inference" if "inference" in settings else "train"]
-    command += [f"command={words}", *settings.split(), "--facts", "facts.json", "--steps", "steps.csv"]
+    command += [f"command={words}", *settings.split(), "--facts", "facts.json", *files.split()]
     environment = os.environ | {"PYTHONPATH": f"{PROJECT}:{folder / 'site'}", "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -301,12 +317,57 @@ def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path, mon
 
 
 @pytest.mark.slow
-def test_processes_of_torchrun_are_one_cell(tmp_path: Path) -> None:
-    done = start(f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / 'ranks.py'}", "window=5", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "network", "parameters", "optimizer"),
+    [("ranks.py", "Linear", 18, "SGD"), ("fully_sharded.py", "Sequential", 4 * 16 * 32 + 2 * (16 + 32), "AdamW")],
+)
+def test_processes_of_torchrun_are_one_cell(
+    tmp_path: Path, name: str, network: str, parameters: int, optimizer: str
+) -> None:
+    """Of a sharded network the parameters are those of all processes, and its class is the one that was sharded.
+
+    All of them take the step in which one looks at memory.
+    """
+    command, files = (
+        f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / name}",
+        "--steps steps.csv --memory memory.csv",
+    )
+    done = start(command, "window=5", tmp_path, files)
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert [one["rank"] for one in facts["ranks"]] == [0, 1] and facts["steps"] == 5
-    assert facts["script"]["networks"] == ["Linear"] and facts["parameters"] == 18
+    assert (facts["script"]["networks"], facts["parameters"]) == ([network], parameters)
+    once = {"forward calls": 1, "backward passes": 1, "optimizer steps": 1}
+    assert (facts["script"]["step"], facts["script"]["per_step"]) == (f"a step of {optimizer}", once)
+    assert (facts["batch"], facts["script"]["regular_share"]) == (4, 1)
+
+
+def test_a_step_that_ends_with_a_call_of_its_network_is_traced(tmp_path: Path) -> None:
+    """The profiler starts within the range of a call that it has not seen begin."""
+    files = "--trace trace.json.gz --operators operators.csv"
+    done = start(f"python {SCRIPTS / 'generate.py'}", "window=3 phase=inference", tmp_path, files)
+    assert done.returncode == 0, done.stderr
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        names = [event.get("name") for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    ranges = ("step", "forward", "module:Decoder:Decoder", "module:Decoder.head:Linear")
+    assert [names.count(f"profzoo:{name}") for name in ranges] == [3] * 4
+
+
+def test_an_engine_that_a_server_spawns_is_measured_and_the_server_ended(tmp_path: Path) -> None:
+    """It would wait for the engine's answer for ever."""
+    done = start(f"python {SCRIPTS / 'engine.py'} spawn", "window=20 phase=inference", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert (facts["script"]["step"], facts["script"]["per_step"]) == ("a call of Decoder", {"forward calls": 1})
+    assert (facts["batch"], facts["items"], facts["steps"]) == (5, 100, 20)
+    places = {f"{Path(one['file']).name}:{one['line']}" for one in facts["script"]["made"]}
+    assert places == lines_of("engine.py", "model = Decoder()", "= model(words")
+
+
+@pytest.mark.slow
+def test_of_an_engine_that_a_server_forks_it_is_said_that_it_is_to_be_spawned(tmp_path: Path) -> None:
+    done = start(f"python {SCRIPTS / 'engine.py'} fork", "window=20 phase=inference", tmp_path)
+    assert done.returncode == 2 and "the script forked a process that calls Decoder, and only processes" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """The workflow on a script as it is: its tables, what measures it again, and what is refused before it runs."""
 
 import json
+import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -109,6 +112,44 @@ def test_what_changes_a_measurement_is_recorded_by_name_and_digest(measured: Pro
     assert facts["packages"]["numpy"] == metadata.version("numpy") and "pytest" not in facts["packages"]
 
 
+MPI_SCRIPT = """\
+import torch
+from mpi4py import MPI
+
+print("processes:", MPI.COMM_WORLD.Get_size())
+model = torch.nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    model(torch.ones(3, 6)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_starts_mpi_runs_in_a_job_below_mpirun(tmp_path: Path) -> None:
+    """Open MPI ends a process that has a part of what mpirun gave to another one."""
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    if not (mpirun := shutil.which("mpirun")):
+        pytest.skip("no mpirun on PATH")
+    project = copy(tmp_path / "project", CONFIGURATION)
+    (project.root / "own" / "data").mkdir(parents=True)
+    (script := project.root / "own" / "train.py").write_text(MPI_SCRIPT)
+
+    def launch(*words: str) -> subprocess.CompletedProcess[str]:
+        started = [mpirun, "--allow-run-as-root", "-n", "1", "env", *words]
+        return subprocess.run(started, capture_output=True, text=True, check=False)
+
+    assert "processes: 1" in launch(sys.executable, str(script)).stdout
+    part = launch("-u", "PMIX_RANK", sys.executable, str(script))
+    assert part.returncode and "before MPI_INIT completed" in part.stderr and "processes" not in part.stdout
+    given = dict(line.split("=", 1) for line in launch("-0").stdout.split("\0") if "=" in line)
+    kinds = ("OMPI_", "PMIX_", "PRTE_", "OPAL_")
+    project.variables = {name: value for name, value in given.items() if name.startswith(kinds)}
+    said = project.snakemake("results/mine/train.time.csv").stderr
+    assert "these variables do not reach your programs: OMPI_" in said
+    assert "processes: 1" in project.read("results/logs/mine/train.time.log")
+
+
 @pytest.mark.parametrize(
     ("changed", "again"),
     slow.first(
@@ -156,6 +197,7 @@ def test_what_it_imports_and_its_inputs_measure_it_again(measured: Project, name
         ("settings={mine: {command: python own/train.py, inputs: [own/dat]}}", "names 'own/dat', and there is no such"),
         ("settings={mine: {command: python own/train.py, step: optimiser}}", "settings.mine.step = 'optimiser'"),
         ("settings={lstm: {command: python own/train.py}}", "settings.lstm.command: the zoo has a model lstm"),
+        ("settings={generation: {command: python own/train.py}}", "settings.generation.command: the zoo has a model generation, or a group"),
         ("settings={mine: {comand: python own/train.py}}", "unknown key 'settings.mine.comand' (value 'python own/train.py'): did you mean 'command'?"),
     ]),
 )  # fmt: skip
