@@ -265,6 +265,8 @@ class Session:
         self._autocast: torch.autocast | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
+        # Whether the step is the one in which another process looks at memory.
+        self._last = False
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._steps, self._skipped = 0, 0
         # The number of the step that the process is in, 0 before its first one: what is left if a signal ends it.
@@ -407,6 +409,8 @@ class Session:
         if self._memory:
             self._end_memory_step()
             return
+        if self._last:
+            return self._end()
         self._steps += 1
         self._note_first_step()
         items = self.samples.end_step(self.finder.closing)
@@ -454,8 +458,13 @@ class Session:
 
     def _close_window(self) -> None:
         """Look at memory in a step more, if that is asked for; then end."""
-        if not (self._stages and self._stages.represents and "memory" in self.task.files):
+        window = self._stages
+        if not window or "memory" not in self.task.files or not (window.represents or window.several):
             return self._end()
+        if not window.represents:
+            # The one that represents the cell waits for the others in that step.
+            self._last = True
+            return self._open_step()
         self._memory = StepMemory(self.networks, self._optimizers.values(), self.ranges)
         self._open_step()
 
@@ -464,7 +473,7 @@ class Session:
         if self._memory:
             # It lacks the step behind its window.
             self._memory.leave()
-        elif self._stages and not self.ended and self._stages.close_if_full():
+        elif self._stages and not self.ended and (self._last or self._stages.close_if_full()):
             self.ended = True
             write_note(self.task, self._stages, self._facts(), self._stages.represents)
 

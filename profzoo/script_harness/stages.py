@@ -35,7 +35,7 @@ class Stages:
         self._task, self._device, self._ranges = task, device, ranges
         self.rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else _named_rank()
         # Processes that wait for each other have to leave at the same step.
-        self._several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self.several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         self.represents = not self.rank and claim_cell(task.folder)
         self.peak_memory_bytes: int | None = None
         cell, files = task.cell, task.files
@@ -132,7 +132,7 @@ class Stages:
 
     def _lasts_too_short(self) -> bool:
         """Whether the window has to go on, as it is to last for some time."""
-        if not self._task.at_least_s or self._current is not self.recorder or self._several:
+        if not self._task.at_least_s or self._current is not self.recorder or self.several:
             return False
         self._current.clock.wait()
         return self._current.clock.now() - self._current.window_began_ns < self._task.at_least_s * 1e9

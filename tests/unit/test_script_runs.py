@@ -324,8 +324,15 @@ def test_a_command_is_followed_from_the_start_of_its_process(tmp_path: Path, mon
 def test_processes_of_torchrun_are_one_cell(
     tmp_path: Path, name: str, network: str, parameters: int, optimizer: str
 ) -> None:
-    """Of a sharded network the parameters are those of all processes, and its class is the one that was sharded."""
-    done = start(f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / name}", "window=5", tmp_path)
+    """Of a sharded network the parameters are those of all processes, and its class is the one that was sharded.
+
+    All of them take the step in which one looks at memory.
+    """
+    command, files = (
+        f"torchrun --standalone --nproc-per-node=2 {SCRIPTS / name}",
+        "--steps steps.csv --memory memory.csv",
+    )
+    done = start(command, "window=5", tmp_path, files)
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert [one["rank"] for one in facts["ranks"]] == [0, 1] and facts["steps"] == 5
