@@ -473,7 +473,7 @@ class Session:
         if self._memory:
             # It lacks the step behind its window.
             self._memory.leave()
-        elif self._stages and not self.ended and self._stages.close_if_full():
+        elif self._stages and not self.ended and (self._last or self._stages.close_if_full()):
             self.ended = True
             write_note(self.task, self._stages, self._facts(), self._stages.represents)
 
