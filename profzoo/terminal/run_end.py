@@ -145,7 +145,8 @@ def _of_plan(
     row: dict[str, str], step: float, gain: float, bottlenecks: list[dict[str, str]], unsteady: str
 ) -> LargestGain:
     saved = step * (1 - 1 / gain)
-    fast = f"{_how_fast(row, gain)}, which saves {formatting.part_of(saved, step)} per step"
+    up_to = " up to" if row["method"] == AMDAHL else ""
+    fast = f"{_how_fast(row, gain)}, which saves{up_to} {formatting.part_of(saved, step)} per step"
     outlook = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     names = "; bottlenecks: " + ", ".join(one["verdict"] for one in bottlenecks[:MOST]) if bottlenecks else ""
     says = f"{row['model']} {row['phase']}: {_what(row)}, {fast}{names}{outlook}"

@@ -583,7 +583,7 @@ def test_the_end_begins_with_the_best_plan_of_each_cell(tmp_path: Path) -> None:
         "6 of 10 ms per step; bottlenecks: launch-bound, memory-bound; it may not help: measure it",
         f"        {command}",
         "        b train: input-bound, saves up to 1.8 of 9 ms per step: more workers",
-        "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves 333 ns of 1 µs per step",
+        "        c train: workers=2, at most 1.50 times as fast (1.20 to 1.50), which saves up to 333 ns of 1 µs per step",
         "        in your own code: DataLoader(num_workers=2)",
         "        a third",
     ]
