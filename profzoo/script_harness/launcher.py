@@ -198,7 +198,7 @@ def plan_recording(name: str, steps: int, warmup: int = 3, step: str = "auto") -
         ConfigError: a value cannot be used.
     """
     if registry.is_taken(name) or not schema.is_name(name, "model"):
-        form = "the zoo has a model of this name" if registry.is_taken(name) else schema.describe_form("model")
+        form = "the zoo has a model or a group of this name" if registry.is_taken(name) else schema.describe_form("model")
         raise ConfigError(f"{name!r} cannot be the name of a recording: {form}")
     if warmup < LEAST_WARMUP:
         raise ConfigError(f"warmup={warmup}: a recording takes at least {LEAST_WARMUP} steps of warm-up")

@@ -42,8 +42,10 @@ BATCH = needed(DECLARED["project"]["optional-dependencies"]["cluster"])
 EXTRAS = DECLARED["project"]["optional-dependencies"]
 FORMATS = needed([*EXTRAS["parquet"], *EXTRAS["ncu"]])
 DEVELOP = needed(DECLARED["dependency-groups"]["dev"])
-# Libraries whose networks settings are tried on; whoever runs these trials installs them. No test imports them.
-OF_TRIALS = {"transformers", "torch_geometric"}
+# Libraries whose networks settings are tried on, and frameworks of scripts; whoever wants these installs them. No test
+# imports them.
+OF_SCRIPTS = {"transformers", "torch_geometric", "accelerate", "pytorch_lightning", "torchmetrics"}
+THEIR_FOLDERS = ("tests/gpu/programs/libraries/", "tests/scripts/frameworks/")
 # What comes with timm, which is declared.
 OF_TIMM = {"safetensors"}
 # Programs that tests run as a user's, whose modules are their own.
@@ -84,8 +86,8 @@ def test_every_import_of_tests_is_declared() -> None:
     # Triton comes with torch where there are GPUs.
     of_triton = {"tests/gpu/programs/triton_lines.py", "tests/planted/sealed/separation_own_kernel.py"}
     assert undeclared.pop("triton") in of_triton
-    assert set(undeclared) == OF_TRIALS
-    assert all(path.startswith("tests/gpu/programs/libraries/") for path in undeclared.values())
+    assert set(undeclared) == OF_SCRIPTS
+    assert all(path.startswith(THEIR_FOLDERS) for path in undeclared.values())
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-cuda12.lock"])

@@ -122,7 +122,7 @@ class Decoder(nn.Module):
 def test_generation_has_steps_though_an_optimizer_is_left_of_training() -> None:
     encoder, decoder = nn.Linear(8, 8), Decoder()
     left = torch.optim.SGD(decoder.parameters())
-    with torch.no_grad(), profzoo.record("generation", steps=STEPS) as record:
+    with torch.no_grad(), profzoo.record("sampled", steps=STEPS) as record:
         for _ in range(4):
             state, token = encoder(torch.randn(2, 8)), torch.zeros(2, dtype=torch.long)
             for _ in range(6):
