@@ -54,13 +54,9 @@ include: "rules/maintain.smk"
 
 
 # Jobs, whose command line names their rule alone, know joint rules too. A workflow that uses this one names rules anew.
-if (
-    MAIN
-    and config["collect"]
-    and (
-        not workflow.is_main_process
-        or joint_rules.asks_for_all(sys.argv[1:], RESULTS, [rule.name for rule in workflow.rules])
-    )
+if MAIN and (
+    not workflow.is_main_process
+    or joint_rules.asks_for_all(sys.argv[1:], RESULTS, [rule.name for rule in workflow.rules])
 ):
 
     include: "rules/joint.smk"

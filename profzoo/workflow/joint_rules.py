@@ -133,8 +133,12 @@ class Joiner:
     results: str = "results"
 
     def join(self, *names: str, first: Sequence[str] = ()) -> JointRule:
-        """Join those of the rules that make a file which a report needs, behind others that come first in any case."""
-        parts = {name: Joined(self.known[name], {"set": self.section_set}) for name in (*first, *names)}
+        """Join those of the rules that make a file which a report needs, behind others that come first in any case.
+
+        Rules that this run does not have, as one that collects nothing, are left out.
+        """
+        there = [name for name in (*first, *names) if name in self.known]
+        parts = {name: Joined(self.known[name], {"set": self.section_set}) for name in there}
         needed = {
             name: one
             for name, one in parts.items()

@@ -33,6 +33,19 @@ def test_an_imported_trace_takes_four_jobs_and_each_file_then_its_own_rule(fresh
     }
 
 
+def test_a_run_that_collects_nothing_joins_what_is_made_across_cells(built: Project) -> None:
+    names, results = ("tables", "figures"), built.root / "results"
+    for name in names:
+        (results / name).rename(built.root / name)
+    try:
+        made = rules(built.dry("report", "--config", "collect=false"))
+    finally:
+        for name in names:
+            (built.root / name).rename(results / name)
+    assert {"tabulate_cells", "draw_figures", "write_report"} <= made
+    assert not made & {"tabulate", "tabulate_verdicts", "draw_figure", "derive_from_torch"}
+
+
 def test_a_dry_run_has_groups_of_jobs_where_its_profile_has(fresh: Project) -> None:
     asked = ("report", "--config", "models=lstm", "phases=train", "tool=torch", "--dry-run", "--quiet", "reason")
     assert "Group job" not in fresh.snakemake(*asked).stdout

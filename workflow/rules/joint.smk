@@ -10,7 +10,8 @@
 APART = [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]
 JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
-    {*TABLES.files_of_cell(), *TABLES.first_plans()},
+    # Of cells that nothing is collected of, some may lack what a joint job would read.
+    {*TABLES.files_of_cell(), *TABLES.first_plans()} if config["collect"] else set(),
     SETS.ncu["set"],
     joint_rules.match_joint_cells(AVAILABLE, APART),
     RESULTS,
