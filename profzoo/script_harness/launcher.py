@@ -197,8 +197,8 @@ def plan_recording(name: str, steps: int, warmup: int = 3, step: str = "auto") -
     Raises:
         ConfigError: a value cannot be used.
     """
-    if registry.is_taken(name) or not schema.is_name(name, "model"):
-        form = "the zoo has a model or a group of this name" if registry.is_taken(name) else schema.describe_form("model")
+    if (taken := registry.is_taken(name)) or not schema.is_name(name, "model"):
+        form = "the zoo has a model or a group of this name" if taken else schema.describe_form("model")
         raise ConfigError(f"{name!r} cannot be the name of a recording: {form}")
     if warmup < LEAST_WARMUP:
         raise ConfigError(f"warmup={warmup}: a recording takes at least {LEAST_WARMUP} steps of warm-up")
