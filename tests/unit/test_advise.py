@@ -17,6 +17,7 @@ from profzoo.terminal import run_end
 from profzoo.tools import unavailable_tools
 from profzoo.trials import cli
 from profzoo.verdicts.rules import rules
+from tests import slow
 from tests.unit import test_trial_table
 
 
@@ -46,11 +47,12 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
+    slow.first([
         ("import sys\nsys.exit('no data in /data')", r"failed before its first step with SystemExit: no data in /data \(train.py:2\)"),
         ("import torch\nopen('none.csv')", r"failed before its first step with FileNotFoundError.*\(train.py:2\)"),
         ("import torch\nnet = torch.nn.Linear(2, 2)\ntorch.optim.SGD(net.parameters())\nnet(torch.ones(3))", "failed in step 1 with RuntimeError"),
-    ],
+    ]),
+
 )  # fmt: skip
 def test_a_script_that_cannot_be_measured_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str

@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 from tests.conftest import DATA
 from tests.workflow.project import Project, rules
 
@@ -15,11 +17,17 @@ def test_a_whole_report_takes_a_third_of_the_jobs_and_a_file_its_own(fresh: Proj
     assert "join_kernels" in rules(one) and not {name for name in rules(one) if name.startswith("derive_")}
 
 
-def test_an_imported_trace_takes_four_jobs_and_each_file_then_its_own_rule(fresh: Project) -> None:
+def test_an_imported_trace_takes_four_jobs(fresh: Project) -> None:
     shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", fresh.root / "rank0.json.gz")
     asked = ("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
     names = ["derive_from_import", "draw_figures", "import", "tabulate_cells", "write_report"]
     assert sorted(job.rule for job in fresh.dry(*asked)) == names
+
+
+@pytest.mark.slow
+def test_what_joint_jobs_made_is_made_again_by_its_own_rules(fresh: Project) -> None:
+    shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", fresh.root / "rank0.json.gz")
+    asked = ("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
     fresh.snakemake(*asked)
     assert fresh.dry(*asked) == []
     # Each output has the record of its own rule, which makes it again.

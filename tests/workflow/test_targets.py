@@ -65,6 +65,7 @@ def facts_but_measured(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_forked_job_leaves_what_one_by_itself_leaves(fresh: Project) -> None:
     fresh.forks_cells = False
     fresh.write("models/lstm.py", fresh.read("models/lstm.py") + SAYS.format(str(fresh.root / "cell")))
