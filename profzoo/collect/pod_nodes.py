@@ -88,7 +88,8 @@ def free_port() -> int:
 
 def _write(path: Path, text: str) -> None:
     """Write a file so that other pods see all of it or nothing; only its user may read it."""
-    partial = path.with_name(f".{path.name}")
+    # A dot before the name would not do, as `Path.glob` finds such files too.
+    partial = path.with_name(f"{path.name}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     partial.rename(path)

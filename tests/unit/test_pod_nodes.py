@@ -82,6 +82,18 @@ def test_a_request_is_served_by_the_other_pods(code: int, tmp_path: Path, monkey
     assert (tmp_path / "1").read_text() == "s1 1\n" and not list(folder.glob(f"*{pod_nodes.REQUEST}"))
 
 
+def test_a_request_that_is_still_written_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, rename = list[list[Path]](), Path.rename
+
+    def look_and_rename(path: Path, target: Path) -> Path:
+        found.append([*tmp_path.glob(f"*{pod_nodes.REQUEST}")])
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", look_and_rename)
+    pod_nodes._write(tmp_path / f"a{pod_nodes.REQUEST}", "{}")
+    assert found == [[]] and (tmp_path / f"a{pod_nodes.REQUEST}").read_text() == "{}"
+
+
 def test_too_few_pods_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CollectError, match="nodes = 3, and the Job has 2 pods: raise completions"):
