@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 LARGEST_PLACES = 4
 # Place at which a row says something, behind its name.
 INDENT = 8
+# Width of lines that do not go to a terminal, or to one whose width is not known.
+ENDLESS = 10_000
 # The most places by which it is shown on which side of a threshold a number lies.
 MOST_PLACES = 6
 

@@ -19,9 +19,9 @@ from profzoo.errors import CollectError, ConfigError
 from profzoo.io import strict_yaml
 from profzoo.machine import job_limits
 from profzoo.records import atomic_writes
-from profzoo.records.import_graph import PROJECT
-from profzoo.script_harness import launcher
-from profzoo.terminal import phrases, run_end, run_plan
+from profzoo.script_harness import launcher, recorded_files
+from profzoo.script_harness.recorded_files import FOLDER
+from profzoo.terminal import phrases, run_plan
 from profzoo.tools import unavailable_tools
 from profzoo.tools.ncu import TOOL as NCU
 from profzoo.tools.ncu import doctor as ncu_doctor
@@ -29,8 +29,6 @@ from profzoo.tools.ncu import doctor as ncu_doctor
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
-# Beside the script: everything that a run makes.
-FOLDER = Path("profzoo-results")
 CONFIGURED, PRINTED = FOLDER / "config" / "config.yaml", FOLDER / "first-look.log"
 PROFILE = FOLDER / "profiles" / "default" / "config.yaml"
 BUDGET = "2m"
@@ -91,13 +89,12 @@ def _own_variables(variables: Mapping[str, str], words: Sequence[str], command: 
 
     words: the command line, from which the advice makes others; command: the script's, at its end.
     """
-    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
-    others = [path for path in paths if Path(path).resolve() != PROJECT]
     own = words[: len(words) - len(command)]
     at = own.index(rerun_commands.TRY) if rerun_commands.TRY in own else len(words)
     typed = shlex.join([*words[:at], *words[at + 2 :]])
     own_width = {"COLUMNS": str(_width())} if sys.stderr.isatty() else {}
-    return {**variables, **own_width, "PYTHONPATH": os.pathsep.join(others), rerun_commands.ADVISED: typed}
+    others = new_folder.other_packages(variables)
+    return {**variables, **own_width, "PYTHONPATH": others, rerun_commands.ADVISED: typed}
 
 
 def _check(options: argparse.Namespace, typed: Sequence[str]) -> None:
@@ -157,8 +154,7 @@ def _look(options: argparse.Namespace, typed: Sequence[str]) -> list[str]:
     elif counters and (reason := counters.result().advice):
         chosen.remove(NCU)
         _say([("without", f"{NCU}: {reason}")])
-    trains = bool({"optimizer steps", "backward passes"} & facts["script"]["per_step"].keys())
-    own = {"command": command, "folder": "..", "phase": options.phase or ("train" if trains else "inference")}
+    own = {"command": command, "folder": "..", "phase": options.phase or recorded_files.find_phase(facts)}
     own |= {"step": options.step} if options.step != "auto" else {}
     own |= {"warmup": warmup} if warmup != _default_warmup() else {}
     own |= {"seed": SEED}
@@ -198,7 +194,7 @@ def _say(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _width() -> int:
-    return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else run_end.ENDLESS
+    return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else formatting.ENDLESS
 
 
 def _word(value: Any) -> str:

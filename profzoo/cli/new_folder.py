@@ -6,11 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profzoo.cli import project_files
 from profzoo.errors import ConfigError
+from profzoo.records import import_graph
 
 PACKAGE = Path(__file__).parents[1]
 DEMO = "config/quickstart.yaml"
@@ -71,6 +72,12 @@ def update_folder(folder: Path, package: Path = PACKAGE) -> None:
         for path in project_files.list_folder(folder / name):
             if path not in wanted:
                 path.unlink()
+
+
+def other_packages(variables: Mapping[str, str]) -> str:
+    """Return PYTHONPATH without this project, for a run in such a folder, whose own package is to be found."""
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return os.pathsep.join(path for path in paths if Path(path).resolve() != import_graph.PROJECT)
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from profzoo.errors import CollectError, ConfigError
 from profzoo.formatting import duration, gain_with_interval, part_of
 from profzoo.json_types import TemplateVariables
 from profzoo.plans.plan import HELPS
-from profzoo.records.import_graph import PROJECT
 from profzoo.report import savings
 from profzoo.script_harness import recorded_files
 
@@ -28,7 +27,7 @@ MOST = 3
 WHY = "why "
 COUNTERS = (
     "what threads wait for takes nsys, and counters of kernels take ncu; both have to start the program: "
-    "python -m profzoo run -- COMMAND"
+    "python -m profzoo advise -- COMMAND"
 )
 
 
@@ -158,6 +157,5 @@ def _run_workflow(folder: Path, configured: str) -> None:
 
 def workflow_variables(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the environment of the workflow: with this Python's programs first, and the folder's own package."""
-    paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != PROJECT]
     programs = f"{Path(sys.executable).parent}{os.pathsep}{given.get('PATH', os.defpath)}"
-    return {**given, "PYTHONPATH": os.pathsep.join(paths), "PATH": programs}
+    return {**given, "PYTHONPATH": new_folder.other_packages(given), "PATH": programs}

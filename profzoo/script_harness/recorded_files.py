@@ -80,7 +80,7 @@ def hand_over(folder: Path, cell: "CellSettings", options: argparse.Namespace, c
         CollectError: the recording does not have what the job asks for.
     """
     where = f"{cell['model']} {cell['phase']}"
-    again = "it was recorded within a program, by profzoo.record; `profzoo run -- COMMAND` names the lines for {}"
+    again = "it was recorded within a program, by profzoo.record; `profzoo advise -- COMMAND` profiles {}"
     if changed:
         words = ", ".join(f"{key}={value}" for key, value in changed.items())
         raise CollectError(f"{where} cannot be run with {words}: {again.format('a command that can be run again')}")

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from snakemake.logging import LogEvent, LogHandlerBase
 
+from profzoo import formatting
 from profzoo.cell import rerun_commands
 from profzoo.collect.failures import explain_os_error
 from profzoo.machine import job_limits
@@ -246,7 +247,7 @@ class LogHandler(LogHandlerBase):
     def width(self) -> int:
         """Return the number of characters that a line may have."""
         if not self.terminal:
-            return run_end.ENDLESS
+            return formatting.ENDLESS
         try:
             return os.get_terminal_size(self.stream.fileno()).columns
         except OSError:

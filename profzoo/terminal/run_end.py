@@ -121,7 +121,8 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
     steps = {cell: step for cell, row in cells.items() if (step := _number(row.get("step_ns")))}
     of_cells = read_cell_verdicts(verdicts)
     found: dict[Cell, LargestGain] = {}
-    for row in read_rows(plans) if plans else []:
+    planning = list(read_rows(plans)) if plans else []
+    for row in planning:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         # The first that may be advised is the best one.
         if cell in steps and cell not in found and gain and gain > 1 and row["outlook"] in ADVISABLE:
@@ -129,7 +130,7 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
             bottlenecks = [one for one in mine if one["verdict"] not in NO_BOTTLENECKS]
             found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
     planned, first = dict(found), dict[Cell, LargestGain]()
-    by_hand = {(row["model"], row["phase"]): row for row in read_rows(plans) if is_by_hand(row)} if plans else {}
+    by_hand = {(row["model"], row["phase"]): row for row in planning if is_by_hand(row)}
     for row in of_cells:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
         counts = cell not in planned or (row.get("method") == SIMULATED and not row.get("settings"))
@@ -396,8 +397,6 @@ def _differences(one: version_changes.MeasuredFile, config: Config) -> Iterator[
 
 # Files of each figure.
 FORMATS = {"figures": 3}
-# Width of lines that do not go to a terminal.
-ENDLESS = 10_000
 # Table of how the launches of steps differ.
 REPETITION = "repetition.csv"
 # Rules that make the tables of the answer, and the page.

@@ -12,7 +12,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.compare import numerics
 from profzoo.errors import DataError
-from profzoo.formatting import duration, format_rows, gain_with_interval, gains
+from profzoo.formatting import ENDLESS, duration, format_rows, gain_with_interval, gains
 from profzoo.io import csv_tables as reading
 from profzoo.plans import recipes
 from profzoo.statistics import speedup
@@ -20,8 +20,6 @@ from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
 from profzoo.trials.trial_table import best_row
 
-# Width of lines where that of the terminal is not known.
-ENDLESS = 10_000
 # How rows of the table ask for a larger budget.
 MORE_TIME = "raise trials.budget"
 # What became of an expected gain, by the outcome in the table.

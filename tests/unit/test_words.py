@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+from profzoo import __main__ as command_line
 from profzoo import formatting
 from profzoo.compare import numerics
 from profzoo.report import glossary
@@ -85,3 +86,9 @@ def test_states_and_results_are_words_of_their_pages() -> None:
     glossary_lines = (ROOT / "docs" / "reference" / "glossary.md").read_text().splitlines()
     row = next(line for line in glossary_lines if line.startswith("| numerics"))
     assert all(word in row for word in (numerics.SAME, numerics.WITHIN, numerics.DIFFERENT, numerics.UNDECIDED))
+
+
+def test_messages_name_commands_that_there_are() -> None:
+    texts = [path.read_text() for path in sorted((ROOT / "profzoo").rglob("*.py"))]
+    named = {word for text in texts for word in re.findall(r"(?:`|python -m )profzoo ([a-z]+)\b", text)}
+    assert {"advise", "session"} <= named <= {*command_line.COMMANDS}, named
