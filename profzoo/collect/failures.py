@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.cell import rerun_commands
 from profzoo.cell.job_types import Job
 from profzoo.json_types import JsonObject
 from profzoo.machine import doctor_checks, job_child
@@ -518,7 +519,11 @@ def rerun_command(output: str, words: Sequence[str], targets: Collection[str], s
     ['snakemake', 'results/unet/train.time.csv', '-j4', '--config', 'tool=nsys']
     >>> rerun_command("report", ["snakemake", "all", "--config", "tool=torch", "-j4"], {"all"}, "collect=false")
     ['snakemake', 'report', '--config', 'collect=false', 'tool=torch', '-j4']
+
+    A user of `profzoo advise` typed no words of Snakemake, and goes on by the same command.
     """
+    if (advised := os.environ.get(rerun_commands.ADVISED)) is not None:
+        return ["profzoo", "advise", *shlex.split(advised)]
     again = [word for word in words[1:] if word not in targets]
     if setting:
         # Of several options --config, Snakemake takes the last.

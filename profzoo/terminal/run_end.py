@@ -147,7 +147,7 @@ def _of_plan(
 ) -> LargestGain:
     saved = step * (1 - 1 / gain)
     up_to = " up to" if row["method"] == AMDAHL else ""
-    fast = f"{_how_fast(row, gain)}, which saves{up_to} {formatting.part_of(saved, step)} per step"
+    fast = f"{_how_fast(row, gain, bool(up_to))}, which saves{up_to} {formatting.part_of(saved, step)} per step"
     outlook = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
     names = "; bottlenecks: " + ", ".join(one["verdict"] for one in bottlenecks[:MOST]) if bottlenecks else ""
     says = f"{row['model']} {row['phase']}: {_what(row)}, {fast}{names}{outlook}"
@@ -172,10 +172,10 @@ def _what(row: dict[str, str]) -> str:
     return row["recipe"] if _leads_with_recipe(row) else row["settings"]
 
 
-def _how_fast(row: dict[str, str], gain: float) -> str:
+def _how_fast(row: dict[str, str], gain: float, at_most: bool) -> str:
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
     told, ends = formatting.gain_with_interval(gain, low, high)
-    how = "at most" if row["method"] == AMDAHL else "expected to run"
+    how = "at most" if at_most else "expected to run"
     return f"{how} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
@@ -192,8 +192,8 @@ def _of_verdict(
     # Of what ran elsewhere, no setting is profzoo's.
     settings = row.get("settings") if row["phase"] != IMPORTED else ""
     advice = settings or row.get("next_step", "").partition(";")[0]
-    saves = "saves" if row.get("method") == SIMULATED else "saves up to"
-    saves = f"{saves} {formatting.part_of(saved, step)} per step"
+    up_to = "" if row.get("method") == SIMULATED else " up to"
+    saves = f"saves{up_to} {formatting.part_of(saved, step)} per step"
     saves += f" {clock}" if (clock := formatting.describe_clock(row.get("timed_under") or "")) else ""
     says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves}"
     recipe, what = recipes.find_verdict_recipe(row["verdict"]), name_next_step(row)
@@ -204,7 +204,7 @@ def _of_verdict(
         # What comes after the reason is what to do without it.
         instead = what.partition("; ")[2]
         changes, why = _change_rows(by_hand), f"{row['verdict']}{instead and f'; instead: {instead}'}"
-    rows = [*changes, ("gain", _with_doubt(saves, unsteady)), ("why", why)]
+    rows = [*changes, ("gain", _with_doubt(f"{_how_fast(row, gain, bool(up_to))}, which {saves}", unsteady)), ("why", why)]
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady, rows=rows)
 
 
@@ -241,7 +241,8 @@ def format_first_plan(progress: Progress, number: int, width: int, unable: Colle
         gain = _number(row.get("gain"))
         if gain and gain > 1 and row["outlook"] in ADVISABLE:
             doubt = f"; {row['outlook']}" if row["outlook"] != HELPS else ""
-            says = f"{task.cell}: {_what(row)}, {_how_fast(row, gain)}{doubt}; {MAY_CHANGE}"
+            fast = _how_fast(row, gain, row["method"] == AMDAHL)
+            says = f"{task.cell}: {_what(row)}, {fast}{doubt}; {MAY_CHANGE}"
             return formatting.format_rows([("early", says)], width)
     return []
 

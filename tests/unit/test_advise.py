@@ -169,7 +169,7 @@ def test_the_answer_is_lines_of_pytorch_then_the_gain_the_reason_and_what_to_typ
         TYPED,
     ]
     # Without a plan, what the verdict says; a verdict on written code has lines too.
-    gain = "gain    saves up to 15 of 30 ms per step"
+    gain = "gain    at most 2.00 times as fast, which saves up to 15 of 30 ms per step"
     assert answer(tmp_path, [], [VERDICT], []) == [
         "change  load in parallel, or decode less",
         gain,

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from profzoo import tools
+from profzoo.cell import rerun_commands
 from profzoo.collect import failures
 from profzoo.collect.failures import Failure
 from profzoo.machine import job_child
@@ -132,6 +133,14 @@ def test_a_block_a_failure(tmp_path: Path) -> None:
         "    repeat   snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
     ]
     assert failures.format_failures([], 0, words, {"all"}) == ""
+
+
+def test_a_user_of_advise_repeats_the_command_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rerun_commands.ADVISED, "--window 40 -- python 'my script.py'")
+    words = ["snakemake", "report", "--workflow-profile", "none", "--cores", "1"]
+    typed = ["profzoo", "advise", "--window", "40", "--", "python", "my script.py"]
+    assert failures.rerun_command("report", words, {"report"}, "collect=false") == typed
+    assert failures.rerun_command("results/my/train.time.csv", words, {"report"}) == typed
 
 
 def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> None:
