@@ -171,6 +171,14 @@ def watch_loaders(session: Session) -> None:
 
         return call
 
+    wrap(dataloader._BaseDataLoaderIter, "__next__", following)
+    wrap(dataloader._BaseDataLoaderIter, "_next_index", asking)
+    wrap(dataloader.DataLoader, "__init__", init)
+
+
+def watch_workers(session: Session) -> None:
+    """Note how long loaders take to start and end their worker processes within the window."""
+
     def starting(original: Function) -> Function:
         def call(loader: Any) -> Any:
             known, began = loader._iterator, time.perf_counter_ns()
@@ -192,9 +200,6 @@ def watch_loaders(session: Session) -> None:
 
     wrap(dataloader.DataLoader, "__iter__", starting)
     wrap(dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", ending)
-    wrap(dataloader._BaseDataLoaderIter, "__next__", following)
-    wrap(dataloader._BaseDataLoaderIter, "_next_index", asking)
-    wrap(dataloader.DataLoader, "__init__", init)
 
 
 def watch_transfers(session: Session) -> None:
@@ -556,6 +561,7 @@ def watch_all(session: Session, made_before: bool = False) -> None:
     watch_backward(session)
     watch_losses(session)
     watch_loaders(session)
+    watch_workers(session)
     watch_transfers(session)
     watch_autocast(session)
     # Last, so that what calls its wrappers is the script or torch.
