@@ -199,7 +199,9 @@ def _of_verdict(
     says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves}"
     recipe, what = recipes.find_verdict_recipe(row["verdict"]), name_next_step(row)
     # Without lines to write, the next step is what to change.
-    change, why = (recipe.short, describe_reason(row)) if recipe else (what or row["verdict"], row["verdict"])
+    change, why = (what or row["verdict"], row["verdict"])
+    if recipe:
+        change, why = f"{recipes.find_place(row['next_step'])}{recipe.short}", describe_reason(row)
     changes = [("change", change)]
     if by_hand and ONLY_ITSELF in row["next_step"]:
         # What comes after the reason is what to do without it.
