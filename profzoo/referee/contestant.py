@@ -10,7 +10,6 @@ import importlib
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ SPACE, APART = 1 << 16, 64
 # Whole inputs of one value, with which a program is tried besides.
 PROBES = {"zeros": 0.0, "ones": 1.0}
 WARM_SEED_BYTES = 7
+COMPILING = "TORCHINDUCTOR_COMPILE_THREADS"
 # Bound before judged code is imported.
 _receive, _send, _now, _kind_of = exchange.receive, exchange.send, time.perf_counter, type
 _addcmul, _where, _empty, _seed_all, _from = torch.addcmul, torch.where, torch.empty, torch.manual_seed, torch.from_numpy
@@ -237,13 +237,13 @@ class Contestant:
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
         """setup: what the referee says of the state."""
+        training_step.set_arithmetic(make_cell(setup, {"batch": 0}))
         self._setup, self._training = setup, setup["phase"] == "train"
-        self._before = watch()
-        self._loss = _load_loss(setup["loss"]) if setup["loss"] else None
+        self._before, self._settings = watch(), read_settings()
+        self._loss = None if setup["loss"] is None else _load_loss(setup["loss"])
         self._model = load_model(setup["folder"], setup["module"])
-        self._threads = torch.get_num_threads()
         material = torch.load(setup["material"], weights_only=False, map_location="cpu")
-        self._device = torch.device(setup["device"])
+        self._device = torch.device("cuda", 0) if setup["device"] == "cuda" else torch.device("cpu")
         self._cell = make_cell(setup, material["shape"])
         self._network, self._parts = self._build(material)
         self._inputs = Inputs(material["batches"], self._device, setup["double"])
@@ -361,15 +361,29 @@ class Contestant:
 
     def check(self) -> dict[str, Any]:
         """Return what has been replaced or set otherwise since before the judged code was imported."""
-        threads = torch.get_num_threads()
         wrong = [f"{name} was replaced" for name in find_replaced(self._before)]
-        if threads != self._threads:
-            wrong.append(f"the number of threads was changed from {self._threads} to {threads}")
-        return {"wrong": wrong, "threads": threading.active_count()}
+        settings = read_settings()
+        wrong += [
+            f"{name} was changed from {before} to {settings[name]}"
+            for name, before in self._settings.items()
+            if before != settings[name]
+        ]
+        return {"wrong": wrong}
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
             _synchronize()
+
+
+def read_settings() -> dict[str, str]:
+    """Return settings of torch that say how precisely and on how many cores it computes."""
+    return {
+        "the number of threads": str(torch.get_num_threads()),
+        "the default type of numbers": str(torch.get_default_dtype()),
+        "TensorFloat-32 of matrix products": str(torch.backends.cuda.matmul.allow_tf32),
+        "TensorFloat-32 of cuDNN": str(torch.backends.cudnn.allow_tf32),
+        "sums in reduced precision": str(torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+    }
 
 
 class UnfitError(ValueError):
@@ -453,7 +467,9 @@ def load_model(folder: str, module: str) -> interface.ModelFunctions:
 
 
 def _load_loss(where: Mapping[str, str]) -> Callable[[Any, Any], Tensor]:
-    """Load the reference's loss, and forget its modules, as a candidate's have the same names."""
+    """Load the reference's loss, and forget its modules, as a candidate's have the same names; torch's by default."""
+    if not where:
+        return interface.default_loss
     before, paths = set(sys.modules), list(sys.path)
     loss = load_model(where["folder"], where["module"]).loss
     for name in set(sys.modules) - before:
@@ -607,6 +623,8 @@ def _enter(setup: Mapping[str, Any]) -> None:
 
 def prepare(words: Sequence[str]) -> None:
     """Import what most contestants need, so that forks need not."""
+    # Processes that compile would stay beside the contestant.
+    os.environ[COMPILING] = "1"
     # Optimizers import it as they are made.
     importlib.import_module("torch._dynamo")
 

@@ -162,15 +162,12 @@ def _decide(
     """Play rounds until they decide, or until the budget ends; between: gets what each gives."""
     # The probability of calling equal sides different is the error over the number of comparisons.
     comparisons = max(math.ceil(sequential.ERROR / level), 1)
-    longest = 0.0
     while True:
-        began = time.monotonic()
         between.append(match.play_round())
-        longest = max(longest, time.monotonic() - began)
         decision = sequential.decide(between, options.margin, comparisons=comparisons)
         if decision.outcome != UNDECIDED and _is_confirmed(match, decision):
             return decision
-        if time.monotonic() + longest + match.ending_s > ends:
+        if time.monotonic() + match.expect_s() > ends:
             return decision
 
 

@@ -112,12 +112,13 @@ class Match:
         self._draw = np.random.default_rng(secrets.randbits(64))
         self._order = secrets.token_hex(8)
         self._own, self._material = states.digest_package(), home / "material.pt"
-        self._starting_s = self._started = 0
+        self._started, self._starting_s = 0, 0.0
 
-    @property
-    def ending_s(self) -> float:
-        """About how many seconds `finish` takes."""
-        return SETTLING_S + QUIET_S + self.options.turn
+    def expect_s(self) -> float:
+        """Return about how many seconds another round and the end take."""
+        ending_s = SETTLING_S + QUIET_S + self.options.turn
+        round_s = max((sum(turn.wall_s for turn in turns.values()) for turns in self.turns[-2:]), default=0.0)
+        return round_s + ending_s + (self._starting_s + ending_s if self._is_pair_done() else 0.0)
 
     @property
     def subject(self) -> str:
@@ -157,8 +158,8 @@ class Match:
 
     def _setup(self, name: str, double: bool = False) -> dict[str, Any]:
         state, options, reference = self._states[name], self.options, self._states[REFERENCE]
-        own = bool(self.facts.get("own_loss")) and name == CANDIDATE and options.phase == "train"
-        loss = {"folder": str(reference.folder), "module": str(reference.module)} if own else None
+        own = {"folder": str(reference.folder), "module": str(reference.module)}
+        loss = (own if self.facts.get("own_loss") else {}) if name == CANDIDATE else None
         return {
             "folder": str(state.folder), "module": str(state.module), "phase": options.phase,
             "device": self.facts.get("device", options.device), "threads": options.threads,
@@ -191,7 +192,8 @@ class Match:
             self._exact.answer()
             self._verify(self._answered(double), told[REFERENCE]["numbers"])
             double.close()
-        self._check_quiet()
+        if first:
+            self._check_quiet()
         self._check_integrity()
         for side in self._sides.values():
             side.limit(ANSWERING_S + 20 * self.options.turn)
@@ -343,7 +345,7 @@ class Match:
         Raises:
             RefusedError: the candidate is not to be compared.
         """
-        if len(self.turns) - self.begun_at[-1] >= self._rounds_of_pair():
+        if self._is_pair_done():
             self._end_pair()
             self._begin_pair()
         order = sides.interleave((REFERENCE, CANDIDATE), len(self.turns) + 1, self._order)[-2:]
@@ -360,10 +362,11 @@ class Match:
             turn.values = []
         return math.log(turns[CANDIDATE].wall_s / turns[REFERENCE].wall_s)
 
-    def _rounds_of_pair(self) -> int:
-        """Rounds that a pair of processes plays: so many that starting them takes no more time than that."""
-        round_s = sum(turn.wall_s for turn in self.turns[-1].values()) if self.turns else self._starting_s
-        return min(max(math.ceil(self._starting_s / max(round_s, 1e-9)), LEAST_ROUNDS), MOST_ROUNDS)
+    def _is_pair_done(self) -> bool:
+        """Whether a pair of processes has played its rounds: so many that starting them takes no more time than that."""
+        played = self.turns[self.begun_at[-1] :]
+        spent_s = sum(turn.wall_s for turns in played for turn in turns.values())
+        return len(played) >= LEAST_ROUNDS and (spent_s >= self._starting_s or len(played) >= MOST_ROUNDS)
 
     def _is_exact_due(self, go: int) -> bool:
         """Whether results of a go are computed in double precision: of a training, only at first with new processes."""
@@ -442,9 +445,9 @@ class Match:
             exact = dict(enumerate(given["exact"]))
             if not probe:
                 self._learn(asked, given[REFERENCE], exact)
+            self._compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)
             if double:
                 self._compare_double(asked, given, probe)
-            self._compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)
 
     def _learn(self, asked: Sequence[Asked], mine: Sequence[np.ndarray], exact: Mapping[int, np.ndarray]) -> None:
         """Note errors of the reference."""
