@@ -589,8 +589,11 @@ def converse(connection: socket.socket) -> None:
                 case "prepare":
                     _enter(asked)
                     _send(connection, prepare_material(asked))
-                case "set up":
+                case "begin":
                     _enter(asked)
+                    torch.zeros((), device=devices.choose_device(asked["device"]))
+                    _send(connection, {})
+                case "set up":
                     contestant = Contestant(asked)
                     _send(connection, contestant.warm())
                 case "go":

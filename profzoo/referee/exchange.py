@@ -23,6 +23,7 @@ from profzoo.referee.states import State
 
 CONTESTANT, SOCKET = "profzoo.referee.contestant", "PROFZOO_REFEREE_SOCKET"
 REFERENCE, CANDIDATE = "reference", "candidate"
+COMMAND = (sys.executable, "-m", CONTESTANT, "go")
 SETTING_UP_S = 900.0
 
 # Bound here, before any judged code is imported.
@@ -101,10 +102,10 @@ class Side:
         """name: of the side. output: file for what it prints."""
         self.name, self.state, self._output = name, state, output
         self._mine, theirs = socket.socketpair()
+        # Processes that compile would stay beside the contestant.
         variables = {SOCKET: str(theirs.fileno()), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        words = [sys.executable, "-m", CONTESTANT, "go"]
         with theirs, output.open("wb") as to:
-            self._process: Started = starter.start(words, variables, to, SOCKET)
+            self._process: Started = starter.start(COMMAND, variables, to, SOCKET)
         self._mine.settimeout(SETTING_UP_S)
         # Told before any code of the state is imported.
         self.process = int(self.answer()[0]["process"])

@@ -165,8 +165,11 @@ def _decide(
     while True:
         between.append(match.play_round())
         decision = sequential.decide(between, options.margin, comparisons=comparisons)
-        if decision.outcome != UNDECIDED and _is_confirmed(match, decision):
-            return decision
+        if decision.outcome != UNDECIDED:
+            if _is_confirmed(match, decision):
+                return decision
+            if decision.rounds > 1:
+                match.renew()
         if time.monotonic() + match.expect_s() > ends:
             return decision
 

@@ -38,7 +38,7 @@ from profzoo.referee.states import State
 from profzoo.statistics import rounding_errors
 
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.
-TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = 32, 0.04, 1.0
+TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = 48, 0.04, 1.0
 # Steps of a go of a training, which begins with the reference's weights: rounding grows from step to step.
 TRAINED, MOST_STEPS, MOST_GOES = 8, 4096, 64
 # Results of a go that a contestant keeps, in bytes, and how many of them the referee looks at.
@@ -112,13 +112,13 @@ class Match:
         self._draw = np.random.default_rng(secrets.randbits(64))
         self._order = secrets.token_hex(8)
         self._own, self._material = states.digest_package(), home / "material.pt"
-        self._started, self._starting_s = 0, 0.0
+        self._started, self._starting_s, self._is_renewed = 0, 0.0, False
 
     def expect_s(self) -> float:
         """Return about how many seconds another round and the end take."""
         ending_s = SETTLING_S + QUIET_S + self.options.turn
         round_s = max((sum(turn.wall_s for turn in turns.values()) for turns in self.turns[-2:]), default=0.0)
-        return round_s + ending_s + (self._starting_s + ending_s if self._is_pair_done() else 0.0)
+        return round_s + ending_s + (self._starting_s if self._is_pair_done() else 0.0)
 
     @property
     def subject(self) -> str:
@@ -137,9 +137,12 @@ class Match:
         """
         process_tree.adopt_orphans(True)
         self._stack.callback(process_tree.adopt_orphans, False)
+        # Processes begin with the device while the reference makes weights and base batches.
+        begun = {(name, double): self._start(name, double) for double in (True, False) for name in self._states}
         self._prepare()
-        self._exact = self._start(REFERENCE, double=True)
-        self._begin_pair(first=True)
+        self._exact = begun[REFERENCE, True]
+        self._set_up(self._exact, double=True)
+        self._begin_pair({name: begun[name, False] for name in self._states}, begun[CANDIDATE, True])
         self._calibrate()
 
     def close(self) -> None:
@@ -173,18 +176,27 @@ class Match:
         return Side(name, self._states[name], self._starter, self._home / f"{self._started}.{name}.{kind}.log")
 
     def _start(self, name: str, double: bool = False) -> Side:
-        """Start a process, and have it set up, without waiting for that."""
+        """Start a process, and have it begin, without waiting for that."""
         side = self._connect(name, "double" if double else "own")
         (self._stack if double else self._pair).callback(side.close)
-        side.tell("set up", **self._setup(name, double))
+        side.tell("begin", **self._setup(name, double))
         return side
 
-    def _begin_pair(self, first: bool = False) -> None:
-        """Start new processes of both sides."""
+    def _set_up(self, side: Side, double: bool = False) -> None:
+        """Have a process that has begun set its state up, without waiting for that."""
+        side.answer()
+        side.tell("set up", **self._setup(side.name, double))
+
+    def _begin_pair(self, begun: Mapping[str, Side] | None = None, double: Side | None = None) -> None:
+        """Let processes of both sides get ready to play; begun: the first ones. double: the candidate's for checks."""
         began = time.monotonic()
         self.begun_at.append(len(self.turns))
-        self._sides = {name: self._start(name) for name in (REFERENCE, CANDIDATE)}
-        double = self._start(CANDIDATE, double=True) if first else None
+        self._is_renewed = False
+        self._sides = dict(begun or {name: self._start(name) for name in (REFERENCE, CANDIDATE)})
+        for side in self._sides.values():
+            self._set_up(side)
+        if double:
+            self._set_up(double, double=True)
         told = {name: side.answer()[0] for name, side in self._sides.items()}
         self._results = told[REFERENCE]["results"]
         self._compare_forms(told[CANDIDATE]["results"])
@@ -192,7 +204,6 @@ class Match:
             self._exact.answer()
             self._verify(self._answered(double), told[REFERENCE]["numbers"])
             double.close()
-        if first:
             self._check_quiet()
         self._check_integrity()
         for side in self._sides.values():
@@ -211,10 +222,13 @@ class Match:
             return None
         return double
 
+    def renew(self) -> None:
+        """Play the next round with new processes."""
+        self._is_renewed = True
+
     def _end_pair(self) -> None:
         for side in self._sides.values():
             side.go_on()
-        self._check_quiet()
         self._check_integrity()
         self._pair.close()
         for name in self._states:
@@ -227,6 +241,7 @@ class Match:
             side.go_on()
             with suppress(DifferentError):
                 found[name] = side.ask("count")[0]
+        self._check_quiet()
         self._end_pair()
         return found
 
@@ -364,6 +379,8 @@ class Match:
 
     def _is_pair_done(self) -> bool:
         """Whether a pair of processes has played its rounds: so many that starting them takes no more time than that."""
+        if self._is_renewed:
+            return True
         played = self.turns[self.begun_at[-1] :]
         spent_s = sum(turn.wall_s for turns in played for turn in turns.values())
         return len(played) >= LEAST_ROUNDS and (spent_s >= self._starting_s or len(played) >= MOST_ROUNDS)
