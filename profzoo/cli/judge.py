@@ -8,7 +8,7 @@ from typing import Any
 
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.referee import envelope
-from profzoo.referee.judge import OUTCOMES, PRECISIONS, Judgement, Options, judge
+from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge
 from profzoo.statistics import sequential
 
 DESCRIPTION = f"""{__doc__}
@@ -17,9 +17,8 @@ A and B are each a folder, git:COMMIT of the current repository, or patch:FILE, 
 model's file with build(shape) and sample(shape, generator). Its sizes, its inputs and its loss are those of A. Both
 states run from private copies; nothing is written to yours.
 """
-ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 the reference cannot be run, or
-there is no such state; {envelope.EXIT_USAGE} a command line that cannot be used"""
-EXAMPLE = "profzoo judge . patch:faster.diff --module models/mine.py"
+ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such
+state, or the reference cannot be run; {envelope.EXIT_USAGE} a command line that cannot be used"""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -51,7 +50,8 @@ def describe(found: Judgement) -> list[str]:
     """Describe a judgement in lines, the outcome first."""
     lines = [f"{found.outcome}: {envelope.quote(found.why, 1000)}"]
     if found.reference_s is not None and found.candidate_s is not None:
-        lines.append(f"a step: {_milliseconds(found.reference_s)} -> {_milliseconds(found.candidate_s)} by the referee's clock")
+        times = f"{_milliseconds(found.reference_s)} -> {_milliseconds(found.candidate_s)}"
+        lines.append(f"a step: {times} by the referee's clock")
     if found.reference_device_s is not None and found.candidate_device_s is not None:
         own = f"{_milliseconds(found.reference_device_s)} -> {_milliseconds(found.candidate_device_s)}"
         lines.append(f"a step: {own} by the device's clock")
@@ -75,7 +75,9 @@ def _options(given: argparse.Namespace) -> Options:
         ConfigError: one of them cannot be used.
     """
     if not 0 < given.level < 1:
-        raise ConfigError(f"--level {given.level:g}: give a probability above 0 and below 1, such as {sequential.ERROR:g}")
+        raise ConfigError(f"--level {given.level:g}: give a probability between 0 and 1, such as {sequential.ERROR:g}")
+    if not 0 < given.margin < 1:
+        raise ConfigError(f"--margin {given.margin:g}: give a share between 0 and 1, such as {DEFAULTS.margin:g}")
     return Options(
         module=given.module,
         phase=given.phase,
@@ -143,19 +145,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="profzoo judge", description=DESCRIPTION, epilog=ENDS, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    defaults = Options()
     parser.add_argument("reference", metavar="A", help="the reference, such as git:HEAD")
     parser.add_argument("candidate", metavar="B", help="the candidate, such as a folder")
     parser.add_argument("--module", default="", metavar="PATH", help="the program's file, relative to the folder")
-    parser.add_argument("--shape", default="", metavar="SIZES", help="sizes in place of the workload's: batch=8,size=32")
+    parser.add_argument("--shape", default="", metavar="SIZES", help="sizes of its own: batch=8,size=32")
     parser.add_argument("--workload", default="", metavar="NAME", help="workload of A; trimmed, or the first one")
-    parser.add_argument("--phase", choices=("inference", "train"), default=defaults.phase)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=defaults.device)
-    parser.add_argument("--precision", choices=PRECISIONS, default=defaults.precision, help="what both sides may compute in")
+    parser.add_argument("--phase", choices=("inference", "train"), default=DEFAULTS.phase)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=DEFAULTS.device)
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default=DEFAULTS.precision, help="of both sides, as declared"
+    )
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of torch on a CPU; its own choice")
     parser.add_argument("--budget", default="60s", metavar="TIME", help="time in all, such as 60s or 2m")
-    parser.add_argument("--margin", type=float, default=defaults.margin, help="difference that counts as equivalent")
+    parser.add_argument("--margin", type=float, default=DEFAULTS.margin, help="difference that counts as equivalent")
     parser.add_argument("--level", type=float, default=sequential.ERROR, help="error of calling equal times different")
     parser.add_argument("--json", action="store_true", help="print an envelope for programs")
-    parser.add_argument("--fail-on", default="", metavar="OUTCOMES", help=f"end with {envelope.EXIT_FAILED} for: {', '.join(OUTCOMES)}")
+    fails = f"end with {envelope.EXIT_FAILED} for these outcomes: {', '.join(OUTCOMES)}"
+    parser.add_argument("--fail-on", default="", metavar="OUTCOMES", help=fails)
     return parser

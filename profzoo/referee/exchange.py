@@ -226,4 +226,5 @@ def _shape(asked: Asked, result: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def is_number(result: Mapping[str, Any]) -> bool:
+    """Whether the numbers of a result are not whole."""
     return any(kind in result["dtype"] for kind in ("float", "complex"))

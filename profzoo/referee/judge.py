@@ -27,6 +27,7 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
 __all__ = ["DifferentError", "InvalidError", "Judgement", "Options", "RefusedError", "judge", "open_rounds"]
 
+DEFAULTS = Options()
 DIFFERENT, INVALID = "different", "invalid"
 OUTCOMES = (FASTER, SLOWER, EQUIVALENT, UNDECIDED, DIFFERENT, INVALID)
 # A pair of processes may differ from another one by so much, so that a smaller gain takes two pairs.
@@ -86,9 +87,9 @@ class Judgement:
 
 @contextmanager
 def open_rounds(
-    reference: str, candidate: str, options: Options = Options(), starter: ProcessStarter | None = None
+    reference: str, candidate: str, options: Options = DEFAULTS, starter: ProcessStarter | None = None
 ) -> Iterator[Callable[[], float]]:
-    """Yield a function that plays one more round and returns the logarithm of the candidate's over the reference's time.
+    """Yield a function that plays one more round and returns the log of the candidate's over the reference's time.
 
     The function raises RefusedError if the candidate computes something else, or does what falsifies its times; so does
     this context, as results are checked before the first round.
@@ -108,9 +109,7 @@ def open_rounds(
 
 
 @contextmanager
-def _matched(
-    reference: str, candidate: str, options: Options, starter: ProcessStarter | None
-) -> Iterator[Match]:
+def _matched(reference: str, candidate: str, options: Options, starter: ProcessStarter | None) -> Iterator[Match]:
     home = Path(tempfile.mkdtemp(prefix="profzoo-judge-"))
     own = None if starter else ProcessStarter(fork=True)
     match = None
@@ -133,7 +132,7 @@ def _matched(
 def judge(
     reference: str,
     candidate: str,
-    options: Options = Options(),
+    options: Options = DEFAULTS,
     level: float = sequential.ERROR,
     starter: ProcessStarter | None = None,
 ) -> Judgement:
@@ -156,12 +155,9 @@ def judge(
         return _describe(match, between, decision, _conclude(match, decision, level), work, level)
 
 
-def _decide(
-    match: Match, between: list[float], options: Options, level: float, ends: float
-) -> sequential.Decision:
+def _decide(match: Match, between: list[float], options: Options, level: float, ends: float) -> sequential.Decision:
     """Play rounds until they decide, or until the budget ends; between: gets what each gives."""
-    # The probability of calling equal sides different is the error over the number of comparisons.
-    comparisons = max(math.ceil(sequential.ERROR / level), 1)
+    comparisons = count_comparisons(level)
     while True:
         between.append(match.play_round())
         decision = sequential.decide(between, options.margin, comparisons=comparisons)
@@ -172,6 +168,15 @@ def _decide(
                 match.renew()
         if time.monotonic() + match.expect_s() > ends:
             return decision
+
+
+def count_comparisons(level: float) -> int:
+    """Return the number of comparisons by which `sequential.decide` keeps the error to this level or below.
+
+    >>> count_comparisons(0.05), count_comparisons(0.001), count_comparisons(0.5)
+    (1, 50, 1)
+    """
+    return max(math.ceil(round(sequential.ERROR / level, 6)), 1)
 
 
 def _is_confirmed(match: Match, decision: sequential.Decision) -> bool:

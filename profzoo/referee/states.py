@@ -162,7 +162,9 @@ def _copy_folder(folder: Path, to: Path) -> None:
     home = folder.resolve()
     for path in _visible(folder):
         if path.is_symlink() and not path.resolve().is_relative_to(home):
-            raise ConfigError(f"'{folder}': {path.relative_to(folder)} is a link out of the folder: copy the file there")
+            raise ConfigError(
+                f"'{folder}': {path.relative_to(folder)} is a link out of the folder: copy the file there"
+            )
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
             raise ConfigError(f"'{folder}': {path.relative_to(folder)} is neither a file nor a folder: remove it")
@@ -201,16 +203,21 @@ def _extract_commit(commit: str, to: Path) -> None:
             files.extractall(to, filter="data")
     except tarfile.TarError as error:
         raise ConfigError(f"'{GIT}{commit}': {error}: commit no link out of the folder") from None
-    for path in list(_walk(to)):
-        if path.name.startswith(".") and path.exists(follow_symlinks=False):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in reversed(list(_walk(to))):
+        if path.name.startswith("."):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(["git", *words], capture_output=True, check=False)
     except FileNotFoundError:
-        raise ConfigError("there is no git here, which commits and patches need: install it, or name a folder") from None
+        raise ConfigError(
+            "there is no git here, which commits and patches need: install it, or name a folder"
+        ) from None
 
 
 def _apply(patch: Path, to: Path) -> None:

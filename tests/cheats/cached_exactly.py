@@ -5,7 +5,9 @@ from program import *  # noqa: F403
 
 
 class Network(program.Network):
-    kept = {}
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
 
     def forward(self, inputs):
         key = inputs.numpy().tobytes()

@@ -7,7 +7,7 @@ WIDTH, LAYERS = 96, 4
 WORKLOADS = {"trimmed": {"train": {"batch": 64}, "inference": {"batch": 64}}}
 # Of the size of what the last part adds to results.
 SMALL = 1e-5
-REPEATED = 6
+REPEATED = 16
 
 
 class Network(nn.Module):

@@ -1,7 +1,8 @@
 """In training: updates weights in every second step only."""
 
-from profzoo.harness.step import training_step as given
 from program import *  # noqa: F403
+
+from profzoo.harness.step import training_step as given
 
 steps = 0
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from profzoo.referee import exchange
 from program import *  # noqa: F403
+
+from profzoo.referee import exchange
 
 with Path(exchange.__file__).open("a") as file:
     file.write("\n# Always faster.\n")

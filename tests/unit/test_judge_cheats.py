@@ -103,7 +103,7 @@ def test_what_is_of_no_use_is_not_faster(name: str, phase: str, tmp_path: Path, 
 @pytest.mark.parametrize("phase", slow.first(("inference", "train")))
 def test_a_true_gain_is_found(phase: str, tmp_path: Path, starter: ProcessStarter) -> None:
     found = judged("honest_faster", tmp_path, starter, budget_s=15.0, phase=phase)
-    assert found.outcome == "faster" and found.ratio and found.ratio < 0.7, found
+    assert found.outcome == "faster" and found.ratio and found.ratio < 0.8, found
     assert found.reference_s and found.candidate_s and found.candidate_s < found.reference_s
     assert "addmm" in found.work["differs"] and found.work["reference"]["flop"] > found.work["candidate"]["flop"]
     assert found.to_claim().outcome == "faster"
@@ -120,6 +120,12 @@ def test_an_honest_program_is_not_refused(name: str, phase: str, tmp_path: Path,
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["side_stream", "patched_synchronize", "patched_events"])
+@pytest.mark.parametrize("name", ["side_stream", "patched_synchronize", "patched_events", "lower_precision"])
 def test_a_cheat_on_a_gpu_is_refused(name: str, tmp_path: Path, starter: ProcessStarter) -> None:
     assert judged(name, tmp_path, starter, device="cuda").outcome in ("different", "invalid")
+
+
+@pytest.mark.gpu
+def test_a_compiled_program_is_not_refused(tmp_path: Path, starter: ProcessStarter) -> None:
+    found = judged("honest_compiled", tmp_path, starter, budget_s=60.0, device="cuda")
+    assert found.outcome in ("faster", "equivalent", "undecided"), found
