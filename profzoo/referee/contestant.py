@@ -151,7 +151,7 @@ class Contestant:
         Raises:
             UnfitError: there is none, or one is of a class of its own, which may compute when it is read.
         """
-        found = list(inspection.find_tensors(result))
+        found = [one for one in inspection.find_tensors(result) if one.numel()]
         for one in found:
             if _kind_of(one) not in (Tensor, nn.Parameter) or one.layout is not torch.strided:
                 raise UnfitError(f"a result is a {_kind_of(one).__name__}, and not a plain dense tensor", "invalid")

@@ -35,8 +35,8 @@ class Inputs:
     """Makes inputs that nobody could know before a seed was drawn: mixed from base batches, on the device.
 
     A number of an input is that of one batch times a cosine plus that of another one times the sine of an angle. The
-    angle is drawn for each number of each step. This keeps mean squares. Whole numbers are chosen from either batch. Batches
-    are shifted along their first dimension by a number of samples that is drawn too. All of this costs two launches.
+    angle is drawn for each number of each step. This keeps mean squares. Whole numbers are chosen from either batch.
+    Batches are shifted along their first dimension by a number of samples that is drawn too. It costs two launches.
     """
 
     def __init__(self, given: Sequence[Any], device: torch.device, double: bool) -> None:

@@ -92,6 +92,18 @@ class Turn:
     values: list[list[np.ndarray]] = field(default_factory=list)
 
 
+@dataclass
+class Pair:
+    """Processes of both sides, by the side; stack: ends them."""
+
+    sides: dict[str, Side] = field(default_factory=dict)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """End the processes."""
+        self.stack.close()
+
+
 class Match:
     """Two states that play rounds; `open` first, and `close` in the end."""
 
@@ -99,7 +111,8 @@ class Match:
         """home: a private folder."""
         self.options, self._starter, self._home = options, starter, home
         self._states = {REFERENCE: reference, CANDIDATE: candidate}
-        self._stack, self._sides, self._pair = ExitStack(), dict[str, Side](), ExitStack()
+        self._stack, self._sides = ExitStack(), dict[str, Side]()
+        self._pair, self._next_pair, self._reserve = Pair(), Pair(), Pair()
         self.notes: list[str] = []
         self.facts: Header = {}
         self.checks: list[Check] = []
@@ -138,17 +151,19 @@ class Match:
         process_tree.adopt_orphans(True)
         self._stack.callback(process_tree.adopt_orphans, False)
         # Processes begin with the device while the reference makes weights and base batches.
-        begun = {(name, double): self._start(name, double) for double in (True, False) for name in self._states}
+        exact, double = (self._start(name, self._stack, double=True) for name in (REFERENCE, CANDIDATE))
+        self._next_pair, self._reserve = self._start_pair(), self._start_pair()
         self._prepare()
-        self._exact = begun[REFERENCE, True]
-        self._set_up(self._exact, double=True)
-        self._begin_pair({name: begun[name, False] for name in self._states}, begun[CANDIDATE, True])
+        self._exact = exact
+        self._set_up(exact, double=True)
+        self._begin_pair(double)
         self._calibrate()
 
     def close(self) -> None:
         """End all processes."""
         with self._stack:
-            self._pair.close()
+            for pair in (self._pair, self._next_pair, self._reserve):
+                pair.close()
 
     def _prepare(self) -> None:
         side = self._connect(REFERENCE, "prepare")
@@ -175,10 +190,17 @@ class Match:
         self._started += 1
         return Side(name, self._states[name], self._starter, self._home / f"{self._started}.{name}.{kind}.log")
 
-    def _start(self, name: str, double: bool = False) -> Side:
-        """Start a process, and have it begin, without waiting for that."""
+    def _start_pair(self) -> "Pair":
+        """Start processes of both sides, which import nothing of the states yet."""
+        pair = Pair()
+        for name in (REFERENCE, CANDIDATE):
+            pair.sides[name] = self._start(name, pair.stack)
+        return pair
+
+    def _start(self, name: str, stack: ExitStack, double: bool = False) -> Side:
+        """Start a process, and have it begin, without waiting for that; stack: ends it."""
         side = self._connect(name, "double" if double else "own")
-        (self._stack if double else self._pair).callback(side.close)
+        stack.callback(side.close)
         side.tell("begin", **self._setup(name, double))
         return side
 
@@ -187,12 +209,15 @@ class Match:
         side.answer()
         side.tell("set up", **self._setup(side.name, double))
 
-    def _begin_pair(self, begun: Mapping[str, Side] | None = None, double: Side | None = None) -> None:
-        """Let processes of both sides get ready to play; begun: the first ones. double: the candidate's for checks."""
+    def _begin_pair(self, double: Side | None = None) -> None:
+        """Let processes of both sides get ready to play; double: the candidate's for checks, with the first ones."""
         began = time.monotonic()
         self.begun_at.append(len(self.turns))
         self._is_renewed = False
-        self._sides = dict(begun or {name: self._start(name) for name in (REFERENCE, CANDIDATE)})
+        # The second pair has begun with the device in advance, as that takes seconds on a GPU.
+        self._pair = self._next_pair if self._next_pair.sides else self._start_pair()
+        self._next_pair, self._reserve = self._reserve, Pair()
+        self._sides = self._pair.sides
         for side in self._sides.values():
             self._set_up(side)
         if double:

@@ -119,13 +119,17 @@ def test_an_honest_program_is_not_refused(name: str, phase: str, tmp_path: Path,
     assert found.outcome not in ("different", "invalid"), found
 
 
-@pytest.mark.gpu
+needs_gpu = pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="needs a GPU")
+
+
+@needs_gpu
 @pytest.mark.parametrize("name", ["side_stream", "patched_synchronize", "patched_events", "lower_precision"])
 def test_a_cheat_on_a_gpu_is_refused(name: str, tmp_path: Path, starter: ProcessStarter) -> None:
     assert judged(name, tmp_path, starter, device="cuda").outcome in ("different", "invalid")
 
 
-@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.slow
 def test_a_compiled_program_is_not_refused(tmp_path: Path, starter: ProcessStarter) -> None:
     found = judged("honest_compiled", tmp_path, starter, budget_s=60.0, device="cuda")
     assert found.outcome in ("faster", "equivalent", "undecided"), found
