@@ -5,6 +5,7 @@ of the results are the referee's, in another process. What judged code might rep
 imported, and looked at again afterwards.
 """
 
+import builtins
 import contextlib
 import importlib
 import os
@@ -52,7 +53,7 @@ WATCHED: Sequence[tuple[Any, str]] = (
     ),
     (torch.testing, "assert_close make_tensor"),
     (Tensor, "to cpu cuda item view clone copy_ numpy double float detach contiguous tolist __eq__ allclose equal"),
-    (Tensor, "type uniform_ normal_ random_ expand flatten isfinite data_ptr __getitem__ numel element_size"),
+    (Tensor, "type reshape uniform_ normal_ random_ expand flatten isfinite data_ptr __getitem__ numel element_size"),
     (nn.Module, "load_state_dict state_dict to double eval train parameters buffers"),
     (np, "allclose array_equal frombuffer ascontiguousarray"),
     (np.random, "default_rng seed random"),
@@ -60,6 +61,7 @@ WATCHED: Sequence[tuple[Any, str]] = (
     (socket.socket, "sendall recv_into send recv"),
     (exchange, "send receive _receive_bytes _dump _load _pack _unpack"),
     (os, "write read getpid fork"),
+    (builtins, "range len zip enumerate sum map iter next isinstance __import__"),
     (sys, "stdout stderr exit modules path_hooks"),
     (inspection, "find_tensors map_leaves"),
     (interface, "load_functions default_loss"),
@@ -233,6 +235,10 @@ class Contestant:
             for name, before in self._settings.items()
             if before != settings[name]
         ]
+        if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+            wrong.append("a mode that intercepts torch's functions is active")
+        if sys.gettrace() or sys.getprofile():
+            wrong.append("a function that traces others is active")
         return {"wrong": wrong}
 
     def _wait(self) -> None:
@@ -474,7 +480,7 @@ def main(words: Sequence[str] | None = None) -> int:
     process_tree.die_with_parent()
     # The folder in which the referee was started may be that of a state as the user has it.
     sys.path.append(sys.path.pop(0))
-    with socket.socket(fileno=int(os.environ[exchange.SOCKET])) as connection:
+    with socket.socket(fileno=int(os.environ.pop(exchange.SOCKET))) as connection:
         connection.set_inheritable(False)
         converse(connection)
     return 0

@@ -24,7 +24,8 @@ from profzoo.referee.states import State
 CONTESTANT, SOCKET = "profzoo.referee.contestant", "PROFZOO_REFEREE_SOCKET"
 REFERENCE, CANDIDATE = "reference", "candidate"
 COMMAND = (sys.executable, "-m", CONTESTANT, "go")
-SETTING_UP_S = 900.0
+# A variable of contestants' processes, by which processes that they start are known.
+MARK = "PROFZOO_CONTESTANT"
 
 # Bound here, before any judged code is imported.
 _dump, _load, _pack, _unpack = json.dumps, json.loads, struct.pack, struct.unpack
@@ -98,15 +99,15 @@ class Asked:
 class Side:
     """A process that runs a state."""
 
-    def __init__(self, name: str, state: State, starter: ProcessStarter, output: Path) -> None:
-        """name: of the side. output: file for what it prints."""
+    def __init__(self, name: str, state: State, starter: ProcessStarter, output: Path, limit_s: float) -> None:
+        """name: of the side. output: file for what it prints. limit_s: seconds that answers may take."""
         self.name, self.state, self._output = name, state, output
         self._mine, theirs = socket.socketpair()
         # Processes that compile would stay beside the contestant.
-        variables = {SOCKET: str(theirs.fileno()), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        variables = {SOCKET: str(theirs.fileno()), MARK: "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         with theirs, output.open("wb") as to:
             self._process: Started = starter.start(COMMAND, variables, to, SOCKET)
-        self._mine.settimeout(SETTING_UP_S)
+        self._mine.settimeout(limit_s)
         # Told before any code of the state is imported.
         self.process = int(self.answer()[0]["process"])
         self._around = self._surroundings()
@@ -178,6 +179,15 @@ class Side:
         ticks = sum(map(int, fields[13:15] if ended else fields[11:13])) if fields else 0
         return ticks / os.sysconf("SC_CLK_TCK")
 
+    def used_by_threads(self) -> dict[str, float]:
+        """CPU seconds of each thread."""
+        found = {}
+        for thread in Path(f"/proc/{self.process}/task").glob("[0-9]*"):
+            with suppress(OSError, IndexError):
+                fields = (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                found[thread.name] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        return found
+
     def explain_others(self) -> str:
         """Say how many processes it has started that still run; empty if there is none."""
         others = process_tree.list_descendants(self.process)
@@ -187,11 +197,12 @@ class Side:
         """Whether the process has other cores or another priority than when it began."""
         return self._surroundings() != self._around
 
-    def _surroundings(self) -> tuple[int, list[int]]:
+    def _surroundings(self) -> tuple[int, int, list[int]]:
         try:
-            return os.getpriority(os.PRIO_PROCESS, self.process), sorted(os.sched_getaffinity(self.process))
+            cores = sorted(os.sched_getaffinity(self.process))
+            return os.getpriority(os.PRIO_PROCESS, self.process), os.sched_getscheduler(self.process), cores
         except ProcessLookupError:
-            return 0, []
+            return 0, 0, []
 
     def close(self) -> None:
         """End the process and all that it has started."""
@@ -228,3 +239,20 @@ def _shape(asked: Asked, result: Mapping[str, Any]) -> tuple[int, int]:
 def is_number(result: Mapping[str, Any]) -> bool:
     """Whether the numbers of a result are not whole."""
     return any(kind in result["dtype"] for kind in ("float", "complex"))
+
+
+def list_children() -> set[int]:
+    """Return the children of this process, with those that it has adopted."""
+    own = str(os.getpid())
+    return {process for process in process_tree.running_processes() if process_tree.read_stat(process)[1:2] == [own]}
+
+
+def find_strays(before: set[int]) -> list[int]:
+    """Return processes that contestants started and left behind; before: children of this process without them."""
+    found = []
+    for process in list_children() - before:
+        with suppress(OSError):
+            told = Path(f"/proc/{process}/environ").read_bytes() + Path(f"/proc/{process}/cmdline").read_bytes()
+            if MARK.encode() in told or CONTESTANT.encode() in told:
+                found.append(process)
+    return found

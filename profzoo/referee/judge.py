@@ -189,7 +189,7 @@ def _is_confirmed(match: Match, decision: sequential.Decision) -> bool:
 def _conclude(match: Match, decision: sequential.Decision, level: float) -> tuple[str, str]:
     """Return the outcome, and why."""
     assert decision.found
-    if unchecked := match.explain_unchecked():
+    if unchecked := match.numbers.explain_unchecked():
         return UNDECIDED, f"what the candidate computes could not be checked: {unchecked}"
     found = decision.found
     change = f"{abs(found.ratio - 1):.1%} {'less' if found.ratio < 1 else 'more'} time per step than the reference"
@@ -232,7 +232,7 @@ def _describe(
         candidate_s=median(CANDIDATE, False),
         reference_device_s=median(REFERENCE, True),
         candidate_device_s=median(CANDIDATE, True),
-        numerics=_largest(match.checks),
+        numerics=_largest(match.numbers.checks),
         work=work,
         rounds=list(between),
         confidence=1 - sequential.ERROR,

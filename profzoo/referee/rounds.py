@@ -6,7 +6,9 @@ works, the processes of the other one are stopped.
 """
 
 import math
+import os
 import secrets
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -16,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from profzoo.compare import numeric_checks, sides
-from profzoo.compare.numeric_checks import Check
+from profzoo.compare import sides
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.machine import process_tree
@@ -32,28 +33,28 @@ from profzoo.referee.exchange import (
     InvalidError,
     RefusedError,
     Side,
-    is_number,
+    find_strays,
+    list_children,
 )
+from profzoo.referee.results import ResultChecks
 from profzoo.referee.states import State
-from profzoo.statistics import rounding_errors
 
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.
 TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = 48, 0.04, 1.0
 # Steps of a go of a training, which begins with the reference's weights: rounding grows from step to step.
 TRAINED, MOST_STEPS, MOST_GOES = 8, 4096, 64
 # Results of a go that a contestant keeps, in bytes, and how many of them the referee looks at.
-KEPT_BYTES, WHOLE, SAMPLED, TENSORS, OF_TENSOR = {"cpu": 1 << 28, "cuda": 1 << 30}, 1 << 16, 1 << 14, 48, 256
+KEPT_BYTES, WHOLE, SAMPLED, TENSORS, OF_TENSOR = {"cpu": 1 << 28, "cuda": 1 << 30}, 1 << 16, 1 << 16, 48, 256
 # Rounds that a pair of processes plays.
 LEAST_ROUNDS, MOST_ROUNDS = 2, 8
-ANSWERING_S = 60.0
+# Seconds that setting up takes at most, as a part of the budget and at least, and an answer besides twenty turns.
+SETTING_UP, SETTING_UP_S, ANSWERING_S = 4, 120.0, 60.0
 # A process that nobody has asked for anything is left alone for a while, and then looked at.
 SETTLING_S, QUIET_S, BUSY_S = 0.1, 0.3, 0.08
 # A clock may be so much off, relative to a turn and in seconds; and so much later than its steps may results come.
 OFF, OFF_S, LATE, LATE_S = 0.02, 0.002, 0.25, 0.25
-# Whole numbers in results of which rounding may exchange so many, beyond three times as many as in the reference.
-EXCHANGED = 1e-3
-# The largest error of a result may be so many times as large as the reference's.
-LARGEST = 10.0
+# More cores than threads, and seconds of them, that do not count.
+MORE, MORE_S = 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,12 @@ class Options:
 
 @dataclass
 class Turn:
-    """What one side did in a turn: seconds by each clock, and the values of each go."""
+    """What one side did in a turn: seconds by each clock, CPU seconds of all and of the busiest thread, and values."""
 
     wall_s: float = 0.0
     own_s: float = 0.0
+    used_s: float = 0.0
+    busiest_s: float = 0.0
     device_s: float | None = None
     values: list[list[np.ndarray]] = field(default_factory=list)
 
@@ -115,13 +118,11 @@ class Match:
         self._pair, self._next_pair, self._reserve = Pair(), Pair(), Pair()
         self.notes: list[str] = []
         self.facts: Header = {}
-        self.checks: list[Check] = []
+        self.numbers = ResultChecks(options.precision, options.phase == "train")
         self.turns: list[dict[str, Turn]] = []
         # Numbers of rounds before which new processes began.
         self.begun_at: list[int] = []
         self.steps = self.goes = 1
-        self._results: list[dict[str, Any]] = []
-        self._errors: dict[int, list[np.ndarray]] = {}
         self._draw = np.random.default_rng(secrets.randbits(64))
         self._order = secrets.token_hex(8)
         self._own, self._material, self._material_digest = states.digest_package(), home / "material.pt", ""
@@ -153,6 +154,8 @@ class Match:
         # Processes begin with the device while the reference makes weights and base batches.
         exact, double = (self._start(name, self._stack, double=True) for name in (REFERENCE, CANDIDATE))
         self._next_pair, self._reserve = self._start_pair(), self._start_pair()
+        self._children = list_children()
+        self._stack.callback(self._end_strays)
         self._prepare()
         self._exact = exact
         self._set_up(exact, double=True)
@@ -164,6 +167,11 @@ class Match:
         with self._stack:
             for pair in (self._pair, self._next_pair, self._reserve):
                 pair.close()
+
+    def _end_strays(self) -> None:
+        for process in find_strays(self._children):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def _prepare(self) -> None:
         side = self._connect(REFERENCE, "prepare")
@@ -188,7 +196,9 @@ class Match:
     def _connect(self, name: str, kind: str) -> Side:
         self._check_files(name)
         self._started += 1
-        return Side(name, self._states[name], self._starter, self._home / f"{self._started}.{name}.{kind}.log")
+        output = self._home / f"{self._started}.{name}.{kind}.log"
+        limit_s = max(SETTING_UP * self.options.budget_s, SETTING_UP_S)
+        return Side(name, self._states[name], self._starter, output, limit_s)
 
     def _start_pair(self) -> "Pair":
         """Start processes of both sides, which import nothing of the states yet."""
@@ -223,7 +233,7 @@ class Match:
         if double:
             self._set_up(double, double=True)
         told = {name: side.answer()[0] for name, side in self._sides.items()}
-        self._results = told[REFERENCE]["results"]
+        self.numbers.results = told[REFERENCE]["results"]
         self._compare_forms(told[CANDIDATE]["results"])
         if double:
             self._exact.answer()
@@ -296,6 +306,10 @@ class Match:
         side = self._sides[name]
         if others := side.explain_others():
             self._invalidate(name, others)
+        if strays := find_strays(self._children):
+            raise InvalidError(
+                f"the candidate: it has left {len(strays)} other process{'es' if len(strays) > 1 else ''} behind"
+            )
         if side.has_changed():
             # Nobody else would do so; the reference is no more to be judged by then.
             raise InvalidError(f"priority or cores of the {name}'s process were changed")
@@ -315,7 +329,7 @@ class Match:
         def form(one: Mapping[str, Any]) -> str:
             return f"{str(one['dtype']).removeprefix('torch.')} {tuple(one['shape'])}"
 
-        mine, its = (list(map(form, several)) for several in (self._results, found))
+        mine, its = (list(map(form, several)) for several in (self.numbers.results, found))
         if mine != its:
             if len(mine) != len(its):
                 raise DifferentError(f"the reference has {len(mine)} results, and the candidate {len(its)}")
@@ -334,22 +348,24 @@ class Match:
         """Draw which values of a go are looked at; returns them, and the row of which the exact ones are computed."""
         row, asked = int(self._draw.integers(steps)), []
         if self._trains:
-            held = self._draw.permutation(np.arange(1, len(self._results)))[:TENSORS].tolist()
+            held = self._draw.permutation(np.arange(1, len(self.numbers.results)))[:TENSORS].tolist()
             asked = [Asked(0, None, None), *(self._sample(leaf, None, 1, OF_TENSOR) for leaf in held)]
             return asked, row
-        for leaf in range(len(self._results)):
+        for leaf in range(len(self.numbers.results)):
             asked.append(self._sample(leaf, (row,), 1, WHOLE))
-            most = max(SAMPLED // (steps * len(self._results)), 4)
+            most = max(SAMPLED // (steps * len(self.numbers.results)), 4)
             asked.append(self._sample(leaf, None, steps, most))
         return asked, row
 
     def _sample(self, leaf: int, rows: tuple[int, ...] | None, count: int, most: int) -> Asked:
-        size = int(self._results[leaf]["size"])
+        size = int(self.numbers.results[leaf]["size"])
         return Asked(leaf, rows, None if size <= most else self._draw.integers(0, size, (count, most)))
 
     def _likes(self, rows: int) -> list[dict[str, Any]]:
         """Results with the number of rows that each has in a go of so many steps."""
-        return [{**one, "rows": rows if not (self._trains and leaf) else 1} for leaf, one in enumerate(self._results)]
+        return [
+            {**one, "rows": rows if not (self._trains and leaf) else 1} for leaf, one in enumerate(self.numbers.results)
+        ]
 
     def _go(self, side: Side, seed: int, steps: int, probe: str = "", rows: list[int] | None = None) -> Header:
         return side.ask("go", seed=seed, steps=steps, rows=rows, probe=probe)[0]
@@ -358,7 +374,7 @@ class Match:
         """Let one side take its turn; chosen: what is looked at after each go, drawn here by the first side."""
         side, turn = self._sides[name], Turn()
         side.go_on()
-        ended_s = side.used_s(ended=True)
+        used, ended_s = side.used_by_threads(), side.used_s(ended=True)
         for number, seed in enumerate(seeds):
             if self._trains:
                 side.ask("reset")
@@ -372,6 +388,8 @@ class Match:
             turn.wall_s, turn.own_s = turn.wall_s + wall_s, turn.own_s + float(told["own_s"])
             if told["device_s"] is not None:
                 turn.device_s = (turn.device_s or 0.0) + float(told["device_s"])
+        took = [seconds - used.get(thread, 0.0) for thread, seconds in side.used_by_threads().items()]
+        turn.used_s, turn.busiest_s = sum(took), max(took, default=0.0)
         if side.used_s(ended=True) > ended_s:
             self._invalidate(name, "it ran another process within its turn")
         self._check_others(name)
@@ -396,7 +414,7 @@ class Match:
         for number, (asked, row) in enumerate(chosen):
             exact = self._compute_exact(seeds[number], asked, row) if self._is_exact_due(number) else None
             values = [turns[name].values[number] for name in (REFERENCE, CANDIDATE)]
-            self._compare(asked, values[0], values[1], exact)
+            self.numbers.compare(asked, values[0], values[1], exact)
         for turn in turns.values():
             turn.values = []
         return math.log(turns[CANDIDATE].wall_s / turns[REFERENCE].wall_s)
@@ -433,10 +451,16 @@ class Match:
                 raise InvalidError(
                     f"the candidate: by {told} its steps took {seconds:.3f} s, and by the referee's {turn.wall_s:.3f} s"
                 )
+        threads = self.options.threads
+        used_s, busiest_s = (sum(read(one[CANDIDATE]) for one in self.turns) for read in (_read_used, _read_busiest))
+        if threads and self.facts["device"] == "cpu" and used_s > (threads + MORE) * busiest_s + MORE_S:
+            raise InvalidError(
+                f"the candidate: it kept {used_s / busiest_s:.1f} cores busy, and its number of threads is {threads}"
+            )
         # Of all turns, as a busy machine may delay an answer.
         wall, late = (
             {name: sum(read(turns[name]) for turns in self.turns) for name in turns}
-            for read in (lambda one: one.wall_s, lambda one: one.wall_s - one.own_s)
+            for read in (_read_wall, _read_late)
         )
         if late[CANDIDATE] > 3 * max(late[REFERENCE], 0.0) + LATE * wall[CANDIDATE] + LATE_S:
             own_s = wall[CANDIDATE] - late[CANDIDATE]
@@ -449,7 +473,7 @@ class Match:
         """Find how many steps a turn takes, by the reference."""
         side, step_s = self._sides[REFERENCE], 0.0
         side.go_on()
-        size = sum(one["size"] for one in self._results[: 1 if self._trains else None])
+        size = sum(one["size"] for one in self.numbers.results[: 1 if self._trains else None])
         most = TRAINED if self._trains else max(min(MOST_STEPS, KEPT_BYTES[self.facts["device"]] // (8 * size)), 1)
         steps = 1
         while True:
@@ -487,97 +511,23 @@ class Match:
                 continue
             exact = dict(enumerate(given["exact"]))
             if not probe:
-                self._learn(asked, given[REFERENCE], exact)
-            self._compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)
+                self.numbers.learn(asked, given[REFERENCE], exact)
+            self.numbers.compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)
             if double:
-                self._compare_double(asked, given, probe)
-
-    def _learn(self, asked: Sequence[Asked], mine: Sequence[np.ndarray], exact: Mapping[int, np.ndarray]) -> None:
-        """Note errors of the reference."""
-        for at, right in exact.items():
-            if right.dtype == np.float64 and (scale := _size(right)):
-                errors = np.abs(mine[at] - right).ravel() / scale
-                self._errors.setdefault(asked[at].leaf, []).append(errors[:SAMPLED])
-
-    def _known(self, leaf: int) -> np.ndarray:
-        return np.concatenate(self._errors[leaf]) if leaf in self._errors else np.zeros(1)
-
-    def _compare(
-        self, asked: Sequence[Asked], mine: Sequence[np.ndarray], its: Sequence[np.ndarray],
-        exact: Mapping[int, np.ndarray] | None, probe: str = "",
-    ) -> None:  # fmt: skip
-        """Compare results of both sides with each other, and with those in double precision where these are known."""
-        if exact and not probe:
-            self._learn(asked, mine, exact)
-        for at, one in enumerate(asked):
-            what = self._describe(one.leaf, probe)
-            if not np.isfinite(its[at]).all():
-                if not np.isfinite(mine[at]).all():
-                    raise ConfigError(f"the reference's {what} are not finite: judge it with other sizes")
-                raise DifferentError(f"the candidate: its {what} are not finite")
-            for check in self._check_values(one.leaf, what, mine[at], its[at], (exact or {}).get(at)):
-                self._note(check)
-
-    def _check_values(
-        self, leaf: int, what: str, mine: np.ndarray, its: np.ndarray, right: np.ndarray | None
-    ) -> Sequence[Check]:
-        if mine.dtype == np.int64:
-            share = float((mine != its).mean())
-            known = 0.0 if right is None else float((mine != right).mean())
-            tolerance = max(3 * known, EXCHANGED)
-            return [Check(what, share, tolerance, tolerance)]
-        errors = self._known(leaf)
-        if rounding_errors.root_mean_square(errors.tolist()) > rounding_errors.LOOSE:
-            return []
-        scale = _size(mine if right is None else right)
-        if not scale:
-            return [Check(what, float((its != mine).mean()), 0.0, 0.0)]
-        precision = self.options.precision
-        allowed = rounding_errors.error_tolerance(errors.tolist(), its.size, precision, precision)
-        apart = rounding_errors.root_mean_square((np.abs(its - mine) / scale).ravel().tolist())
-        found = [Check(f"{what} of both sides", apart, allowed * 2**0.5, allowed * 2**0.5)]
-        if right is not None:
-            off = np.abs(its - right).ravel() / scale
-            found.append(Check(what, rounding_errors.root_mean_square(off.tolist()), allowed, allowed))
-            if not self._trains and all(map(is_number, self._results)):
-                most = LARGEST * max(float(errors.max()), allowed)
-                found.append(Check(f"the largest of {what}", float(off.max()), most, most))
-        return found
-
-    def _compare_double(self, asked: Sequence[Asked], given: Mapping[str, list[np.ndarray]], probe: str) -> None:
-        """Compare both sides in double precision, where a part that is left out shows however small it is."""
-        for one, right, its in zip(asked, given["exact"], given["double"], strict=True):
-            scale, what = _size(right), f"{self._describe(one.leaf, probe)} {numeric_checks.IN_DOUBLE}"
-            if right.dtype == np.int64 or not np.isfinite(right).all() or not scale:
-                continue
-            own = rounding_errors.root_mean_square(self._known(one.leaf).tolist())
-            errors = np.abs(its - right).ravel() / scale
-            least = max(numeric_checks.LEAST_DOUBLE, own)
-            if self._trains:
-                # Updates by the sign of a gradient that is almost 0 turn with the last digit.
-                if own < rounding_errors.LOOSE:
-                    self._note(Check(what, rounding_errors.root_mean_square(errors.tolist()), least, least))
-            else:
-                least = min(least, numeric_checks.MOST_DOUBLE)
-                self._note(Check(what, float(errors.max()), least, least))
-
-    def _note(self, check: Check) -> None:
-        if not check.difference <= check.tolerance:
-            raise DifferentError(f"the candidate: {check.describe()}")
-        self.checks.append(check)
-
-    def _describe(self, leaf: int, probe: str = "") -> str:
-        several = f" {leaf + 1} of {len(self._results)}" if len(self._results) > 1 and not self._trains else ""
-        name = (f"weights {leaf}" if leaf else "losses") if self._trains else f"outputs{several}"
-        return f"{name} for inputs of {probe}" if probe else name
-
-    def explain_unchecked(self) -> str:
-        """Say why results could not be compared, where the reference itself is too far off; empty if they could."""
-        off = [rounding_errors.root_mean_square(self._known(leaf).tolist()) for leaf in self._errors]
-        if not off or min(off) <= rounding_errors.LOOSE:
-            return ""
-        return f"the reference differs by {min(off):.2g} from itself in double precision"
+                self.numbers.compare_double(asked, given, probe)
 
 
-def _size(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if values.dtype == np.float64 and values.size else 0.0
+def _read_wall(turn: Turn) -> float:
+    return turn.wall_s
+
+
+def _read_used(turn: Turn) -> float:
+    return turn.used_s
+
+
+def _read_busiest(turn: Turn) -> float:
+    return turn.busiest_s
+
+
+def _read_late(turn: Turn) -> float:
+    return turn.wall_s - turn.own_s
