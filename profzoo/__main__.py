@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from profzoo import versions
-from profzoo.cli import advise, doctor, new_folder, session_run
+from profzoo.cli import advise, doctor, judge, new_folder, session_run
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "demo": (new_folder.main_demo, "[FOLDER]", "create a folder with the workflow, and profile three models there"),
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
+    "judge": (judge.main, "A B", "say whether state B of a model's file is faster than A, and still right"),
     "session": (session_run.main, "NAME", "record a window of a program that runs under `nsys launch`"),
 }
 
