@@ -33,8 +33,10 @@ SETTINGS, BEGUN, ENDED = "session", "begun", "ended"
 # Outcomes of tests besides those of sequential.decide: one without an answer, and one whose rounds ended in an error.
 UNFINISHED, UNANSWERED = "unfinished", "unanswered"
 MARGIN = 0.02
-# A gain of 3 % takes about so many rounds at most where processes are up to 3 % apart.
+# A gain of 3 % takes fewer rounds if processes are 1 % apart, or in two modes that are 3 % apart.
 MOST_ROUNDS = 64
+# Rounds from which on a test may be given up. Fewer, of which some are disturbed, forecast too many to a decision.
+GIVEN_UP_FROM = 24
 # What an entry has besides `entry`, `time`, `before` and `digest`, with its type.
 FIELDS: Mapping[str, Mapping[str, type]] = {
     SETTINGS: {"version": int, "error": float, "margin": float},
@@ -110,7 +112,7 @@ def run_rounds(rounds: Rounds, comparisons: int, content: SessionContent, most_r
         if len(values) in (1, *sequential.LOOKS):
             found = decide_rounds(values, comparisons, content)
             hopeless = found.hopeful is None or len(values) + found.hopeful > most_rounds
-            if found.outcome != UNDECIDED or (len(values) >= sequential.GIVEN_UP_FROM and hopeless):
+            if found.outcome != UNDECIDED or (len(values) >= GIVEN_UP_FROM and hopeless):
                 return
 
 
