@@ -16,9 +16,14 @@ has one change of about the whole size; the measured step says how much of the s
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import pandas as pd
+
+from profzoo.compare import contributions
+from profzoo.formatting import duration
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio
 
@@ -262,3 +267,95 @@ class _Questions:
 def _is_precise(found: Ratio) -> bool:
     ends = sorted(abs(math.log(end)) for end in (found.low, found.high))
     return ends[0] >= PRECISE * abs(math.log(found.ratio))
+
+
+# What changed between two neighbours, by the rows of a table of parts (tables/compare_parts.csv) or of operators.
+
+OPERATOR_LEVEL = "operator"
+REPLACED = "replaced"
+# How `change` of a table of parts is told, and what else differs where it says nothing.
+CHANGES = {
+    contributions.APPEARED: "appeared",
+    contributions.VANISHED: "vanished",
+    contributions.CHANGED: "launch configuration",
+    contributions.LAUNCHED: "number of launches",
+    contributions.RETYPED: "type of layer",
+    REPLACED: "another algorithm",
+}
+# Levels that name causes, the most exact first. Kernels also have a layer and a class, which say the same less exactly.
+LEVELS = (contributions.KERNEL_LEVEL, OPERATOR_LEVEL, contributions.LAYER_LEVEL, contributions.PART_LEVEL)
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    """A kernel, operator, layer or part of the step that takes another time, or is another one.
+
+    old, new: its names on both sides; empty on the side that lacks it. share: of the difference of both sides.
+    """
+
+    level: str
+    old: str
+    new: str
+    old_ns: float
+    new_ns: float
+    share: float
+    change: str
+
+    def __str__(self) -> str:
+        """Describe the change in words."""
+        name = f"{self.old} -> {self.new}" if self.old and self.new and self.old != self.new else self.new or self.old
+        why = f", {CHANGES.get(self.change, self.change)}" if self.change else ""
+        times = f"{duration(self.old_ns)} -> {duration(self.new_ns)}"
+        return f"{self.level} {name}: {times}, {self.share:.0%} of the difference{why}"
+
+
+def name_changes(rows: pd.DataFrame, most: int = NAMED) -> list[Change]:
+    """Return the largest changes of the most exact level that is known, and the largest part of the step.
+
+    rows: of a table of parts (contributions.COLUMNS) for one comparison; level, range, name, baseline_ns, candidate_ns
+    and change are read. A kernel that vanished and one that appeared in the same range are one that was replaced.
+    """
+    found: list[Change] = []
+    for level in LEVELS:
+        own = rows[rows["level"] == level].fillna({"range": "", "change": ""})
+        if not len(own) or (found and level != contributions.PART_LEVEL):
+            continue
+        whole = float((own["candidate_ns"] - own["baseline_ns"]).sum())
+        by_range = [[_change(row, whole) for row in part.to_dict("records")] for _, part in own.groupby("range")]
+        changes = [one for part in by_range for one in _pair(part, whole)]
+        grown = sorted((one for one in changes if one.share > 0), key=lambda one: -one.share)
+        found += grown[: 1 if found else most]
+    return found
+
+
+def _change(row: Mapping[str, Any], whole: float) -> Change:
+    old, new = float(row["baseline_ns"]), float(row["candidate_ns"])
+    name, change = str(row["name"]), str(row["change"])
+    names = ("" if change == contributions.APPEARED else name, "" if change == contributions.VANISHED else name)
+    return Change(str(row["level"]), *names, old, new, (new - old) / whole if whole else 0.0, change)
+
+
+def _pair(changes: Sequence[Change], whole: float) -> list[Change]:
+    """Join the largest change that vanished and the largest that appeared to one that was replaced."""
+    gone = max((one for one in changes if not one.new), key=lambda one: one.old_ns, default=None)
+    come = max((one for one in changes if not one.old), key=lambda one: one.new_ns, default=None)
+    if gone is None or come is None:
+        return list(changes)
+    share = (come.new_ns - gone.old_ns) / whole if whole else 0.0
+    joined = Change(come.level, gone.old, come.new, gone.old_ns, come.new_ns, share, REPLACED)
+    return [joined, *(one for one in changes if one not in (gone, come))]
+
+
+def tabulate_operators(sides: Sequence[Mapping[str, tuple[int, float]]]) -> pd.DataFrame:
+    """Return rows like those of a table of parts, of the operators that both sides call.
+
+    sides: of the state before and after, calls and time in ns by operator.
+    """
+    rows = []
+    for name in sorted({*sides[0], *sides[1]}):
+        (calls, old), (new_calls, new) = (side.get(name, (0, 0.0)) for side in sides)
+        change = contributions.APPEARED if not calls else contributions.VANISHED if not new_calls else ""
+        change = change or (f"{calls} -> {new_calls} calls" if calls != new_calls else "")
+        rows.append((OPERATOR_LEVEL, "", name, old, new, change))
+    return pd.DataFrame(rows, columns=["level", "range", "name", "baseline_ns", "candidate_ns", "change"])
