@@ -162,7 +162,9 @@ class _Questions:
                     abs(math.log(decision.found.ratio)) / 2,
                 )
                 return
-        self.found.why = f"{MOST_ROUNDS} rounds do not tell how much the first and the last state differ"
+        size = self.found.size
+        known = f": by {size.low - 1:+.1%} to {size.high - 1:+.1%}" if size else ""
+        self.found.why = f"{MOST_ROUNDS} rounds do not tell how much the first and the last state differ{known}"
 
     def narrow(self) -> bool:
         """Ask about one more state, or confirm the last two; return whether the search has ended."""

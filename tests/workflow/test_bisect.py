@@ -13,22 +13,20 @@ import pytest
 from profzoo.cli import bisect
 from profzoo.referee import envelope
 
-# A program that prints the CPU time of a step: so much of each operator as the commit says.
+# A program that prints the CPU time of a step.
 PROGRAM = """
 import time, torch
 torch.set_num_threads(1)
-weights = torch.randn(160, 160)
+weights, data, times = torch.randn(96, 96), torch.randn(96, 96), []
 
-def step(data):
-    for _ in range({products}):
-        data = torch.tanh(data @ weights)
+def step():
+    found = torch.tanh(data @ weights)
     {extra}
-    return data
+    return found
 
-data, times = torch.randn(160, 160), []
 with torch.inference_mode():
     for _ in range(60):
-        began = time.process_time_ns(); step(data); times.append(time.process_time_ns() - began)
+        began = time.process_time_ns(); step(); times.append(time.process_time_ns() - began)
 print(min(times))
 """
 # A program without torch, which starts within a moment.
@@ -93,28 +91,27 @@ def test_the_planted_commit_is_found_and_a_broken_one_passed_over(
 def test_an_extra_operator_is_named_with_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of twelve commits, the eighth sorts in each step."""
-    extra = "torch.sort(data, dim=1)"
-    programs = [PROGRAM.format(products=6, extra=extra if at >= 7 else "pass") for at in range(12)]
+    """Of eight commits, the sixth sorts in each step."""
+    programs = [PROGRAM.format(extra="torch.sort(found, dim=1)" if at >= 5 else "pass") for at in range(8)]
     commits = make_history(tmp_path / "repo", programs)
     monkeypatch.chdir(tmp_path / "repo")
     found = ask(capsys, commits[0], commits[-1], *COMMAND)
     (claim,) = found["claims"]
-    assert (claim["subject"], claim["outcome"]) == (commits[7], "slower")
+    assert (claim["subject"], claim["outcome"]) == (commits[5], "slower")
     assert any("what changed: operator aten::sort" in note and "appeared" in note for note in found["notes"])
 
 
 @pytest.mark.slow
-def test_more_of_the_same_operator_is_counted(
+def test_a_tenth_more_is_found_among_sixteen_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of sixteen commits, the fourth multiplies eight times in place of six; the lines for people say so."""
-    programs = [PROGRAM.format(products=8 if at >= 3 else 6, extra="pass") for at in range(16)]
+    """The fourth commit does a tenth more; the lines for people say so."""
+    programs = [QUICK.format(products=22_000 if at >= 3 else 20_000, extra="") for at in range(16)]
     commits = make_history(tmp_path / "repo", programs)
     monkeypatch.chdir(tmp_path / "repo")
     assert bisect.main([commits[0], commits[-1], *COMMAND]) == 0
     told = capsys.readouterr().out
-    assert told.startswith(f"{commits[3][:12]} Change 3 made it ") and "360 -> 480 calls" in told
+    assert told.startswith(f"{commits[3][:12]} Change 3 made it ") and "% of what made it" in told
 
 
 def test_what_cannot_be_searched_is_told_in_one_line(
