@@ -1,8 +1,8 @@
 """Finds the commit of a git repository, or the version of a package, that made a program slower: `profzoo bisect`.
 
 Copies of commits are extracted by `git archive` into a private folder, and the program runs there, so nothing is
-written into the user's checkout. What runs is a command, such as `python bench.py`, or a model's file as `profzoo
-judge` takes it.
+written into the user's checkout. What runs is a command, such as `python bench.py`, or a model's file, which the judge
+runs.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from typing import Any
 
 from profzoo.compare import contributions
 from profzoo.errors import ConfigError, say
+from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.io import csv_tables as reading
 from profzoo.referee import bisect, envelope
 from profzoo.statistics import sequential
@@ -37,6 +38,8 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER
 # Module of the judge, which runs models' files, and the form in which it takes a commit.
 JUDGE, COMMIT = "profzoo.referee.judge", "git:{}"
 ROUNDS, MARGIN, TIMEOUT_S = 500, 0.02, 600.0
+# Seconds that each side of a judge's round works. Many short rounds answer sooner than few long ones.
+TURN_S = 0.2
 # A number alone on the last line of what a command prints is its time.
 NUMBER = re.compile(r"[+]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SHORT = 12
@@ -202,6 +205,7 @@ class JudgedRounds:
     states: Sequence[State]
     options: Any
     judge: Any
+    starter: ProcessStarter = field(default_factory=lambda: ProcessStarter(fork=True))
     _open: ExitStack = field(default_factory=ExitStack)
     _rounds: dict[tuple[int, int], Callable[[], float]] = field(default_factory=dict)
 
@@ -213,7 +217,7 @@ class JudgedRounds:
                 if self._rounds and not any(middle in pair for pair in self._rounds):
                     self.close()
                 words = (COMMIT.format(self.states[place].word) for place in (reference, candidate))
-                opened = self.judge.open_rounds(*words, self.options)
+                opened = self.judge.open_rounds(*words, self.options, self.starter)
                 self._rounds[reference, candidate] = self._open.enter_context(opened)
             return self._rounds[reference, candidate]()
         except (self.judge.RefusedError, ConfigError) as error:
@@ -224,7 +228,7 @@ class JudgedRounds:
         self.close()
         words = (COMMIT.format(self.states[place].word) for place in (low, high))
         with suppress(ConfigError):
-            work = self.judge.judge(*words, self.options).work
+            work = self.judge.judge(*words, self.options, starter=self.starter).work
             return [str(work["differs"])] if "differs" in work else []
         return []
 
@@ -240,11 +244,12 @@ def _opened(options: argparse.Namespace, states: Sequence[State]) -> Iterator[Co
         if importlib.util.find_spec(JUDGE) is None:
             raise ConfigError("say what to run, as in `profzoo bisect GOOD BAD -- python bench.py`")
         judge = importlib.import_module(JUDGE)
-        judged = JudgedRounds(states, judge.Options(module=options.module, phase=options.phase), judge)
+        judged = JudgedRounds(states, judge.Options(module=options.module, phase=options.phase, turn_s=TURN_S), judge)
         try:
             yield judged
         finally:
             judged.close()
+            judged.starter.close()
         return
     with tempfile.TemporaryDirectory(prefix="profzoo-bisect-") as home:
         prepare = install_version if options.versions else extract_commit

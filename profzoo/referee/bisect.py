@@ -24,7 +24,7 @@ import pandas as pd
 
 from profzoo.compare import contributions
 from profzoo.formatting import duration
-from profzoo.statistics import sequential
+from profzoo.statistics import online, sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio
 
 FOUND, RANGE, SAME = "found", "range", "same"
@@ -96,15 +96,13 @@ def share_error(question: int, count: int) -> float:
 
     question: its number, from 1. count: of the history's states.
 
-    >>> expected = math.ceil(math.log2(64))
-    >>> sum(share_error(one, 65) for one in range(1, expected + 1)) == PROBE_SHARE
+    >>> round(sum(share_error(question, 65) for question in range(1, 7)), 9) == PROBE_SHARE
     True
     """
     expected = max(math.ceil(math.log2(max(count - 1, 1))), 1)
     if question <= expected:
         return PROBE_SHARE / expected
-    later = question - expected
-    return LATER_SHARE / (later * (later + 1))
+    return online.give_level(question - expected, LATER_SHARE, half=1)
 
 
 def search(count: int, measure: Measure, budget: int, error: float = sequential.ERROR, margin: float = 0.02) -> Search:

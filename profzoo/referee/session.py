@@ -37,13 +37,13 @@ MARGIN = 0.02
 MOST_ROUNDS = 64
 # Rounds from which on a test may be given up. Fewer, of which some are disturbed, forecast too many to a decision.
 GIVEN_UP_FROM = 24
-# What an entry has besides `entry`, `time`, `before` and `digest`, with its type.
+# What an entry has besides `entry`, `written`, `before` and `digest`, with its type.
 FIELDS: Mapping[str, Mapping[str, type]] = {
     SETTINGS: {"version": int, "error": float, "margin": float},
     BEGUN: {"test": int, "name": str, "reference": str, "candidate": str, "level": float},
     ENDED: {"test": int, "rounds": list, "outcome": str, "why": str},
 }
-COMMON: Mapping[str, type] = {"entry": str, "time": str, "before": str, "digest": str}
+COMMON: Mapping[str, type] = {"entry": str, "written": str, "before": str, "digest": str}
 UNIT = "candidate's time / reference's time"
 CHECKED = "judge again in a new session, or take the file from where it was kept unchanged"
 
@@ -313,7 +313,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _append(path: Path, fields: Mapping[str, Any], before: str) -> str:
     """Add an entry on a line of its own, also below one that was cut off; return its digest."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    entry = {**fields, "time": now, "before": before}
+    entry = {**fields, "written": now, "before": before}
     entry["digest"] = digest_entry(entry)
     with path.open("ab+") as file:
         if file.tell():
@@ -372,7 +372,7 @@ def describe_session(path: Path) -> envelope.Envelope:
         content = read_session(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         told = OSError(error.strerror) if error.strerror else error
-        return envelope.fail(question, told, str(path), "name a file that `profzoo judge --session` has written")
+        return envelope.fail(question, told, str(path), "name the file of a session")
     if content.flaws:
         return envelope.fail(question, DataError(content.flaws[0]), str(path), CHECKED)
     bound = (

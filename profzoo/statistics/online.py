@@ -21,28 +21,28 @@ from profzoo.statistics import sequential
 HALF = 50
 
 
-def count_comparisons(number: int) -> int:
+def count_comparisons(number: int, half: int = HALF) -> int:
     """Return by what the error is divided for a test of a session, to which sequential.decide is given it.
 
-    The reciprocals h / ((k + h - 1) (k + h)), with h = HALF, add up to 1 over all k: they are differences of h / (k +
-    h). Each is rounded down to the reciprocal of a whole number.
+    The reciprocals h / ((k + h - 1) (k + h)), where h is `half`, add up to 1 over all k: they are differences of h / (k
+    + h). Each is rounded down to the reciprocal of a whole number.
 
-    number: of the test in its session, from 1.
+    number: of the test in its session, from 1. half: half of the error is for the first so many tests.
 
     >>> [count_comparisons(number) for number in (1, 2, 50, 200)]
     [51, 54, 198, 1245]
     """
     if number < 1:
         raise ValueError(f"a session's tests are numbered from 1, not {number}")
-    return -(-(number + HALF - 1) * (number + HALF) // HALF)
+    return -(-(number + half - 1) * (number + half) // half)
 
 
-def give_level(number: int, error: float = sequential.ERROR) -> float:
+def give_level(number: int, error: float = sequential.ERROR, half: int = HALF) -> float:
     """Return the largest probability with which a test of a session may call equal programs faster or slower.
 
-    number: of the test in its session, from 1. error: the same for all tests of the session together.
+    number: of the test in its session, from 1. error: the same for all tests of the session together. half: as above.
 
     >>> round(give_level(1), 6), round(give_level(200), 6)
     (0.00098, 4e-05)
     """
-    return error / count_comparisons(number)
+    return error / count_comparisons(number, half)

@@ -205,8 +205,8 @@ def test_an_answer_is_an_envelope_with_the_interval_of_its_level(path: Path) -> 
 
 
 def test_hopeless_rounds_are_given_up(tmp_path: Path) -> None:
-    answer = sessions.judge_in_session(tmp_path / "s", "coarse", STATES, rounds(0.0, 1, "25 % apart"), 16)
-    assert answer.status == "abstained" and "is undecided after 6 rounds" in answer.abstained[0].why
+    answer = sessions.judge_in_session(tmp_path / "s", "coarse", STATES, rounds(0.0, 1, "25 % apart"))
+    assert answer.status == "abstained" and "is undecided after 24 rounds" in answer.abstained[0].why
 
 
 WRITER = """
