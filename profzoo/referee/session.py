@@ -28,6 +28,7 @@ from profzoo.statistics import online, sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
 Rounds = Callable[[], float]
+Confirm = Callable[[sequential.Decision], bool]
 VERSION = 1
 SETTINGS, BEGUN, ENDED = "session", "begun", "ended"
 # Outcomes of tests besides those of sequential.decide: one without an answer, and one whose rounds ended in an error.
@@ -95,25 +96,23 @@ def decide_rounds(rounds: Sequence[float], comparisons: int, content: SessionCon
     return sequential.decide(rounds, content.margin, content.error, comparisons)
 
 
-def _find_decided(rounds: Sequence[float], comparisons: int, content: SessionContent) -> int | None:
-    """Return after how many rounds a test was decided, if more were run; None otherwise."""
-    counts = (count for count in (1, *sequential.LOOKS) if count < len(rounds))
-    return next((at for at in counts if decide_rounds(rounds[:at], comparisons, content).outcome != UNDECIDED), None)
+def run_rounds(
+    rounds: Rounds, comparisons: int, content: SessionContent, most_rounds: int, confirm: Confirm = bool
+) -> Iterator[float]:
+    """Run rounds until they decide, cannot be hoped to decide within `most_rounds`, or are so many; yield each one.
 
-
-def run_rounds(rounds: Rounds, comparisons: int, content: SessionContent, most_rounds: int) -> Iterator[float]:
-    """Run rounds until they decide, cannot be hoped to decide within `most_rounds`, or are so many; yield each one."""
+    confirm: whether a decision may end the rounds. Later looks have their own shares of the error, so going on is free.
+    """
     values: list[float] = []
     while len(values) < most_rounds:
         values.append(float(rounds()))
         if not math.isfinite(values[-1]):
             raise DataError(f"round {len(values)} has no finite ratio of times: measure again")
         yield values[-1]
-        if len(values) in (1, *sequential.LOOKS):
-            found = decide_rounds(values, comparisons, content)
-            hopeless = found.hopeful is None or len(values) + found.hopeful > most_rounds
-            if found.outcome != UNDECIDED or (len(values) >= GIVEN_UP_FROM and hopeless):
-                return
+        found = decide_rounds(values, comparisons, content)
+        hopeless = found.hopeful is None or len(values) + found.hopeful > most_rounds
+        if confirm(found) if found.outcome != UNDECIDED else len(values) >= GIVEN_UP_FROM and hopeless:
+            return
 
 
 def read_session(text: str) -> SessionContent:
@@ -220,10 +219,8 @@ def _read_ended(entry: Mapping[str, Any], content: SessionContent, line: int) ->
         yield f"answers test {number} again, which was answered on line {test.line}"
         return
     comparisons = online.count_comparisons(number)
-    if decided := _find_decided(rounds, comparisons, content):
-        yield f"goes on with test {number} after round {decided} had decided it"
     found = decide_rounds(rounds, comparisons, content).outcome
-    if said != found and (said != UNANSWERED or found != UNDECIDED):
+    if said != (UNANSWERED if entry["why"] else found):
         yield f"says {envelope.quote(said)} of test {number}, whose rounds give {found}"
     content.tests[number - 1] = replace(test, rounds=tuple(rounds), outcome=said, why=entry["why"], line=line)
 
@@ -275,20 +272,18 @@ class Session:
     def add(self, test: SessionTest, rounds: Sequence[float], why: str = "") -> tuple[SessionTest, str]:
         """Add the answer of a test that has begun; its outcome follows from the rounds. Return both, and the head.
 
-        why: what ended the rounds before they decided, such as an error.
+        why: the error that ended the rounds, which leaves the test unanswered; empty if none did.
 
         Raises:
-            DataError: the test has not begun in this session, has an answer, or was decided before the last round.
+            DataError: the test has not begun in this session, or has an answer.
         """
         with self._locked() as content:
             known = content.tests[test.number - 1 : test.number]
             if [one.outcome for one in known] != [UNFINISHED] or known[0].name != test.name:
                 raise DataError(f"{self.path}: test {test.number} waits for no answer: begin a new test")
-            values, comparisons = [float(one) for one in rounds], online.count_comparisons(test.number)
-            if decided := _find_decided(values, comparisons, content):
-                raise DataError(f"round {decided} of test {test.number} decided it: add no later rounds")
-            outcome = decide_rounds(values, comparisons, content).outcome
-            outcome = UNANSWERED if why and outcome == UNDECIDED else outcome
+            values = [float(one) for one in rounds]
+            found = decide_rounds(values, online.count_comparisons(test.number), content)
+            outcome = UNANSWERED if why else found.outcome
             entry = {"entry": ENDED, "test": test.number, "rounds": values, "outcome": outcome, "why": why}
             head = _append(self.path, entry, content.head)
         return replace(known[0], rounds=tuple(values), outcome=outcome, why=why), head
@@ -345,18 +340,23 @@ def open_session(path: Path, margin: float = MARGIN, error: float = sequential.E
 
 
 def judge_in_session(
-    path: Path, name: str, states: tuple[str, str], rounds: Rounds, most_rounds: int = MOST_ROUNDS
+    path: Path,
+    name: str,
+    states: tuple[str, str],
+    rounds: Rounds,
+    most_rounds: int = MOST_ROUNDS,
+    confirm: Confirm = bool,
 ) -> envelope.Envelope:
     """Judge a candidate as the next test of a session, and return the answer.
 
     name: of what is tried. states: digests of the reference and of the candidate. rounds: runs one more round, and
     returns the logarithm of the candidate's over the reference's time; what it raises is noted in the session, and
-    raised again.
+    raised again. confirm: whether a decision may end the rounds, such as one that new processes have confirmed.
     """
     session = open_session(path)
     content, test, values = session.read(), session.begin(name, states), []
     try:
-        for value in run_rounds(rounds, online.count_comparisons(test.number), content, most_rounds):
+        for value in run_rounds(rounds, online.count_comparisons(test.number), content, most_rounds, confirm):
             values.append(value)
     except BaseException as error:
         session.add(test, values, first_error_line(error))

@@ -98,8 +98,8 @@ def use_a_name_again(found: list[Entry]) -> list[Entry]:
     return sign(found)
 
 
-def go_on_after_the_decision(found: list[Entry]) -> list[Entry]:
-    found[2]["rounds"] *= 2
+def hide_an_answer(found: list[Entry]) -> list[Entry]:
+    found[2]["outcome"] = "unanswered"
     return sign(found)
 
 
@@ -129,7 +129,7 @@ def invent_a_round(found: list[Entry]) -> list[Entry]:
         (claim_more, ["line 5 says faster of test 2, whose rounds give equivalent"]),
         (answer_again, ["line 6 answers test 2 again, which was answered on line 5"]),
         (use_a_name_again, ["line 8 tries again what test 1 tried, under the same name fuse"]),
-        (go_on_after_the_decision, ["line 3 goes on with test 1 after round"]),
+        (hide_an_answer, ["line 3 says unanswered of test 1, whose rounds give faster"]),
         (leave_a_test_out, ["line 4 begins test 3, and test 2 is next"]),
         (forget_the_settings, ["line 1 has no settings of a session"]),
         (invent_a_round, ["line 3 has a round that is no number"]),
@@ -184,12 +184,10 @@ def test_rounds_that_end_in_an_error_have_spent_their_level(path: Path) -> None:
         sessions.Session(path).add(test, [-0.5])
 
 
-def test_rounds_after_the_decision_are_not_added(path: Path) -> None:
-    session = sessions.Session(path)
-    test = session.begin("next", STATES)
-    with pytest.raises(DataError, match="round 3 of test 5 decided it: add no later rounds"):
-        session.add(test, [-0.1, -0.1001, -0.0999, -0.1])
-    assert session.add(test, [-0.1, -0.1001, -0.0999])[0].outcome == "faster" and not sessions.check_session(path)
+def test_rounds_go_on_until_a_decision_is_confirmed(path: Path) -> None:
+    answer = sessions.judge_in_session(path, "next", STATES, rounds(0.1), confirm=lambda found: found.rounds >= 9)
+    assert answer.claims[0].says.startswith("next is 9.") and "by 9 rounds (test 5)" in answer.claims[0].says
+    assert sessions.check_session(path) == []
 
 
 def test_an_answer_is_an_envelope_with_the_interval_of_its_level(path: Path) -> None:
