@@ -126,7 +126,10 @@ class CommandRounds:
     def _execute(self, place: int, command: Sequence[str]) -> str:
         folder = self.home / str(place)
         if not folder.exists():
-            self.prepare(self.states[place], folder)
+            try:
+                self.prepare(self.states[place], folder)
+            except (ConfigError, tarfile.TarError) as error:
+                raise bisect.SkippedError(place, str(error)) from None
         process = subprocess.Popen(
             command, cwd=folder if self.inside else None, env=os.environ | _python_path(folder),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -274,11 +277,19 @@ def run_search(options: argparse.Namespace) -> envelope.Envelope:
 
         say(f"{len(states) - 1} states after {states[0].name}")
         try:
-            found = bisect.search(len(states), measure, options.budget, margin=options.margin)
+            found = bisect.search(
+                len(states), measure, options.budget, margin=options.margin, tell=lambda one: _tell(states, one)
+            )
         except bisect.SkippedError as error:
             raise ConfigError(f"{states[error.place].name} does not run ({error}): choose ends that do") from None
         changes = _find_changes(options.parts, opened, found)
     return describe(states, found, changes)
+
+
+def _tell(states: Sequence[State], probe: bisect.Probe) -> None:
+    end = {bisect.GOOD: states[0], bisect.BAD: states[-1]}.get(probe.answer)
+    like = f"as fast as {end.name}" if end else probe.answer
+    say(f"{states[probe.place].name} is {like} ({probe.rounds} rounds)")
 
 
 def _find_changes(parts: Path | None, opened: CommandRounds | JudgedRounds, found: bisect.Search) -> Sequence[str]:
@@ -353,6 +364,9 @@ def main(words: Sequence[str]) -> int:
         answer = envelope.fail(("bisect", *options.states), error, shlex.join(words))
         if not options.json:
             say(str(error))
+    except KeyboardInterrupt:
+        say("interrupted; the copies of states are removed")
+        return 130
     if options.json:
         print(envelope.format_json(answer))
     elif not answer.error:

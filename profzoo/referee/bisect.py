@@ -105,7 +105,14 @@ def share_error(question: int, count: int) -> float:
     return online.give_level(question - expected, LATER_SHARE, half=1)
 
 
-def search(count: int, measure: Measure, budget: int, error: float = sequential.ERROR, margin: float = 0.02) -> Search:
+def search(
+    count: int,
+    measure: Measure,
+    budget: int,
+    error: float = sequential.ERROR,
+    margin: float = 0.02,
+    tell: Callable[[Probe], object] = bool,
+) -> Search:
     """Search the first state of a history that is as slow, or as fast, as the last one.
 
     Args:
@@ -115,11 +122,12 @@ def search(count: int, measure: Measure, budget: int, error: float = sequential.
         budget: rounds of the whole search.
         error: largest probability of a wrong state, or of a range without the right one.
         margin: largest relative difference of first and last state that counts as equivalent.
+        tell: gets each answer.
 
     Raises:
         SkippedError: the first or the last state does not run.
     """
-    asked = _Questions(Search(count, 0, count - 1), measure, budget, error)
+    asked = _Questions(Search(count, 0, count - 1), measure, budget, error, tell)
     try:
         asked.measure_size(margin)
         while asked.sign and not asked.narrow():
@@ -139,6 +147,7 @@ class _Questions:
     measure: Measure
     budget: int
     error: float
+    tell: Callable[[Probe], object]
     # 1 if the last state is slower than the first, -1 if it is faster, 0 as long as that is not known.
     sign: int = 0
     middle: float = 0.0
@@ -213,6 +222,7 @@ class _Questions:
             return NEITHER
         answer = {SLOWER: BAD, FASTER: GOOD}.get(outcome, NEITHER)
         self.found.probes.append(Probe(place, answer, self.found.rounds - start))
+        self.tell(self.found.probes[-1])
         return answer
 
     def _decide(self, measure_round: Callable[[int], float]) -> tuple[list[float], str]:

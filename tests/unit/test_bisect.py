@@ -40,7 +40,9 @@ def test_shares_of_all_questions_are_the_whole_error() -> None:
 @pytest.mark.parametrize("culprit", [1, 2, 9, 15, 16])
 @pytest.mark.parametrize("size", [0.05, -0.05])
 def test_the_state_is_found_wherever_it_is_slower_or_faster(culprit: int, size: float) -> None:
-    found = bisect.search(17, exact(culprit, size), BUDGET)
+    told: list[bisect.Probe] = []
+    found = bisect.search(17, exact(culprit, size), BUDGET, tell=told.append)
+    assert told == found.probes
     assert (found.outcome, found.low, found.high) == (bisect.FOUND, culprit - 1, culprit)
     assert found.step and found.size and found.step.low < 1 + size < found.step.high
     assert found.rounds == bisect.search(17, exact(culprit, size), BUDGET).rounds < 60

@@ -133,10 +133,11 @@ def test_what_cannot_be_searched_is_told_in_one_line(
         bisect.main(["HEAD"])
 
 
+@pytest.mark.slow
 def test_versions_of_a_package_are_installed_beside_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of four wheels, the third version is slower; each prints what it says it takes."""
+    """Of four wheels, the third version is slower, and one before it is lost; each says what it takes."""
     wheels = []
     for number, ns in enumerate((100, 100, 110, 110)):
         wheels.append(tmp_path / f"stepper-{number}-py3-none-any.whl")
@@ -152,5 +153,9 @@ def test_versions_of_a_package_are_installed_beside_each_other(
     (tmp_path / "bench.py").write_text("import random, stepper\nprint(stepper.TIME * random.uniform(0.999, 1.001))\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    found = ask(capsys, str(wheels[0]), str(wheels[1]), str(wheels[2]), str(wheels[3]), "--versions", *COMMAND)
-    assert found["claims"][0]["subject"] == str(wheels[2]) and found["claims"][0]["outcome"] == "slower"
+    first, second, third, last = map(str, wheels)
+    lost = str(tmp_path / "stepper-9-py3-none-any.whl")
+    found = ask(capsys, first, second, lost, third, last, "--versions", *COMMAND)
+    (claim,) = found["claims"]
+    assert claim["subject"] == f"{lost} to {third}" and claim["outcome"] == "slower"
+    assert any(note.startswith(f"{lost} was passed over: {lost} cannot be installed") for note in found["notes"])
