@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from profzoo import versions
-from profzoo.cli import advise, doctor, new_folder, session_run
+from profzoo.cli import advise, doctor, new_folder, score, session_run
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "demo": (new_folder.main_demo, "[FOLDER]", "create a folder with the workflow, and profile three models there"),
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
+    "score": (score.main, "[CLAIMS.csv]", "say how right claims are, by trials and planted faults"),
     "session": (session_run.main, "NAME", "record a window of a program that runs under `nsys launch`"),
 }
 
