@@ -1,5 +1,6 @@
 """Draw how long steps of the main branch took: a panel for each program and machine, with the steps that were found."""
 
+import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -18,8 +19,9 @@ CAPTION = (
     "Time per step of each program at commits of the main branch, from left to right by time. Each machine has a panel "
     "of its own. A line is the median between two steps; a shaded range holds the place of a step with 95 % confidence."
 )
-# Inches of a panel and of a line of its title, and commits that are named below it at most.
-PANEL, WIDTH, MOST_TICKS = 2.1, 8.0, 6
+# Inches of a panel, and commits that are named below it at most; characters of a line above it.
+PANEL, WIDTH, MOST_TICKS = 2.1, 6.5, 5
+ACROSS = 84
 # Digits of a commit.
 SHORT = 7
 # Share of an axis that a label of a step takes.
@@ -29,9 +31,9 @@ LABEL_SHARE = 0.14
 def draw(points: pd.DataFrame, steps: pd.DataFrame) -> Figure:
     """Draw a panel per program and machine, the programs in alphabetical order.
 
-    points: a row per measurement, in the order of time; columns: program, machine, device (its facts in words), commit,
-    time, seconds. steps: a row per step that was found; columns: program, machine, place (number of the first point
-    after it), first, last (ends of its confidence set), ratio, low, high.
+    points: a row per measurement, in the order of commits; columns: program, machine, device (its facts in words),
+    commit, committed, seconds. steps: a row per step that was found; columns: program, machine, place (number of the
+    first point after it), first, last (ends of its confidence set), ratio, low, high.
     """
     plots.set_style()
     if points.empty:
@@ -41,7 +43,8 @@ def draw(points: pd.DataFrame, steps: pd.DataFrame) -> Figure:
     for (axis,), ((program, machine), own) in zip(panels, groups, strict=True):
         found = steps[(steps["program"] == program) & (steps["machine"] == machine)].sort_values("place")
         _draw_panel(axis, own.reset_index(drop=True), found)
-        axis.set_title(f"{program}\n{own['device'].iloc[0]}", fontsize=9)
+        told = "\n".join(line for text in (program, own["device"].iloc[0]) for line in textwrap.wrap(text, ACROSS))
+        axis.set_title(told, fontsize=8)
     return figure
 
 
@@ -50,7 +53,7 @@ def _draw_panel(axis: Axes, own: pd.DataFrame, steps: pd.DataFrame) -> None:
     scale, unit = _choose_unit(float(own["seconds"].median()))
     values = own["seconds"] * scale
     dots = axis.scatter(own.index, values, color=palette.SAME, s=16, zorder=3)
-    titles = zip(own["commit"], own["time"], own["seconds"], strict=True)
+    titles = zip(own["commit"], own["committed"], own["seconds"], strict=True)
     attach_titles(dots, [f"{commit[:SHORT]}, {day[:10]}: {formatting.duration(s * 1e9)}" for commit, day, s in titles])
     edges = [0, *map(int, steps["place"]), len(own)]
     for begin, end in pairwise(edges):
@@ -62,10 +65,13 @@ def _draw_panel(axis: Axes, own: pd.DataFrame, steps: pd.DataFrame) -> None:
         _draw_step(axis, row, len(own))
     axis.set_xlim(-0.8, max(len(own) - 0.2, 0.8))
     axis.set_ylabel(f"time per step ({unit})", fontsize=8)
+    axis.tick_params(axis="y", labelsize=8)
     axis.yaxis.set_major_locator(MaxNLocator(4))
     axis.yaxis.set_major_formatter(FuncFormatter(formatting.tick))
     places = _choose_ticks(len(own))
-    axis.set_xticks(places, [f"{own['commit'][at][:SHORT]}\n{own['time'][at][:10]}" for at in places], fontsize=7.5)
+    axis.set_xticks(
+        places, [f"{own['commit'][at][:SHORT]}\n{own['committed'][at][:10]}" for at in places], fontsize=7.5
+    )
     axis.grid(visible=False, axis="x")
 
 

@@ -24,7 +24,8 @@ from profzoo.statistics import speedup
 
 VERSION = 1
 # What tells machines apart, and what stands for a part that a machine does not have.
-FACTS, NONE = ("gpu", "cpu", "driver", "torch"), "none"
+TORCH, NONE = "torch", "none"
+FACTS = ("gpu", "cpu", "driver", TORCH)
 # Hexadecimal digits of a machine's name.
 NAME_LENGTH = 8
 # Digits of a commit in a line.
@@ -37,12 +38,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Point:
-    """A measurement: seconds of a step of a program at a commit. time: when the commit was made, ISO 8601."""
+    """A measurement: seconds of a step of a program at a commit. committed: when the commit was made, ISO 8601."""
 
     machine: str
     facts: Mapping[str, str]
     commit: str
-    time: str
+    committed: str
     program: str
     seconds: float
 
@@ -69,11 +70,11 @@ def describe_machine() -> dict[str, str]:
     found = gpus.list_gpus()
     gpu, driver = (found[0].get(name, NONE) if found else NONE for name in ("gpu", "driver"))
     try:
-        torch = importlib.metadata.version("torch")
+        torch = importlib.metadata.version(TORCH)
     except importlib.metadata.PackageNotFoundError:
         torch = NONE
     count = f"{len(found)} x " if len(found) > 1 else ""
-    return {"gpu": f"{count}{gpu}", "cpu": _name_cpu(), "driver": driver, "torch": torch}
+    return {"gpu": f"{count}{gpu}", "cpu": _name_cpu(), "driver": driver, TORCH: torch}
 
 
 def _name_cpu(file: Path = Path("/proc/cpuinfo")) -> str:
@@ -99,7 +100,7 @@ def describe_facts(facts: Mapping[str, str]) -> str:
         "gpu": facts["gpu"],
         "cpu": facts["cpu"],
         "driver": f"driver {facts['driver']}",
-        "torch": f"torch {facts['torch']}",
+        TORCH: f"{TORCH} {facts[TORCH]}",
     }
     return ", ".join(text for name, text in told.items() if facts[name] != NONE)
 
@@ -128,7 +129,7 @@ def _parse_line(line: str, where: str) -> Point:
         found = json.loads(line)
         facts = {name: str(found["facts"][name]) for name in FACTS}
         point = Point(
-            str(found["machine"]), facts, str(found["commit"]), str(found["time"]), str(found["program"]),
+            str(found["machine"]), facts, str(found["commit"]), str(found["committed"]), str(found["program"]),
             float(found["seconds"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
@@ -153,11 +154,13 @@ def add_points(path: Path, points: Sequence[Point]) -> int:
     return len(new)
 
 
-def make_points(claims: Iterable[Mapping[str, Any]], facts: Mapping[str, str], commit: str, time: str) -> list[Point]:
+def make_points(
+    claims: Iterable[Mapping[str, Any]], facts: Mapping[str, str], commit: str, committed: str
+) -> list[Point]:
     """Return the points of the claims of an answer that say how long a step takes, in seconds."""
     machine = name_machine(facts)
     return [
-        Point(machine, dict(facts), commit, time, claim["subject"], claim["value"])
+        Point(machine, dict(facts), commit, committed, claim["subject"], claim["value"])
         for claim in claims
         if claim["unit"] == "s" and claim["outcome"] == "measured"
     ]
@@ -168,7 +171,7 @@ def group_points(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
     found: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         found.setdefault((point.machine, point.program), []).append(point)
-    return {key: sorted(found[key], key=lambda point: point.time) for key in sorted(found)}
+    return {key: sorted(found[key], key=lambda point: point.committed) for key in sorted(found)}
 
 
 # Steps of a series.
@@ -182,7 +185,7 @@ def describe_steps(series: Sequence[Point], steps: Sequence[Step]) -> list[str]:
         others = [series[at].commit[:SHORT] for at in (step.first, step.last)]
         where = f"; it is one of {others[0]} to {others[1]} with {CONFIDENCE:.0%}" if others[0] != others[1] else ""
         size = f"{step.ratio:.3f} times ({step.low:.3f} to {step.high:.3f})"
-        lines.append(f"{longer} since {point.commit[:SHORT]} ({point.time[:10]}): {size}{where}")
+        lines.append(f"{longer} since {point.commit[:SHORT]} ({point.committed[:10]}): {size}{where}")
     return lines
 
 
