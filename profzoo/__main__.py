@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from profzoo import versions
-from profzoo.cli import advise, bisect, doctor, judge, new_folder, session_run
+from profzoo.cli import advise, bisect, doctor, gate, judge, new_folder, score, session_run
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -14,6 +14,9 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
     "judge": (judge.main, "A B", "say whether state B of a model's file is faster than A, and still right"),
+    "score": (score.main, "[CLAIMS.csv]", "say how right claims are, by trials and planted faults"),
+    "gate": (gate.main, "BASE HEAD", "judge a pull request by what its base names, and write one comment"),
+    "history": (gate.main_history, "[add ANSWER.json]", "say where the main branch became slower, by machine"),
     "session": (session_run.main, "NAME", "record a window of a program that runs under `nsys launch`"),
 }
 
