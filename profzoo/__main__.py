@@ -4,11 +4,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from profzoo import versions
-from profzoo.cli import advise, doctor, new_folder, session_run
+from profzoo.cli import advise, ask, doctor, new_folder, session_run
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "advise": (advise.main, "-- python train.py", "profile a script of your own, and say what to change"),
+    "ask": (ask.main, "QUESTION", "answer a question about results in JSON, for agents and other programs"),
     "demo": (new_folder.main_demo, "[FOLDER]", "create a folder with the workflow, and profile three models there"),
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),

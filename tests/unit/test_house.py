@@ -40,6 +40,7 @@ LAYERS = (
     ("collect", "document", "run"),
     ("workflow",),
     ("results", "terminal"),
+    ("referee",),
     ("cli",),
     ("__main__",),
 )

@@ -34,17 +34,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of three models, of which verdicts and plans are soon found."""
-    data = tmp_path_factory.mktemp("data")
-    (data / "zoo").mkdir()
-    for name in ("steps.csv", "kernels.csv.gz"):
-        table = pd.read_csv(DATA / "zoo" / name, keep_default_na=False)
-        table[table["model"].isin(["bert", "lstm", "mobilenetv2"])].to_csv(data / "zoo" / name, index=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_zoo, "DATA", data)
-        few = whole_zoo.tables.__wrapped__(6)
-        patch.setattr(whole_zoo, "tables", lambda: few)
-        patch.setattr(recorded_results, "TRACED", ("bert", "mobilenetv2"))
-        return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
+    return recorded_results.write_few(
+        tmp_path_factory.mktemp("recorded") / "results", tmp_path_factory.mktemp("data") / "few"
+    )
 
 
 @pytest.mark.slow
