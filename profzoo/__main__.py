@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from profzoo import versions
 from profzoo.cli import advise, ask, doctor, new_folder, session_run
+from profzoo.referee import mcp_server
 
 # Each command's function, the words that follow it, and what it is for.
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
@@ -13,6 +14,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str, str]] = {
     "demo": (new_folder.main_demo, "[FOLDER]", "create a folder with the workflow, and profile three models there"),
     "init": (new_folder.main_init, "FOLDER", "create a folder with the workflow"),
     "doctor": (doctor.main, "", "say what this machine can profile, and what to do where it cannot"),
+    "mcp": (mcp_server.main, "", "answer agents over the Model Context Protocol"),
     "session": (session_run.main, "NAME", "record a window of a program that runs under `nsys launch`"),
 }
 

@@ -13,8 +13,7 @@ from profzoo.referee import envelope, questions
 from profzoo.referee.envelope import Envelope
 
 JUDGE, SCHEMA, SKILL = "judge", "schema", "skill"
-# The judge's own module, which has options of its own.
-JUDGING = "profzoo.cli.judge"
+SKILL_FILE = envelope.SCHEMA.with_name("skill") / "SKILL.md"
 # Each question with what follows it, and what it answers.
 ASKED = {
     "list": ("[FOLDER]", "the cells of a folder of results, and how much is known of each"),
@@ -24,7 +23,7 @@ ASKED = {
     "trials": ("[CELL]", "settings that were tried, with the measured gain"),
     "evidence": ("ID", "a claim by its id, with the row it is made of and the commands that remake its files"),
     questions.CLAIMS: ("", "all claims, as export=json writes them"),
-    JUDGE: ("A B ...", "what `profzoo judge A B ...` decides between two states of a program"),
+    JUDGE: ("A B ...", "what the judge decides between two states of a program; takes the judge's own options"),
     SCHEMA: ("", "the JSON Schema of every answer"),
     SKILL: ("", "a page for coding agents: from a slow program to a proven gain"),
 }
@@ -45,6 +44,9 @@ def main(words: Sequence[str]) -> int:
     if options.question == SCHEMA:
         print(json.dumps(strict_yaml.load_yaml(envelope.SCHEMA), indent=2))
         return 0
+    if options.question == SKILL:
+        print(SKILL_FILE.read_text(encoding="utf-8"), end="")
+        return 0
     given, asked = options.results, [options.question, *options.words]
     if options.question == "list" and given is None:
         given, asked = (" ".join(options.words) or None), ["list"]
@@ -64,11 +66,11 @@ def answer_here(question: Sequence[str], given: str | None) -> Envelope:
 
 def _judge(words: Sequence[str]) -> int:
     """Run the judge, which prints an envelope too."""
-    if importlib.util.find_spec(JUDGING) is None:
+    if importlib.util.find_spec(questions.JUDGING) is None:
         told = envelope.fail([JUDGE, *words], ConfigError("this release of profzoo has no judge"))
         print(envelope.format_json(told))
         return told.exit_code
-    code: int = importlib.import_module(JUDGING).main(["--json", *words])
+    code: int = importlib.import_module(questions.JUDGING).main(["--json", *words])
     return code
 
 

@@ -34,6 +34,8 @@ CELLS, VERDICTS, PLANS, COMPARE, TRIALS = TABLES.values()
 FOLDERS = ("results", "profzoo-results/results")
 # The question about all claims, and the file that export=json writes its answer to.
 CLAIMS, CLAIMS_FILE = "claims", "claims.json"
+# The judge's own command, which takes options of its own.
+JUDGING = "profzoo.cli.judge"
 # A name that a measured program chose is cut after so many characters in a sentence, and in an id.
 LONGEST_NAME, LONGEST_PART = 120, 48
 # Files that a row names as its evidence.
