@@ -22,6 +22,7 @@ VERDICTS = (
 OTHERS = (
     "GPUs in turn", "GIL contention", "host work", "code loading within the window", "pageable copies",
     "values read for logging", "padded batches", "recompilation", "graph breaks", "repeated work", "time in guards",
+    "restarted workers",
     "tuning for changing shapes", "allocator retries", "fragmented memory", "repeated gradient synchronisation",
     "discarded gradients", "recomputed activations", "generation without a cache", "dense graph product",
     "accidental double precision", "looped small batches", "looped time steps", "autocast casts", "unfused attention",

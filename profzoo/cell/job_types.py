@@ -388,6 +388,11 @@ class LoadingFacts(TypedDict, total=False):
     # Only for scripts: worker processes of its DataLoader, and whether it pins memory.
     workers: int
     pin_memory: bool
+    # Of worker processes that a script's loaders started within the window, if any: how often a loader did, the seconds
+    # in which it started and ended them, and those in which the step waited for the first batch of each.
+    worker_starts: int
+    starting_s: float
+    first_batches_s: float
 
 
 class RepeatedCall(TypedDict):

@@ -88,6 +88,21 @@ def find_verdict_recipe(verdict: str) -> Recipe | None:
     return next((one.fill([]) for one in load_recipes() if one.verdict == verdict), None)
 
 
+# A line, or lines, of a Python file.
+PLACE = re.compile(r"(?<![\w./-])[\w./-]+\.py:\d+(?:-\d+)?")
+NOT_OWN = ("torch/", "profzoo/")
+
+
+def find_place(says: str) -> str:
+    """Return the first line of the user's own files that a sentence names, with a colon behind it.
+
+    >>> find_place("* (Linear, torch/nn/modules/linear.py:130), Block (train.py:21-26) runs exp"), find_place("")
+    ('train.py:21-26: ', '')
+    """
+    places = (found[0] for found in PLACE.finditer(says))
+    return next((f"{place}: " for place in places if not place.startswith(NOT_OWN)), "")
+
+
 def list_recipes(words: str, optimizer: str = OPTIMIZER, device: str = DEVICE) -> list[Recipe]:
     """Return the recipes of settings, filled in; settings that only profzoo has are left out.
 

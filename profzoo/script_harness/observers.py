@@ -7,6 +7,7 @@ wrapped already.
 import functools
 import itertools
 import sys
+import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -147,7 +148,9 @@ def watch_loaders(session: Session) -> None:
             if not session.is_watching():
                 return original(iterator)
             session.batch_asked_for()
+            began = time.perf_counter_ns()
             batch = inside(iterator)
+            session.worker_starts.batch_came(iterator, time.perf_counter_ns() - began)
             samples = sizes.setdefault(iterator, LoadedSizes()).count(batch)
             session.batch_loaded(batch, samples, iterator)
             return batch
@@ -171,6 +174,32 @@ def watch_loaders(session: Session) -> None:
     wrap(dataloader._BaseDataLoaderIter, "__next__", following)
     wrap(dataloader._BaseDataLoaderIter, "_next_index", asking)
     wrap(dataloader.DataLoader, "__init__", init)
+
+
+def watch_workers(session: Session) -> None:
+    """Note how long loaders take to start and end their worker processes within the window."""
+
+    def starting(original: Function) -> Function:
+        def call(loader: Any) -> Any:
+            known, began = loader._iterator, time.perf_counter_ns()
+            iterator = original(loader)
+            if loader.num_workers and iterator is not known and session.is_in_window():
+                session.worker_starts.started(iterator, loader.num_workers, time.perf_counter_ns() - began)
+            return iterator
+
+        return call
+
+    def ending(original: Function) -> Function:
+        def call(iterator: Any) -> None:
+            began = time.perf_counter_ns()
+            original(iterator)
+            if session.is_in_window():
+                session.worker_starts.ended(time.perf_counter_ns() - began)
+
+        return call
+
+    wrap(dataloader.DataLoader, "__iter__", starting)
+    wrap(dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", ending)
 
 
 def watch_transfers(session: Session) -> None:
@@ -532,6 +561,7 @@ def watch_all(session: Session, made_before: bool = False) -> None:
     watch_backward(session)
     watch_losses(session)
     watch_loaders(session)
+    watch_workers(session)
     watch_transfers(session)
     watch_autocast(session)
     # Last, so that what calls its wrappers is the script or torch.

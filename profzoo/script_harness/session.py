@@ -276,6 +276,7 @@ class Session:
         self._kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
         self.samples, self._padding = SampleCount(), batches.BatchPadding()
         self._loading, self._loader = batches.BatchLoading(), dict[str, Any]()
+        self.worker_starts = batches.WorkerStarts()
         self._waits = StepWaits(max(task.cell["warmup"], 1), self.ranges)
         self._window_items: list[int | None] = []
         self._loss: Tensor | None = None
@@ -290,6 +291,10 @@ class Session:
     def is_watching(self) -> bool:
         """Whether what happens now is of the measured loop."""
         return self.active and self._thread in (None, threading.get_ident())
+
+    def is_in_window(self) -> bool:
+        """Whether what happens now is of the measured loop, in its window."""
+        return self._stages is not None and self.is_watching()
 
     def begin_part(self, part: str) -> bool:
         """Open the range of a part of the step; returns whether it has to be ended."""
@@ -522,7 +527,7 @@ class Session:
             "read_variables": program_variables.describe_reads(),
             "script": script,
             **self._waits.facts(),
-            **self._loading.read(**self._loader),
+            **self._loading.read(**self._loader, **self.worker_starts.read()),
             **distributed.describe_gradient_sync(self.networks.found),
             **stages.describe_work(self._padding.read(), self._stages.facts()),
         }

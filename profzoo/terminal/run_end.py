@@ -175,8 +175,9 @@ def _what(row: dict[str, str]) -> str:
 def _how_fast(row: dict[str, str], gain: float, at_most: bool) -> str:
     low, high = _number(row.get("gain_low")), _number(row.get("gain_high"))
     told, ends = formatting.gain_with_interval(gain, low, high)
-    how = "at most" if at_most else "expected to run"
-    return f"{how} {told} times as fast{f' ({ends})' if ends else ''}"
+    # An upper limit with any gain below it says all that its interval does.
+    ends = "" if at_most and not (low and low > 1) else ends
+    return f"{'at most' if at_most else 'expected to run'} {told} times as fast{f' ({ends})' if ends else ''}"
 
 
 def is_by_hand(plan: dict[str, str]) -> bool:
@@ -198,13 +199,19 @@ def _of_verdict(
     says = f"{row['model']} {row['phase']}: {row['verdict']}, {saves}"
     recipe, what = recipes.find_verdict_recipe(row["verdict"]), name_next_step(row)
     # Without lines to write, the next step is what to change.
-    change, why = (recipe.short, describe_reason(row)) if recipe else (what or row["verdict"], row["verdict"])
+    change, why = (what or row["verdict"], row["verdict"])
+    if recipe:
+        change, why = f"{recipes.find_place(row['next_step'])}{recipe.short}", describe_reason(row)
     changes = [("change", change)]
     if by_hand and ONLY_ITSELF in row["next_step"]:
         # What comes after the reason is what to do without it.
         instead = what.partition("; ")[2]
         changes, why = _change_rows(by_hand), f"{row['verdict']}{instead and f'; instead: {instead}'}"
-    rows = [*changes, ("gain", _with_doubt(f"{_how_fast(row, gain, bool(up_to))}, which {saves}", unsteady)), ("why", why)]
+    rows = [
+        *changes,
+        ("gain", _with_doubt(f"{_how_fast(row, gain, bool(up_to))}, which {saves}", unsteady)),
+        ("why", why),
+    ]
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady, rows=rows)
 
 

@@ -180,6 +180,12 @@ def test_the_answer_is_lines_of_pytorch_then_the_gain_the_reason_and_what_to_typ
     assert written[0] == "change  torch.nn.functional.softmax(scores, dim=-1)" and written[2].startswith(
         "why     unfused softmax: "
     )
+    at = {
+        "verdict": "unfused softmax",
+        "next_step": "Block (torch/nn/a.py:3), Top (train.py:21-26) runs exp, sum: write",
+    }
+    (placed, *_) = answer(tmp_path, [], [VERDICT | at], [])
+    assert placed == "change  train.py:21-26: torch.nn.functional.softmax(scores, dim=-1)"
     # What was tried on the script as it is comes first; it says nothing of a script that was timed again.
     tried = {"model": "mine", "phase": "train", "verdict": "faster", "why": "", "chosen": "True", "gain": "1.4",
              "gain_low": "1.3", "gain_high": "1.5", "base_ns": "3e7", "ns": "2.1e7", "recipe": RECIPE}  # fmt: skip

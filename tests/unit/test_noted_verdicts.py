@@ -207,23 +207,35 @@ def test_code_that_is_compiled_again_is_named_with_its_line_and_reason() -> None
     found = compiled(grow, (x, 3), (x, 4), (x, 4))
     # A window of one compilation is hardly more than that.
     assert 0.5 < found.compiling_share() <= 1
-    (row,) = noted_verdicts.judge_compilation(RULES, found, {})
+    (row,) = noted_verdicts.judge_window(RULES, found, {})
     line = grow.__code__.co_firstlineno
     assert row.verdict == "recompilation" and row.gain and row.gain > 2
     assert f"test_noted_verdicts.py:{line}) was compiled once" in row.next_step and "times == 3" in row.next_step
     again = compiled(grow, (x, 4), (x, 4), (x, 4))
-    assert again.compiling_share() == 0 and list(noted_verdicts.judge_compilation(RULES, again, {})) == []
+    assert again.compiling_share() == 0 and list(noted_verdicts.judge_window(RULES, again, {})) == []
+
+
+def test_workers_that_start_in_each_epoch_cost_their_share_of_the_window() -> None:
+    """At most their first batches go, too. A loader that starts workers for a thousandth of the window is not named."""
+    noted = {"worker_starts": 2, "workers": 4, "starting_s": 0.2, "first_batches_s": 0.3}
+    found = NotedFacts(window_ns=1e9, starts=noted, made=[{"kind": "loader", "name": "", "file": "a.py", "line": 3}])
+    (row,) = noted_verdicts.judge_window(RULES, found, {})
+    assert row.verdict == "restarted workers" and (row.value, row.share, row.gain) == (0.2, 0.5, 2.0)
+    assert row.next_step.startswith("the loader made at a.py:3 started 4 workers 2 times within the window, which took")
+    assert "persistent_workers=True" in row.next_step
+    rare = NotedFacts(window_ns=2e11, starts=noted)
+    assert list(noted_verdicts.judge_window(RULES, rare, {})) == []
 
 
 @pytest.mark.usefixtures("fresh")
 def test_graph_breaks_are_named_by_their_lines_and_have_no_gain() -> None:
     x = torch.randn(4)
-    (row,) = noted_verdicts.judge_compilation(RULES, compiled(cut, (x,), (x,)), {})
+    (row,) = noted_verdicts.judge_window(RULES, compiled(cut, (x,), (x,)), {})
     line = cut.__code__.co_firstlineno + 2
     assert row.verdict == "graph breaks" and row.value == 1 and row.gain is None
     assert f"test_noted_verdicts.py:{line}: " in row.next_step
     torch._dynamo.utils.clear_compilation_metrics()
-    assert list(noted_verdicts.judge_compilation(RULES, compiled(grow, (x, 1), (x, 1)), {})) == []
+    assert list(noted_verdicts.judge_window(RULES, compiled(grow, (x, 1), (x, 1)), {})) == []
 
 
 def test_convolutions_of_new_shapes_that_take_the_host_long_are_tuned() -> None:

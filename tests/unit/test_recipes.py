@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
 from profzoo.cell import schema, settings
 from profzoo.plans import recipes
@@ -266,6 +266,21 @@ def test_what_a_verdict_advises_computes_what_was_written(verdict: str) -> None:
     torch.testing.assert_close(names[name], written)
 
 
+def test_workers_of_the_advised_loader_stay_from_epoch_to_epoch() -> None:
+    dataset = TensorDataset(torch.randn(6, 2), torch.arange(6))
+    found = recipes.find_verdict_recipe("restarted workers")
+    assert found
+    names: dict[str, Any] = {"DataLoader": DataLoader, "dataset": dataset, "batch_size": 3}
+    began, original = [], dataloader._MultiProcessingDataLoaderIter.__init__
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            dataloader._MultiProcessingDataLoaderIter, "__init__", lambda *given: (began.append(1), original(*given))[1]
+        )
+        exec(found.lines, names)
+    assert began == [1]
+
+
 def test_every_recipe_of_a_verdict_is_compared_with_what_is_written() -> None:
-    """But for copies from pinned memory, which only a GPU has."""
-    assert {one.verdict for one in recipes.load_recipes() if one.verdict} == {*WRITTEN, "pageable copies"}
+    """But for loaders, and for copies from pinned memory, which only a GPU has."""
+    others = {"pageable copies", "restarted workers"}
+    assert {one.verdict for one in recipes.load_recipes() if one.verdict} == {*WRITTEN, *others}

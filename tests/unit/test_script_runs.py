@@ -34,6 +34,7 @@ SCRIPTS = PROJECT / "tests" / "scripts"
 # Name of a case: the words of its command behind `python`, and the settings.
 CASES: dict[str, tuple[str, str]] = {
     "loop": ("loop.py --workers 2", "window=5"),
+    "restarts": ("loop.py --workers 2", "window=20"),
     "accumulation": ("loop.py --accumulate 3 --functional", "window=4"),
     "scaler": ("loop.py --scaler", "window=4"),
     "overflow": ("loop.py --scaler --overflow-in 6", "window=5"),
@@ -240,6 +241,14 @@ def test_a_loader_is_seen_with_its_workers_whoever_set_them(found: Mapping[str, 
     for name, workers in (("loop", 2), ("settings", 2), ("compiled", 0)):
         noted = found[name]["loading"]
         assert (noted["workers"], noted["pin_memory"]) == (workers, False) and found[name]["cores"] > 0
+
+
+def test_workers_that_start_in_each_epoch_are_noted_with_their_time(found: Mapping[str, Any]) -> None:
+    """The window of 20 steps begins in the first of three epochs of nine steps, and the loader starts workers twice."""
+    noted, seconds = found["restarts"]["loading"], found["restarts"]["window_wall_ns"] / 1e9
+    assert noted["worker_starts"] == 2 and 0.2 * seconds < noted["starting_s"] + noted["first_batches_s"] < seconds
+    # A window without the end of an epoch has none.
+    assert "worker_starts" not in found["loop"]["loading"]
 
 
 @pytest.mark.parametrize(("asked", "mode"), [(True, None), ("max-autotune", "max-autotune")])

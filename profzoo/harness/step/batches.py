@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -231,6 +232,46 @@ class BatchLoading:
             loading, rest = (sum(cpu for _, cpu in own) / sum(wall for wall, _ in own) for own in noted)
             found |= {"loading_cores": loading, "step_cores": rest, "batch_bytes": self._bytes}
         return {"loading": found} if found else {}
+
+
+class WorkerStarts:
+    """How long a script's loaders take to start and end worker processes, and to give the first batch of each.
+
+    A loader starts its workers anew in each epoch, unless it keeps them (persistent_workers).
+    """
+
+    def __init__(self) -> None:
+        """Nothing is noted yet."""
+        self.starts = 0
+        self._starting_ns, self._first_ns = 0, 0
+        # Workers of which no batch has come yet, by iterator. They take turns.
+        self._fresh: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def started(self, iterator: Any, workers: int, took_ns: int) -> None:
+        """Note that a loader has started so many workers for this iterator."""
+        self.starts += 1
+        self._starting_ns += took_ns
+        self._fresh[iterator] = workers
+
+    def ended(self, took_ns: int) -> None:
+        """Note that workers have ended, for which the process waited."""
+        self._starting_ns += took_ns
+
+    def batch_came(self, iterator: Any, took_ns: int) -> None:
+        """Note how long the process waited for a batch of this iterator."""
+        if left := self._fresh.get(iterator, 0):
+            self._fresh[iterator] = left - 1
+            self._first_ns += took_ns
+
+    def read(self) -> dict[str, float]:
+        """Return what was noted, as facts of loading; empty if no workers were started."""
+        if not self.starts:
+            return {}
+        return {
+            "worker_starts": self.starts,
+            "starting_s": self._starting_ns / 1e9,
+            "first_batches_s": self._first_ns / 1e9,
+        }
 
 
 # Reads a model's own data set: each sample is read when needed, so that reading is measured.

@@ -1,4 +1,4 @@
-"""Judges what the measured process noted: padding, compilations, clocks, and lines of the host."""
+"""Judges what the measured process noted: padding, compilations, starts of workers, clocks, and lines of the host."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOTED = "noted"
 PADDING, COMPILING, BREAKS, GUARDS = "padding", "compiling", "graph_breaks", "guards"
-REPEATED = "repeated_calls"
+REPEATED, STARTS = "repeated_calls", "worker_starts"
 # Parts of a step whose work grows with the places of a batch.
 GROWING = ("forward", "loss", "backward")
 # Attention's work grows with their square.
@@ -40,6 +40,7 @@ EVIDENCE = {
     PADDING: "sidecar of the unprofiled run: padding", COMPILING: "sidecar of the unprofiled run: compilations",
     BREAKS: "sidecar of the unprofiled run: compilations", GUARDS: "torch.csv: cpu_ns of TorchDynamo Cache Lookup",
     REPEATED: "sidecar of the unprofiled run: repeated_calls; layers.csv: total_ns",
+    STARTS: "sidecar of the unprofiled run: loading",
 }  # fmt: skip
 
 
@@ -97,12 +98,13 @@ def describe_padding(found: Padding) -> str:
     )
 
 
-def judge_compilation(rules: Sequence[Rule], noted: NotedFacts, ran_with: KnownSettings) -> Iterator[Verdict]:
-    """Yield verdicts on code that was compiled within the window, and on graph breaks; the latter have no gain.
+def judge_window(rules: Sequence[Rule], noted: NotedFacts, ran_with: KnownSettings) -> Iterator[Verdict]:
+    """Yield verdicts on code that was compiled and workers that were started within the window, and on graph breaks.
 
-    The gain is by Amdahl's law: compiling takes a known part of the window.
+    The gain is by Amdahl's law: compiling and starting take known parts of the window. Graph breaks have none.
     """
     share, breaks = noted.compiling_share(), noted.graph_breaks()
+    starting, at_most = noted.starting_shares()
     for rule in rules:
         if rule["of"] != NOTED:
             continue
@@ -111,6 +113,11 @@ def judge_compilation(rules: Sequence[Rule], noted: NotedFacts, ran_with: KnownS
             gain = amdahl_gain(share, 1)
             # The last compilation may have ended behind the window.
             yield replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
+        elif rule["share"] == STARTS and starting >= rule["at_least"]:
+            row = make_row(rule, starting, f"{noted.describe_starts()}: ", ran_with)
+            # Workers that stay still load their first batches, but need not start for them.
+            gain = amdahl_gain(at_most, 1)
+            yield replace(row, share=at_most, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
         elif rule["share"] == BREAKS and len(breaks) >= rule["at_least"]:
             more = f" and {len(breaks) - NAMED} more" if len(breaks) > NAMED else ""
             yield make_row(rule, len(breaks), f"{', '.join(breaks[:NAMED])}{more}: ", ran_with)
@@ -139,7 +146,7 @@ def judge_noted(
 ) -> list[Verdict]:
     """Return verdicts on a cell on a CPU; times: of its step by part, in ns. The parts that padding reaches shrink."""
     found, whole = noted.most_padded(), sum(times.values())
-    rows = list(judge_compilation(rules, noted, ran_with))
+    rows = list(judge_window(rules, noted, ran_with))
     for rule in rules:
         if rule["of"] == NOTED and rule["share"] == PADDING and found and whole:
             part = found.behind if found.behind >= CUT else found.padded

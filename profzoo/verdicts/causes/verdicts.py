@@ -395,7 +395,7 @@ def _judge_noted(
     if noted:
         yield from noted_verdicts.judge_padding(judged, launches, noted)
         yield from cause_verdicts.judge_memory(judged, noted.allocator)
-        yield from noted_verdicts.judge_compilation(rules, noted, judged.ran_with)
+        yield from noted_verdicts.judge_window(rules, noted, judged.ran_with)
         times = float(judged.step["step_median_ns"]), float(judged.step["idle_ns"])
         guards = cause_verdicts.find_guards(noted.activities)
         yield from cause_verdicts.judge_guards(rules, guards, judged.ran_with, *times)

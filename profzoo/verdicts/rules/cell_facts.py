@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from profzoo import formatting
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import sidecars as fact
 from profzoo.tables.cell_tables import cell_key
@@ -55,6 +56,10 @@ class Padding:
     mask: str = ""
 
 
+# Facts of loading on worker processes that a script's loaders started within the window.
+WORKER_STARTS = ("worker_starts", "workers", "starting_s", "first_batches_s")
+
+
 @dataclass(frozen=True)
 class NotedFacts:
     """What was noted of a cell's work: in its unprofiled run, and of its operators.
@@ -63,7 +68,8 @@ class NotedFacts:
     torch.profiler; None without. allocator: what the first process' allocator did in its window. clocks: readings at
     both ends of the window, of all processes. repeated: modules that a step called again on the same inputs. roof: what
     the CPU of a cell can do; None where it is not known. loading: how batches are loaded, and the cores for it. made:
-    where a script makes the objects of its loop. device: type of the device that the cell ran on.
+    where a script makes the objects of its loop. device: type of the device that the cell ran on. starts: what is
+    known of worker processes that a script's loaders started within the window (WORKER_STARTS), empty without any.
     """
 
     padding: "Sequence[PaddedRows]" = ()
@@ -77,6 +83,7 @@ class NotedFacts:
     loading: Loading = field(default_factory=Loading)
     made: "Sequence[MadeObject]" = ()
     device: str = "cuda"
+    starts: Mapping[str, float] = field(default_factory=dict)
 
     def most_padded(self) -> Padding | None:
         """Return the tensor with the largest share of padding; None if no batch is padded.
@@ -102,6 +109,32 @@ class NotedFacts:
         """Return the share of the window in which code was compiled; 0 where it is unknown."""
         seconds = sum(one["seconds"] for one in self.compilations if one["in_window"])
         return min(seconds * 1e9 / self.window_ns, 1.0) if self.window_ns else 0.0
+
+    def starting_shares(self) -> tuple[float, float]:
+        """Return the share of the window that workers of loaders took to start and end; and with their first batches.
+
+        >>> noted = {"starting_s": 0.25, "first_batches_s": 0.5}
+        >>> NotedFacts(window_ns=1e9, starts=noted).starting_shares()
+        (0.25, 0.75)
+        """
+        if not self.starts or not self.window_ns:
+            return 0.0, 0.0
+        starting = self.starts["starting_s"] * 1e9 / self.window_ns
+        return min(starting, 1.0), min(starting + self.starts["first_batches_s"] * 1e9 / self.window_ns, 1.0)
+
+    def describe_starts(self) -> str:
+        """Describe how often loaders started workers within the window, and where a script makes its loader.
+
+        >>> noted = {"worker_starts": 2, "workers": 4, "starting_s": 0.2}
+        >>> made = {"kind": "loader", "name": "", "file": "a.py", "line": 3}
+        >>> NotedFacts(starts=noted, made=[made]).describe_starts()
+        'the loader made at a.py:3 started 4 workers 2 times within the window, which took 200 ms'
+        """
+        place = next((f" made at {one['file']}:{one['line']}" for one in self.made if one["kind"] == "loader"), "")
+        workers, times = int(self.starts["workers"]), int(self.starts["worker_starts"])
+        often = "once" if times == 1 else f"{times} times"
+        took = formatting.duration(self.starts["starting_s"] * 1e9)
+        return f"the loader{place} started {workers} workers {often} within the window, which took {took}"
 
     def describe_compilations(self) -> str:
         """Describe where code was compiled again within the window, and why.
@@ -142,6 +175,7 @@ def read_noted(facts: "Sidecar") -> NotedFacts:
         loading=_read_loading(facts),
         made=facts["script"].get("made", ()) if "script" in facts else (),
         device=facts.get("device_type", "cuda"),
+        starts=_read_starts(facts),
     )
 
 
@@ -150,6 +184,12 @@ def _read_loading(facts: "Sidecar") -> Loading:
     noted: Mapping[str, Any] = facts.get("loading", {})
     known = {name: noted[name] for name in ("loading_cores", "step_cores", "batch_bytes") if name in noted}
     return Loading(cores=facts.get("cores", inf), **known)
+
+
+def _read_starts(facts: "Sidecar") -> Mapping[str, float]:
+    """Return what a sidecar says of workers that were started within the window; empty if none were."""
+    noted: Mapping[str, Any] = facts.get("loading", {})
+    return {name: noted[name] for name in WORKER_STARTS} if WORKER_STARTS[0] in noted else {}
 
 
 def _settings(facts: "Sidecar") -> KnownSettings:

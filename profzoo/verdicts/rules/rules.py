@@ -43,7 +43,7 @@ SHARES = {
     "chains": tuple(PATTERNS_OF_SHARE),
     "noted": (
         "padding", "compiling", "graph_breaks", "tuning", "retries", "unused_memory", "repeated_sync", "guards",
-        "repeated_calls",
+        "repeated_calls", "worker_starts",
     ),
 }  # fmt: skip
 # The last: the share that a cause's first condition is about.
