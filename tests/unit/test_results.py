@@ -18,9 +18,8 @@ from profzoo.results import MissingError, Results
 from profzoo.tables import schemas
 from profzoo.terminal import run_end
 from profzoo.tools import unavailable_tools
-from tests import recorded_results, whole_zoo
+from tests import recorded_results
 from tests.columns import undescribed
-from tests.conftest import DATA
 from tests.documentation import pages
 
 NOTEBOOKS = sorted((import_graph.PROJECT / "docs" / "notebooks").glob("*.ipynb"))
