@@ -96,9 +96,8 @@ class Cell:
         self.files: Sequence[Path] = sorted(path for path in home.iterdir() if path.name.startswith(start))
         paths = {path.stem.removeprefix(start): path for path in self.files if path.suffix == ".csv"}
         kinds = [pattern.partition("{phase}.")[2] for pattern in CSV_FILES if pattern.startswith("{model}")]
-        known = {
-            kind.removesuffix(".csv"): f"snakemake {_target(home)}/{phase}.{kind}" for kind in kinds if "{" not in kind
-        }
+        target = f"snakemake {name_target(home)}/{phase}"
+        known = {kind.removesuffix(".csv"): f"{target}.{kind}" for kind in kinds if "{" not in kind}
         self.tables = Tables(paths, results.folder, known, f"{model} {phase}")
 
     @property
@@ -118,7 +117,7 @@ class Cell:
         for name in [*timed, *self.sidecars]:
             if (found := self.sidecar(name).get("cell")) is not None:
                 return found
-        file = f"{_target(self._results.folder)}/{self.model}/{self.phase}.time.csv"
+        file = f"{name_target(self._results.folder)}/{self.model}/{self.phase}.time.csv"
         makes = unavailable_tools.name_maker(f"snakemake {file}")
         raise MissingError(f"{self.model} {self.phase} has no sidecar with its settings: {makes} one")
 
@@ -178,7 +177,7 @@ class Results:
             raise DataError(f"{folder} is not a folder of results: {maker} one")
         paths = {path.stem: path for path in sorted((self.folder / "tables").glob("*.csv"))}
         known = {
-            name: csv_files.COMMANDS.get(name, f"snakemake {_target(self.folder)}/tables/{name}.csv")
+            name: csv_files.COMMANDS.get(name, f"snakemake {name_target(self.folder)}/tables/{name}.csv")
             for name in _names()
         }
         self.tables = Tables(paths, self.folder, known, str(folder))
@@ -217,7 +216,7 @@ class Results:
         Raises:
             MissingError: there is no such cell.
         """
-        self._require_cell(model, phase)
+        self.require_cell(model, phase)
         if not (self.folder / model).is_dir():
             makes = unavailable_tools.name_maker(f"snakemake report --config models={model.partition('@')[0]}")
             raise MissingError(f"{self.folder} has rows of {model} {phase} in its tables, but no files: {makes} them")
@@ -232,7 +231,7 @@ class Results:
             MissingError: there is no such table or cell.
         """
         frame = self.tables[table]
-        self._require_cell(model, phase)
+        self.require_cell(model, phase)
         return schemas.rows_of_cell(frame, model, phase).reset_index(drop=True)
 
     def verdicts(self, model: str, phase: str = "train") -> pd.DataFrame:
@@ -263,7 +262,8 @@ class Results:
         """Return the meanings of the columns of a table across the zoo, by column."""
         return dict(self.tables[table].attrs["meanings"])
 
-    def _require_cell(self, model: str, phase: str) -> None:
+    def require_cell(self, model: str, phase: str) -> None:
+        """Raise MissingError, which names the nearest cell, if there is no such cell."""
         cells = self.all_cells()
         if (model, phase) in cells:
             return
@@ -273,7 +273,7 @@ class Results:
         raise MissingError(f"{self.folder} has no {model} {phase}: {suggest_nearest(phase, there)}")
 
 
-def _target(folder: Path) -> str:
+def name_target(folder: Path) -> str:
     """Return a folder of results as Snakemake's targets name it: `results`, and what follows in its path."""
     parts = folder.resolve().parts
     return "/".join(parts[len(parts) - 1 - parts[::-1].index("results") :]) if "results" in parts else folder.as_posix()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from profzoo.io.columns import AMOUNT, COUNT, WHOLE
 from profzoo.io.csv_tables import Table
@@ -109,6 +110,21 @@ def write(folder: Path) -> Path:
     write_csv(given["trials"], tables / "trials.csv")
     shutil.rmtree(raw)
     return folder
+
+
+def write_few(folder: Path, space: Path) -> Path:
+    """Write the results of three models, of which verdicts and plans are soon found; space: a folder of its own."""
+    models = ("bert", "lstm", "mobilenetv2")
+    (space / "zoo").mkdir(parents=True)
+    for name in ("steps.csv", "kernels.csv.gz"):
+        table = pd.read_csv(DATA / "zoo" / name, keep_default_na=False)
+        table[table["model"].isin(models)].to_csv(space / "zoo" / name, index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole_zoo, "DATA", space)
+        few = whole_zoo.tables.__wrapped__(2 * len(models))
+        patch.setattr(whole_zoo, "tables", lambda: few)
+        patch.setattr(sys.modules[__name__], "TRACED", [model for model in TRACED if model in models])
+        return write(folder)
 
 
 def run_notebook(path: Path, results: Path, folder: Path) -> list[str]:

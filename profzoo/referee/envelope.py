@@ -32,12 +32,13 @@ class Evidence:
     """Where a claim comes from.
 
     file: path below the folder of results. row: number of the row below the heading, from 1; None for a whole file.
-    command: what remakes the file.
+    command: what remakes the file. fields: the row by column, as the file has it, where it was asked for.
     """
 
     file: str
     row: int | None = None
     command: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ class TrackRecord:
 class Claim:
     """One thing that is claimed.
 
-    id: names the claim within its folder of results, and stays the same while the claim does. kind: verdict, plan,
-    comparison, trial or judgement. subject: what it is about, such as a cell. outcome: the claim in one term. says: the
-    claim in a sentence. value, low, high: the quantity with the ends of its interval, in `unit`; None if unknown.
-    confidence: of the interval, 0 to 1.
+    id: names the claim within its folder of results, and stays the same while the claim does. kind: cell, verdict,
+    plan, comparison, trial or judgement. subject: what it is about, such as a cell. outcome: the claim in one term.
+    says: the claim in a sentence. value, low, high: the quantity with the ends of its interval, in `unit`; None if
+    unknown. confidence: of the interval, 0 to 1. settings: the settings it is about, as key=value words. next: what to
+    do next, in words, lines of PyTorch or commands.
     """
 
     id: str
@@ -71,6 +73,8 @@ class Claim:
     confidence: float | None = None
     evidence: Sequence[Evidence] = ()
     record: TrackRecord | None = None
+    settings: str = ""
+    next: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _clean(one) for key, one in value.items()}
+        return {quote(str(key)): _clean(one) for key, one in value.items()}
     return [_clean(one) for one in value] if isinstance(value, Sequence) else value
 
 

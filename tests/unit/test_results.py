@@ -18,9 +18,8 @@ from profzoo.results import MissingError, Results
 from profzoo.tables import schemas
 from profzoo.terminal import run_end
 from profzoo.tools import unavailable_tools
-from tests import recorded_results, whole_zoo
+from tests import recorded_results
 from tests.columns import undescribed
-from tests.conftest import DATA
 from tests.documentation import pages
 
 NOTEBOOKS = sorted((import_graph.PROJECT / "docs" / "notebooks").glob("*.ipynb"))
@@ -34,17 +33,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of three models, of which verdicts and plans are soon found."""
-    data = tmp_path_factory.mktemp("data")
-    (data / "zoo").mkdir()
-    for name in ("steps.csv", "kernels.csv.gz"):
-        table = pd.read_csv(DATA / "zoo" / name, keep_default_na=False)
-        table[table["model"].isin(["bert", "lstm", "mobilenetv2"])].to_csv(data / "zoo" / name, index=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_zoo, "DATA", data)
-        few = whole_zoo.tables.__wrapped__(6)
-        patch.setattr(whole_zoo, "tables", lambda: few)
-        patch.setattr(recorded_results, "TRACED", ("bert", "mobilenetv2"))
-        return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
+    return recorded_results.write_few(
+        tmp_path_factory.mktemp("recorded") / "results", tmp_path_factory.mktemp("data") / "few"
+    )
 
 
 @pytest.mark.slow
