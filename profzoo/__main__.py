@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "history": ("cli.gate.main_history", "[add ANSWER.json]", "say where the main branch became slower, by machine"),
     "score": ("cli.score.main", "[CLAIMS.csv]", "say how right claims are, by trials and planted faults"),
     "mcp": ("referee.mcp_server.main", "", "answer agents over the Model Context Protocol"),
-    "demo": ("cli.new_folder.main_demo", "[FOLDER]", "create a folder with the workflow, and profile three models there"),
+    "demo": ("cli.new_folder.main_demo", "[FOLDER]", "create a folder with the workflow, and profile models there"),
     "init": ("cli.new_folder.main_init", "FOLDER", "create a folder with the workflow"),
     "doctor": ("cli.doctor.main", "", "say what this machine can profile, and what to do where it cannot"),
     "session": ("cli.session_run.main", "NAME", "record a window of a program that runs under `nsys launch`"),
