@@ -151,6 +151,7 @@ class Match:
         """
         process_tree.adopt_orphans(True)
         self._stack.callback(process_tree.adopt_orphans, False)
+        began = time.monotonic()
         # Processes begin with the device while the reference makes weights and base batches.
         exact, double = (self._start(name, self._stack, double=True) for name in (REFERENCE, CANDIDATE))
         self._next_pair, self._reserve = self._start_pair(), self._start_pair()
@@ -161,6 +162,7 @@ class Match:
         self._set_up(exact, double=True)
         self._begin_pair(double)
         self._calibrate()
+        self.notes.append(f"setting up took {time.monotonic() - began:.1f} s")
 
     def close(self) -> None:
         """End all processes."""
@@ -435,8 +437,10 @@ class Match:
         """Return values of the reference in double precision, by their place among those that were asked for."""
         if self._trains:
             self._exact.ask("reset")
+            before = self._exact.give(asked[1:], self._likes(1))
             self._go(self._exact, seed, self.steps)
             found = self._exact.give(asked, self._likes(self.steps))
+            self.numbers.note_movement(asked[1:], before, found[1:], self.steps)
             return dict(enumerate(found))
         self._go(self._exact, seed, self.steps, rows=[row])
         places = [at for at, one in enumerate(asked) if one.rows is not None]
@@ -494,15 +498,15 @@ class Match:
 
     def _verify(self, double: Side | None, numbers: bool) -> None:
         """Check results of a few steps, of all sides and in double precision; then those of inputs of one value."""
-        for probe in ("", *(("zeros", "ones") if numbers else ())):
+        for probe in ("", *(("zeros", "ones") if numbers and not self._trains else ())):
             seed, steps = secrets.randbits(62), 2
             asked, _ = self._choose(steps)
-            given = {}
+            given, before = {}, list[np.ndarray]()
             every = {**self._sides, "exact": self._exact, **({"double": double} if double else {})}
             for side in every.values():
                 if self._trains:
-                    side.tell("reset")
-                    side.answer()
+                    side.ask("reset")
+                    before = self._exact.give(asked[1:], self._likes(1)) if side is self._exact else before
                 side.tell("go", seed=seed, steps=steps, rows=None, probe=probe)
             for name, side in every.items():
                 side.answer()
@@ -510,6 +514,8 @@ class Match:
             if probe and not all(np.isfinite(one).all() for one in given[REFERENCE]):
                 continue
             exact = dict(enumerate(given["exact"]))
+            if self._trains:
+                self.numbers.note_movement(asked[1:], before, given["exact"][1:], steps)
             if not probe:
                 self.numbers.learn(asked, given[REFERENCE], exact)
             self.numbers.compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)

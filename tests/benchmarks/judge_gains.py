@@ -64,7 +64,8 @@ def show(name: str, found: Judgement, seconds: float) -> None:
     size = f"{found.ratio:.4f} ({found.low:.4f} to {found.high:.4f})" if found.ratio else found.why
     device = found.candidate_device_s / found.reference_device_s if found.reference_device_s else None
     own = f", by the device's clock {device:.4f}" if device else ""
-    print(f"{name}: {found.outcome} in {seconds:.1f} s, {len(found.rounds)} rounds, {size}{own}", flush=True)
+    notes = "; ".join(found.notes)
+    print(f"{name}: {found.outcome} in {seconds:.1f} s ({notes}), {len(found.rounds)} rounds, {size}{own}", flush=True)
 
 
 def main() -> None:
