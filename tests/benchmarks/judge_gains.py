@@ -10,7 +10,8 @@ the chain against itself. The size of the gain is measured besides, by rounds th
 Processes of both sides live for several rounds, as a process takes seconds to import torch and to begin with CUDA. That
 is fair: the sides take turns within a second, in an order that alternates, and only one of them works at a time. What
 differs from process to process by chance, such as where its memory lies, stays the same for that pair of processes. So a
-pair is replaced by a new one after some rounds, and a gain of less than 10 % is called one only after two pairs.
+pair is replaced by a new one after some rounds, and a gain of less than 10 % is called one only after two pairs. On a
+CPU, where processes stay on cores that others use, each round has a pair of its own.
 """
 
 import argparse
