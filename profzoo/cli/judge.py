@@ -19,6 +19,7 @@ states run from private copies; nothing is written to yours.
 """
 ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such
 state, or the reference cannot be run; {envelope.EXIT_USAGE} a command line that cannot be used"""
+INTERRUPTED = 130
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -41,6 +42,9 @@ def main(words: Sequence[str]) -> int:
         else:
             print(f"profzoo: {error}", file=sys.stderr)
         return envelope.EXIT_CODES[envelope.ERROR]
+    except KeyboardInterrupt:
+        print("profzoo: interrupted; nothing was decided", file=sys.stderr)
+        return INTERRUPTED
     answer = envelope.Envelope(question, [found.to_claim()], notes=list(describe(found)[1:]))
     print(envelope.format_json(answer) if given.json else "\n".join(describe(found)))
     return envelope.EXIT_FAILED if found.outcome in failing else answer.exit_code

@@ -197,7 +197,8 @@ def _conclude(match: Match, decision: sequential.Decision, level: float) -> tupl
     change = f"{abs(found.ratio - 1):.1%} {'less' if found.ratio < 1 else 'more'} time per step than the reference"
     span = f"{found.low:.4f} to {found.high:.4f} of its time at {1 - sequential.ERROR:.0%}"
     rounds = f"{decision.rounds} round{'s' if decision.rounds > 1 else ''}"
-    told = f"the candidate takes {change} ({span}, {rounds})"
+    # One round has no spread, and so next to no interval.
+    told = f"the candidate takes {change} ({f'{span}, ' if decision.rounds > 1 else ''}{rounds})"
     if decision.outcome in (FASTER, SLOWER) and not _is_confirmed(match, decision):
         return UNDECIDED, f"{told}, which new processes have not confirmed: raise the budget"
     if decision.outcome == UNDECIDED:
