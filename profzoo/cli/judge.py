@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.machine import processes
 from profzoo.referee import envelope
 from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge
 from profzoo.statistics import sequential
@@ -19,7 +20,6 @@ states run from private copies; nothing is written to yours.
 """
 ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such
 state, or the reference cannot be run; {envelope.EXIT_USAGE} a command line that cannot be used"""
-INTERRUPTED = 130
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -35,16 +35,15 @@ def main(words: Sequence[str]) -> int:
         print(f"profzoo: {error}", file=sys.stderr)
         return envelope.EXIT_USAGE
     try:
-        found = judge(given.reference, given.candidate, options, given.level)
+        # Copies are removed, and processes ended, when this one is told to end.
+        with processes.raise_on_signals():
+            found = judge(given.reference, given.candidate, options, given.level)
     except ConfigError as error:
         if given.json:
             print(envelope.format_json(envelope.fail(question, error)))
         else:
             print(f"profzoo: {error}", file=sys.stderr)
         return envelope.EXIT_CODES[envelope.ERROR]
-    except KeyboardInterrupt:
-        print("profzoo: interrupted; nothing was decided", file=sys.stderr)
-        return INTERRUPTED
     answer = envelope.Envelope(question, [found.to_claim()], notes=list(describe(found)[1:]))
     print(envelope.format_json(answer) if given.json else "\n".join(describe(found)))
     return envelope.EXIT_FAILED if found.outcome in failing else answer.exit_code
